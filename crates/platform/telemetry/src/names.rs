@@ -1,0 +1,78 @@
+//! Every metric of the product, by name. Code that counts uses these constants; dashboards, alerts and docs
+//! are checked against [`ALL`].
+//!
+//! Labels are few and bounded: an endpoint's operation id, a method, a status class, a topic, a lane. Never an
+//! id, a path or anything a caller can choose.
+
+/// Labels: `operation`, `method`, `status`.
+pub const HTTP_REQUESTS_TOTAL: &str = "http_requests_total";
+/// Labels: `operation`, `method`.
+pub const HTTP_REQUEST_DURATION_SECONDS: &str = "http_request_duration_seconds";
+pub const HTTP_REQUESTS_IN_FLIGHT: &str = "http_requests_in_flight";
+pub const OUTBOX_PENDING: &str = "outbox_pending";
+pub const OUTBOX_OLDEST_AGE_SECONDS: &str = "outbox_oldest_age_seconds";
+/// Labels: `topic`, `consumer`, `outcome` (`handled`, `duplicate`, `retried`, `dead`).
+pub const BUS_MESSAGES_TOTAL: &str = "bus_messages_total";
+pub const DEAD_LETTERS: &str = "dead_letters";
+/// Labels: `lane`.
+pub const RATE_LIMITED_TOTAL: &str = "rate_limited_total";
+/// Labels: `pool`.
+pub const DB_POOL_IN_USE: &str = "db_pool_in_use";
+/// Labels: `pool`.
+pub const DB_POOL_WAITING: &str = "db_pool_waiting";
+pub const IDEMPOTENCY_REPLAYS_TOTAL: &str = "idempotency_replays_total";
+pub const AUDIT_ROWS_TOTAL: &str = "audit_rows_total";
+pub const TRACE_SPANS_LOST_TOTAL: &str = "trace_spans_lost_total";
+pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
+pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
+pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, help }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, help }
+}
+
+pub const ALL: &[Metric] = &[
+    counter(HTTP_REQUESTS_TOTAL, "Requests answered, by operation, method and status."),
+    histogram(HTTP_REQUEST_DURATION_SECONDS, "Time from request to answer, by operation and method."),
+    gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests being handled now."),
+    gauge(OUTBOX_PENDING, "Outbox rows that wait to be relayed."),
+    gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest outbox row that waits to be relayed."),
+    counter(BUS_MESSAGES_TOTAL, "Bus messages by topic, consumer and outcome."),
+    gauge(DEAD_LETTERS, "Messages that wait in the dead-letter list for a person."),
+    counter(RATE_LIMITED_TOTAL, "Requests refused by a rate limit, by lane."),
+    gauge(DB_POOL_IN_USE, "Database connections in use, by pool."),
+    gauge(DB_POOL_WAITING, "Tasks that wait for a database connection, by pool."),
+    counter(IDEMPOTENCY_REPLAYS_TOTAL, "Requests answered with the stored response of an earlier one."),
+    counter(AUDIT_ROWS_TOTAL, "Audit rows written."),
+    counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not take."),
+    gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
+    counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
+    gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),
+];
+
+/// Upper bounds for every histogram named `*_seconds`: one row read in a millisecond, a long poll in half a
+/// minute, and the latency objectives (100 ms, 500 ms) are bounds themselves.
+pub const SECONDS_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];

@@ -1,1 +1,115 @@
+//! A lifecycle is one table: states × events → states, as data.
+//!
+//! A domain declares its table with [`lifecycle!`]. The store asks the table for the transition and applies
+//! it with compare-and-swap; the database holds the same table (`lifecycle_transitions`) and a trigger that
+//! refuses anything else; a test proves that both are equal. Diagrams in the docs are drawn from it.
 
+/// One allowed step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition<S: 'static, E: 'static> {
+    pub from: S,
+    pub event: E,
+    pub to: S,
+}
+
+/// A state that has a stable name in the database and on the wire.
+pub trait Named: Copy + PartialEq + 'static {
+    fn name(self) -> &'static str;
+}
+
+pub trait Lifecycle: 'static {
+    const NAME: &'static str;
+    type State: Named;
+    type Event: Named;
+    const INITIAL: Self::State;
+    const STATES: &'static [Self::State];
+    const EVENTS: &'static [Self::Event];
+    const TRANSITIONS: &'static [Transition<Self::State, Self::Event>];
+
+    /// Where `event` leads from `from`, or nothing when it is not allowed there.
+    fn next(from: Self::State, event: Self::Event) -> Option<Self::State> {
+        Self::TRANSITIONS.iter().find(|t| t.from == from && t.event == event).map(|t| t.to)
+    }
+
+    /// The table in the form that the database holds, sorted.
+    fn rows() -> Vec<(&'static str, &'static str)> {
+        let mut rows: Vec<_> = Self::TRANSITIONS.iter().map(|t| (t.from.name(), t.to.name())).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// A Mermaid state diagram for the docs.
+    fn diagram() -> String {
+        let mut out = format!("stateDiagram-v2\n    [*] --> {}\n", Self::INITIAL.name());
+        for t in Self::TRANSITIONS {
+            out += &format!("    {} --> {}: {}\n", t.from.name(), t.to.name(), t.event.name());
+        }
+        for state in Self::STATES {
+            if Self::TRANSITIONS.iter().all(|t| t.from != *state) {
+                out += &format!("    {} --> [*]\n", state.name());
+            }
+        }
+        out
+    }
+}
+
+/// Declares the state and event enums and their table in one place.
+#[macro_export]
+macro_rules! lifecycle {
+    (
+        $(#[$doc:meta])* $table:ident = $name:literal, initial $initial:ident;
+        states $state:ident { $($s:ident = $sname:literal),* $(,)? }
+        events $event:ident { $($e:ident = $ename:literal),* $(,)? }
+        $($from:ident on $on:ident => $to:ident;)*
+    ) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $state { $($s),* }
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $event { $($e),* }
+        impl $crate::Named for $state { fn name(self) -> &'static str { match self { $(Self::$s => $sname),* } } }
+        impl $crate::Named for $event { fn name(self) -> &'static str { match self { $(Self::$e => $ename),* } } }
+        impl $state {
+            pub fn parse(name: &str) -> Option<Self> { match name { $($sname => Some(Self::$s),)* _ => None } }
+        }
+        $(#[$doc])*
+        pub struct $table;
+        impl $crate::Lifecycle for $table {
+            const NAME: &'static str = $name;
+            type State = $state;
+            type Event = $event;
+            const INITIAL: $state = $state::$initial;
+            const STATES: &'static [$state] = &[$($state::$s),*];
+            const EVENTS: &'static [$event] = &[$($event::$e),*];
+            const TRANSITIONS: &'static [$crate::Transition<$state, $event>] =
+                &[$($crate::Transition { from: $state::$from, event: $event::$on, to: $state::$to }),*];
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    lifecycle! {
+        Door = "door", initial Open;
+        states DoorState { Open = "open", Shut = "shut", Gone = "gone" }
+        events DoorEvent { Push = "push", Pull = "pull", Burn = "burn" }
+        Open on Push => Shut;
+        Shut on Pull => Open;
+        Shut on Burn => Gone;
+    }
+
+    #[test]
+    fn every_pair_outside_the_table_is_refused() {
+        let allowed: usize = Door::STATES
+            .iter()
+            .flat_map(|s| Door::EVENTS.iter().map(move |e| Door::next(*s, *e)))
+            .filter(Option::is_some)
+            .count();
+        assert_eq!(allowed, Door::TRANSITIONS.len());
+        assert_eq!(Door::next(DoorState::Open, DoorEvent::Burn), None);
+        assert_eq!(DoorState::parse("shut"), Some(DoorState::Shut));
+        assert!(Door::diagram().contains("gone --> [*]"));
+    }
+}

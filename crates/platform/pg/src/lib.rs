@@ -1,1 +1,44 @@
+//! PostgreSQL as this product uses it: the built-in server, the pools, and the only two ways to tenant
+//! data, [`ReadTx`] and [`WriteTx`].
+//!
+//! **Scope.** A connection always carries the tenant (`app.org_id`) and principal it works for; row-level
+//! security does the rest. Requests run as the database role `gpuaas_app`; platform-wide work and jobs as
+//! `gpuaas_system`. Neither can change audit, outbox or idempotency rows except through the functions of
+//! migration 0001.
+//!
+//! **Writing.** A [`WriteTx`] needs a [`Permit`] (proof of authorization, or a stated system reason) and an
+//! audit action. Its `commit` writes the audit row, the outbox rows, the idempotency record and the cache
+//! invalidations in the same transaction as the effect, in one round trip; there is no other commit.
+//! Dropping it rolls back.
+//!
+//! **Reading.** A [`ReadTx`] is a connection checked out for a scope. Reads are single statements in READ
+//! COMMITTED, for which a transaction block would only add round trips; the tenant is a session setting
+//! that is set before the first statement whenever it differs from what the connection had.
 
+pub mod builtin;
+
+mod audit_entry;
+mod cas;
+mod connect;
+mod db;
+mod error;
+mod listen;
+mod migrate;
+mod permit;
+mod pool;
+mod read;
+mod write;
+
+pub use audit_entry::refuse;
+pub use cas::Swap;
+pub use connect::{Connect, Roles};
+pub use db::Db;
+pub use error::{Error, constraint_violated};
+pub use listen::Wake;
+pub use migrate::{MIGRATOR, MigrateError, bootstrap, migrate};
+pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
+pub use read::ReadTx;
+pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
+
+/// Queries go through this connection type.
+pub type Connection = sqlx::PgConnection;

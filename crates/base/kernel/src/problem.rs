@@ -1,0 +1,194 @@
+//! The public error: what a client may know of a failure. One type in the code, one page in the docs.
+//!
+//! Codes are additive and never change meaning. Anything internal becomes `internal_error`, whose cause
+//! is logged once at the boundary with the correlation id that the client gets.
+
+use std::{borrow::Cow, fmt};
+
+use serde_json::{Map, Value, json};
+
+macro_rules! catalog {
+    ($($variant:ident, $code:literal, $status:literal, $meaning:literal, $suggestion:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($variant),* }
+
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$variant),*];
+            pub const fn as_str(self) -> &'static str { match self { $(Self::$variant => $code),* } }
+            pub const fn status(self) -> u16 { match self { $(Self::$variant => $status),* } }
+            pub const fn meaning(self) -> &'static str { match self { $(Self::$variant => $meaning),* } }
+            pub const fn suggestion(self) -> &'static str { match self { $(Self::$variant => $suggestion),* } }
+        }
+    };
+}
+
+catalog! {
+    ValidationError, "validation_error", 400, "A field of the request is missing or not acceptable.", "Correct the fields named in details.fields and send the request again.";
+    InvalidRequest, "invalid_request", 400, "The request as a whole cannot be understood.", "Compare the request with the API document at /api/v1/openapi.json.";
+    IdempotencyKeyRequired, "idempotency_key_required", 400, "This operation moves money or capacity and needs an idempotency key.", "Send X-Idempotency-Key with a fresh UUID, and the same one when you retry.";
+    IdempotencyKeyReused, "idempotency_key_reused", 400, "The idempotency key was used before with another request.", "Use a new key for a new request.";
+    TokenMissing, "token_missing", 401, "No bearer token was sent.", "Sign in (gpuaas auth login) and send Authorization: Bearer <token>.";
+    TokenInvalid, "token_invalid", 401, "The bearer token is not one this service accepts.", "Sign in again.";
+    TokenExpired, "token_expired", 401, "The bearer token has expired.", "Refresh the token or sign in again.";
+    TokenRevoked, "token_revoked", 401, "The session or key behind the token was revoked.", "Sign in again, or ask an administrator for a new key.";
+    InsufficientBalance, "insufficient_balance", 402, "The balance does not cover the operation.", "Top up the balance.";
+    InsufficientPermissions, "insufficient_permissions", 403, "Your role does not allow the operation.", "Ask an owner or admin of the organization for a role that includes it.";
+    AdminRequired, "admin_required", 403, "Only a platform role may do this.", "Ask a platform administrator.";
+    OwnershipRequired, "ownership_required", 403, "Only the owner may do this.", "Ask the owner.";
+    StepUpRequired, "step_up_required", 403, "The operation needs a fresh sign-in.", "Sign in again and repeat within five minutes.";
+    TenantSuspended, "tenant_suspended", 403, "The organization is suspended; it can be read but not changed.", "Contact the platform's operators.";
+    NotFound, "not_found", 404, "The thing does not exist, or you may not know that it does.", "Check the id and the project or organization you are working in.";
+    MethodNotAllowed, "method_not_allowed", 405, "The path exists, but not with this method.", "Use one of the methods in the Allow header.";
+    Conflict, "conflict", 409, "Somebody else changed the thing first.", "Read it again and repeat the change on the current version.";
+    InvalidTransition, "invalid_transition", 409, "The thing is not in a state that allows this.", "Look at its state and what it allows.";
+    AlreadyExists, "already_exists", 409, "A thing with this name or content exists already.", "Choose another name, or use the existing one.";
+    InUse, "in_use", 409, "Something still depends on the thing.", "Remove what depends on it first.";
+    PayloadTooLarge, "payload_too_large", 413, "The request body is larger than the operation accepts.", "Send less; the limit is in details.limit_bytes.";
+    UnsupportedMediaType, "unsupported_media_type", 415, "The request body is not of a type the operation accepts.", "Send Content-Type: application/json.";
+    Unprocessable, "unprocessable", 422, "The request is well formed but cannot be carried out as it stands.", "See the message for what stands in the way.";
+    RateLimitExceeded, "rate_limit_exceeded", 429, "Too many requests.", "Wait for the time in Retry-After.";
+    QuotaExceeded, "quota_exceeded", 429, "The operation would go over a quota.", "Release something, or ask for a higher quota.";
+    InternalError, "internal_error", 500, "The service failed; the cause is in its log under the correlation id.", "Try again; if it stays, give the correlation id to the operators.";
+    ServiceUnavailable, "service_unavailable", 503, "The service cannot answer right now.", "Try again after the time in Retry-After.";
+    UpstreamError, "upstream_error", 503, "A service that this one depends on failed.", "Try again later.";
+    CapacityUnavailable, "capacity_unavailable", 507, "No capacity of the wanted kind is free.", "Try another size or region, or wait.";
+    SkuUnavailable, "sku_unavailable", 507, "The product cannot be launched; the reason is in details.reason.", "Choose another product.";
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    pub code: Code,
+    pub message: Cow<'static, str>,
+    pub details: Map<String, Value>,
+    pub suggestion: Option<Cow<'static, str>>,
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl Problem {
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            details: Map::new(),
+            suggestion: None,
+            retry_after_seconds: None,
+        }
+    }
+
+    /// The catalog's own words.
+    pub fn of(code: Code) -> Self {
+        Self::new(code, code.meaning())
+    }
+
+    pub fn not_found(kind: &'static str) -> Self {
+        Self::new(Code::NotFound, format!("There is no such {kind}.")).detail("kind", kind)
+    }
+
+    pub fn field(path: impl Into<String>, message: impl fmt::Display) -> Self {
+        let (path, message) = (path.into(), message.to_string());
+        let text = if path.is_empty() { message.clone() } else { format!("{path}: {message}") };
+        Self::new(Code::ValidationError, text)
+            .detail("fields", json!([{ "field": path, "message": message }]))
+    }
+
+    /// A lost race: the current version tells the caller what to read again.
+    pub fn version_conflict(current: i64) -> Self {
+        Self::of(Code::Conflict).detail("current_version", current)
+    }
+
+    pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    pub fn suggest(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.suggestion = Some(text.into());
+        self
+    }
+
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// The envelope that every error answer has.
+    pub fn envelope(&self, correlation_id: crate::CorrelationId) -> Value {
+        let suggestion = self.suggestion.as_deref().unwrap_or(self.code.suggestion());
+        json!({ "error": {
+            "code": self.code.as_str(),
+            "message": self.message,
+            "correlation_id": correlation_id.to_string(),
+            "details": self.details,
+            "suggestion": suggestion,
+        }})
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.message)
+    }
+}
+
+/// How a use case fails: with something the client may know, or with something only the log may.
+///
+/// Any error converts with `?` and stays internal; only a [`Problem`] is ever shown. Neither type
+/// implements `Error`, which is what keeps the two conversions apart.
+pub enum Failure {
+    Problem(Problem),
+    Internal(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Internal(Box::new(error))
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Problem(problem) => fmt::Display::fmt(problem, f),
+            Self::Internal(error) => write!(f, "internal: {error:?}"),
+        }
+    }
+}
+
+/// The catalog as the page in the docs.
+pub fn catalog_markdown() -> String {
+    let mut out = String::from(
+        "# Error catalog\n\nGenerated from `kernel::problem`; do not edit. Codes are additive and never change meaning.\n\n\
+         | status | code | meaning | what to do |\n| --- | --- | --- | --- |\n",
+    );
+    for code in Code::ALL {
+        out += &format!(
+            "| {} | `{}` | {} | {} |\n",
+            code.status(),
+            code.as_str(),
+            code.meaning(),
+            code.suggestion()
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_their_statuses_are_errors() {
+        let mut seen = std::collections::BTreeSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.as_str()), "{} twice", code.as_str());
+            assert!((400..600).contains(&code.status()));
+            assert!(!code.meaning().is_empty() && !code.suggestion().is_empty());
+        }
+    }
+}

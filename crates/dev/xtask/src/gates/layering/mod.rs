@@ -1,0 +1,123 @@
+//! Dependencies point down, and inside a domain each room touches only what it may.
+//!
+//! `graph` checks the manifests, `rooms` the sources.
+
+mod graph;
+mod rooms;
+
+use super::{Finding, Gate};
+use crate::manifest;
+use crate::tree::Tree;
+
+pub struct Layering;
+
+impl Gate for Layering {
+    fn name(&self) -> &'static str {
+        "layering"
+    }
+
+    fn holds(&self) -> &'static str {
+        "crates depend downwards along the allowed graph, and rooms of a domain touch only what they may"
+    }
+
+    fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
+        let crates = manifest::crates(tree)?;
+        let mut found = graph::check(&crates);
+        found.extend(rooms::check(tree, &crates)?);
+        // A tree without crates is not a tree this gate can vouch for.
+        if crates.is_empty() {
+            found.push(Finding::new("crates", "no crate found"));
+        }
+        Ok(found)
+    }
+
+    #[cfg(test)]
+    fn examples(&self) -> super::tests::Examples {
+        use crate::tree::FixtureTree;
+        let manifest = |name: &str, dependencies: &[&str]| {
+            let lines: Vec<String> = dependencies.iter().map(|name| format!("{name}.workspace = true\n")).collect();
+            format!("[package]\nname = \"{name}\"\n[dependencies]\n{}", lines.concat())
+        };
+        let identity = "crates/domains/identity/src";
+        let in_fleet = "crates/domains/fleet/src/service/nodes.rs";
+        let tree = FixtureTree::new(&[
+            ("crates/base/kernel/Cargo.toml", &manifest("kernel", &["serde"])),
+            ("crates/platform/pg/Cargo.toml", &manifest("pg", &["kernel"])),
+            ("crates/platform/pg/src/lib.rs", "fn f() { sqlx::query(\"\"); }\n"),
+            ("crates/platform/endpoint/Cargo.toml", &manifest("endpoint", &["kernel", "pg"])),
+            ("crates/platform/bus/Cargo.toml", &manifest("bus", &["kernel", "pg", "endpoint"])),
+            ("crates/domains/identity/Cargo.toml", &manifest("identity", &["kernel", "pg", "endpoint", "bus"])),
+            ("crates/domains/fleet/Cargo.toml", &manifest("fleet", &["pg", "identity"])),
+            ("crates/clients/sdk/Cargo.toml", &manifest("sdk", &[])),
+            ("crates/clients/cli/Cargo.toml", &manifest("cli", &["sdk", "kernel"])),
+            ("crates/server/gpuaasd/Cargo.toml", &manifest("gpuaasd", &["kernel", "pg", "identity"])),
+            ("crates/dev/testkit/Cargo.toml", &manifest("testkit", &["gpuaasd", "pg", "sdk"])),
+            ("crates/domains/identity/src/model/org.rs", "// async sqlx pg::Pool\npub fn decide() {}\n"),
+            ("crates/domains/identity/src/store/org.rs", "async fn f(tx: pg::Tx) { sqlx::query!(\"\") }\n"),
+            ("crates/domains/identity/src/http/org.rs", "async fn f(x: &AtomicU8) { x.store(1, O) }\n"),
+            ("crates/domains/identity/src/service/org.rs", "use crate::store::org;\n"),
+            (in_fleet, "use identity::api::Org;\nuse identity::{api::{A, B}};\nuse crate::identity::model;\n"),
+        ]);
+        let in_identity = move |room: &str| format!("{identity}/{room}");
+        super::tests::Examples::good(tree)
+            .bad("platform on a domain", "pg must not depend on identity", |tree| {
+                tree.with("crates/platform/pg/Cargo.toml", manifest("pg", &["identity"]))
+            })
+            .bad("base on platform", "kernel must not depend on pg", |tree| {
+                tree.with("crates/base/kernel/Cargo.toml", manifest("kernel", &["pg"]))
+            })
+            .bad("endpoint on bus", "endpoint must not depend on bus", |tree| {
+                tree.with("crates/platform/endpoint/Cargo.toml", manifest("endpoint", &["bus"]))
+            })
+            .bad("domain against the graph", "identity must not depend on fleet", |tree| {
+                tree.with("crates/domains/identity/Cargo.toml", manifest("identity", &["fleet"]))
+            })
+            .bad("CLI on the server", "cli must not depend on gpuaasd", |tree| {
+                tree.with("crates/clients/cli/Cargo.toml", manifest("cli", &["gpuaasd"]))
+            })
+            .bad("CLI on the server, renamed", "cli must not depend on gpuaasd", |tree| {
+                let text = "[package]\nname = \"cli\"\n[target.'cfg(unix)'.dependencies]\n\
+                            other = { package = \"gpuaasd\", path = \"x\" }\n";
+                tree.with("crates/clients/cli/Cargo.toml", text)
+            })
+            .bad("product on test tools", "pg must not depend on testkit", |tree| {
+                tree.with("crates/platform/pg/Cargo.toml", manifest("pg", &["testkit"]))
+            })
+            .bad("crate nobody placed", "misc is not in the crate graph", |tree| {
+                tree.with("crates/platform/misc/Cargo.toml", manifest("misc", &[]))
+            })
+            .bad("async in a model", "model/org.rs:1: ", |tree| {
+                tree.with(&in_identity("model/org.rs"), "pub async fn decide() {}\n")
+            })
+            .bad("SQL in a model", "must not mention sqlx", |tree| {
+                tree.with(&in_identity("model.rs"), "use sqlx::Type;\n")
+            })
+            .bad("database in a model", "must not use pg", |tree| {
+                tree.with(&in_identity("model/org.rs"), "fn f(tx: &pg::Tx) {}\n")
+            })
+            .bad("query in a service", "service/org.rs:1: SQL belongs to store/", |tree| {
+                tree.with(&in_identity("service/org.rs"), "fn f() { sqlx::query_as::<_, X>(\"\") }\n")
+            })
+            .bad("imported query in a service", "service/org.rs:1: SQL belongs to store/", |tree| {
+                tree.with(&in_identity("service/org.rs"), "use sqlx::{PgPool, query};\n")
+            })
+            .bad("query in the server", "main.rs:1: SQL belongs to store/", |tree| {
+                tree.with("crates/server/gpuaasd/src/main.rs", "fn f() { sqlx::query!(\"\") }\n")
+            })
+            .bad("handler on the store", "http/org.rs:1: http must not reach into store", |tree| {
+                tree.with(&in_identity("http/org.rs"), "use crate::store::org;\n")
+            })
+            .bad("handler on SQL", "http/org.rs:1: http must not mention sqlx", |tree| {
+                tree.with(&in_identity("http/org.rs"), "fn f(e: sqlx::Error) {}\n")
+            })
+            .bad("domain behind another's api", "nodes.rs:1: use identity::api", |tree| {
+                tree.with(in_fleet, "use identity::store::Org;\n")
+            })
+            .bad("domain behind another's api, in a group", "nodes.rs:1: use identity::api", |tree| {
+                tree.with(in_fleet, "use identity::{api::Org, service::x};\n")
+            })
+            .bad("whole domain imported", "nodes.rs:1: use identity::api", |tree| {
+                tree.with(in_fleet, "use identity as id;\n")
+            })
+    }
+}

@@ -1,0 +1,94 @@
+//! The gates: one file each, all listed in [`registry`].
+
+mod advisories;
+mod clippy;
+mod docs_links;
+mod drift;
+mod duplicates;
+mod file_size;
+mod format;
+mod layering;
+mod licences;
+mod make_targets;
+mod metric_names;
+mod openapi_breaking;
+mod secrets;
+mod shell_scripts;
+mod unsafe_code;
+mod unused_dependencies;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::generate;
+use crate::tree::Tree;
+
+/// One thing that is wrong: where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub at: String,
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(at: impl Into<String>, message: impl Into<String>) -> Finding {
+        Finding { at: at.into(), message: message.into() }
+    }
+
+    pub fn at_line(path: &str, line: usize, message: impl Into<String>) -> Finding {
+        Finding::new(format!("{path}:{line}"), message)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.message)
+    }
+}
+
+/// A rule about the tree that `make check` enforces.
+pub trait Gate {
+    fn name(&self) -> &'static str;
+
+    /// What is true when the gate passes, in one line.
+    fn holds(&self) -> &'static str;
+
+    /// Everything that is wrong. An error means that the gate could not look, and counts as a finding.
+    fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>>;
+
+    /// Trees that prove the gate: without them it does not compile for the tests.
+    #[cfg(test)]
+    fn examples(&self) -> tests::Examples;
+}
+
+/// Every gate, the cheap ones first.
+pub fn registry() -> Vec<Box<dyn Gate>> {
+    let mut gates: Vec<Box<dyn Gate>> = vec![
+        Box::new(format::Format),
+        Box::new(layering::Layering),
+        Box::new(unsafe_code::UnsafeCode),
+        Box::new(unused_dependencies::UnusedDependencies),
+        Box::new(licences::Licences),
+        Box::new(duplicates::Duplicates),
+        Box::new(advisories::Advisories),
+        Box::new(file_size::FileSize),
+        Box::new(secrets::Secrets),
+        Box::new(docs_links::DocsLinks),
+        Box::new(metric_names::MetricNames),
+        Box::new(shell_scripts::ShellScripts),
+        Box::new(make_targets::MakeTargets),
+        Box::new(openapi_breaking::OpenapiBreaking),
+    ];
+    for group in generate::Group::ALL {
+        gates.push(Box::new(drift::Drift { group }));
+    }
+    gates.push(Box::new(clippy::Clippy));
+    gates
+}
+
+/// Runs one gate; what it could not check is a finding too.
+pub fn findings(gate: &dyn Gate, tree: &Tree) -> Vec<Finding> {
+    gate.check(tree).unwrap_or_else(|error| vec![Finding::new("could not check", format!("{error:#}"))])
+}

@@ -1,0 +1,72 @@
+//! The public API only grows: nothing that a client of the last release relies on is gone.
+
+use super::{Finding, Gate};
+use crate::breaking;
+use crate::breaking::waivers::Waivers;
+use crate::generate::PUBLIC_OPENAPI;
+use crate::tree::Tree;
+
+const RELEASED: &str = "openapi/released/public.json";
+const WAIVERS: &str = "openapi/waivers.toml";
+
+pub struct OpenapiBreaking;
+
+impl Gate for OpenapiBreaking {
+    fn name(&self) -> &'static str {
+        "openapi-breaking"
+    }
+
+    fn holds(&self) -> &'static str {
+        "openapi/public.json breaks no client of openapi/released/public.json"
+    }
+
+    fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
+        if !tree.exists(RELEASED) {
+            let message = format!(
+                "there is no released document to compare with. When a release is made, and for the first time \
+                 now, run: mkdir -p openapi/released && cp {PUBLIC_OPENAPI} {RELEASED}"
+            );
+            return Ok(vec![Finding::new(RELEASED, message)]);
+        }
+        let waivers = if tree.exists(WAIVERS) { Waivers::parse(&tree.toml(WAIVERS)?)? } else { Waivers::default() };
+        let breaks = breaking::compare(&tree.json(RELEASED)?, &tree.json(PUBLIC_OPENAPI)?);
+        let (kept, unused) = waivers.apply(breaks);
+        let mut found: Vec<Finding> =
+            kept.into_iter().map(|broken| Finding::new(PUBLIC_OPENAPI, broken.to_string())).collect();
+        found.extend(unused.into_iter().map(|waiver| {
+            Finding::new(WAIVERS, format!("waiver for {:?} at {} waives nothing: remove it", waiver.value, waiver.at))
+        }));
+        Ok(found)
+    }
+
+    #[cfg(test)]
+    fn examples(&self) -> super::tests::Examples {
+        use crate::tree::FixtureTree;
+        use serde_json::json;
+        let released = crate::sdk::example::openapi();
+        let mut grown = released.clone();
+        let thing = "/components/schemas/Thing/properties";
+        grown.pointer_mut(thing).unwrap()["name"] = json!({"type": "string"});
+        let mut lost = released.clone();
+        lost["paths"] = json!({});
+        let with_states = |states: &[&str]| {
+            let mut document = released.clone();
+            document.pointer_mut(thing).unwrap()["state"] = json!({"type": "string", "enum": states});
+            document.to_string()
+        };
+        let (two_states, three_states) = (with_states(&["a", "b"]), with_states(&["a", "b", "c"]));
+        let waiver = "[[waiver]]\nat = \"#/components/schemas/Thing/state\"\nvalue = \"c\"\nreason = \"agreed\"\n";
+        let tree = FixtureTree::new(&[(RELEASED, &released.to_string()), (PUBLIC_OPENAPI, &grown.to_string())]);
+        super::tests::Examples::good(tree)
+            .bad("path removed", "/things/{id}", |tree| tree.with(PUBLIC_OPENAPI, lost.to_string()))
+            .bad("no baseline", "cp openapi/public.json", |tree| tree.without(RELEASED))
+            .bad("no document", "read openapi/public.json", |tree| tree.without(PUBLIC_OPENAPI))
+            .bad("enum growth without a waiver", "\"c\"", |tree| {
+                tree.with(RELEASED, &*two_states).with(PUBLIC_OPENAPI, &*three_states)
+            })
+            .bad("waiver that waives nothing", "waives nothing", |tree| tree.with(WAIVERS, waiver))
+            .bad("waiver without a reason", "reason", |tree| {
+                tree.with(WAIVERS, "[[waiver]]\nat = \"x\"\nvalue = \"c\"\n")
+            })
+    }
+}

@@ -1,0 +1,66 @@
+//! Roles and migrations. Both are safe to run by many replicas at once: one does the work under an
+//! advisory lock, the others wait and find nothing to do.
+
+use sqlx::{Connection as _, Executor as _, PgConnection, migrate::Migrator};
+
+use crate::{Connect, Roles};
+
+pub static MIGRATOR: Migrator = sqlx::migrate!("../../../migrations");
+
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error(
+        "the database cannot be prepared; the login in database.url must be able to create roles, or the roles \
+             gpuaas_owner, gpuaas_app and gpuaas_system must exist and be granted to it"
+    )]
+    Bootstrap(#[source] sqlx::Error),
+    #[error("the database cannot be migrated")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    #[error("the database holds migration {0}, which this program does not know: start a newer program")]
+    FromTheFuture(i64),
+    #[error("the database cannot be reached")]
+    Unreachable(#[source] sqlx::Error),
+}
+
+const BOOTSTRAP_LOCK: i64 = 0x6770_7561_6173;
+
+/// Creates the three roles and gives the owner the database. Needs the administrator's login once; later
+/// runs find everything there and change nothing.
+pub async fn bootstrap(connect: &Connect) -> Result<(), MigrateError> {
+    let mut conn = PgConnection::connect_with(&connect.options(Roles::Admin))
+        .await
+        .map_err(MigrateError::Unreachable)?;
+    let login = if connect.roles_may_log_in() { "LOGIN" } else { "NOLOGIN" };
+    let script = format!(
+        "DO $$ DECLARE r text; BEGIN
+            PERFORM pg_advisory_xact_lock({BOOTSTRAP_LOCK});
+            FOREACH r IN ARRAY ARRAY['gpuaas_owner', 'gpuaas_app', 'gpuaas_system'] LOOP
+                IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
+                    EXECUTE format('CREATE ROLE %I {login}', r);
+                END IF;
+                IF NOT pg_has_role(current_user, r, 'MEMBER') THEN
+                    EXECUTE format('GRANT %I TO %I', r, current_user);
+                END IF;
+            END LOOP;
+            IF NOT has_schema_privilege('gpuaas_owner', 'public', 'CREATE') THEN
+                EXECUTE 'GRANT USAGE, CREATE ON SCHEMA public TO gpuaas_owner';
+            END IF;
+        END $$"
+    );
+    conn.execute(sqlx::AssertSqlSafe(script)).await.map_err(MigrateError::Bootstrap)?;
+    let _ = conn.close().await;
+    Ok(())
+}
+
+/// Brings the schema to this program's version, as the owner.
+pub async fn migrate(connect: &Connect) -> Result<(), MigrateError> {
+    let mut conn = PgConnection::connect_with(&connect.options(Roles::Owner))
+        .await
+        .map_err(MigrateError::Unreachable)?;
+    let result = MIGRATOR.run(&mut conn).await.map_err(|error| match error {
+        sqlx::migrate::MigrateError::VersionMissing(version) => MigrateError::FromTheFuture(version),
+        error => MigrateError::Migrate(error),
+    });
+    let _ = conn.close().await;
+    result
+}

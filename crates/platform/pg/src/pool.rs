@@ -1,0 +1,124 @@
+//! Connections that remember which tenant they carry.
+
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
+use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use uuid::Uuid;
+
+use crate::{Error, permit::Permit};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    org: Option<Uuid>,
+    principal: Option<Uuid>,
+}
+
+impl Tenant {
+    pub fn of(permit: &Permit) -> Self {
+        Self { org: permit.scope.org().map(|org| org.uuid()), principal: permit.actor.id }
+    }
+}
+
+pub(crate) struct PooledConnection {
+    pub conn: PgConnection,
+    /// What the session settings are known to hold; unknown while a statement that sets them is under way.
+    tenant: Option<Tenant>,
+    /// A statement failed in a way that leaves the connection doubtful, or its future was dropped.
+    pub doubtful: bool,
+}
+
+impl PooledConnection {
+    pub async fn carry(&mut self, tenant: Tenant) -> Result<(), Error> {
+        if self.tenant == Some(tenant) {
+            return Ok(());
+        }
+        self.tenant = None;
+        let text = |id: Option<Uuid>| id.map(|id| id.to_string()).unwrap_or_default();
+        sqlx::query("SELECT set_config('app.org_id', $1, false), set_config('app.principal_id', $2, false)")
+            .bind(text(tenant.org))
+            .bind(text(tenant.principal))
+            .execute(&mut self.conn)
+            .await
+            .map_err(Error::of)?;
+        self.tenant = Some(tenant);
+        Ok(())
+    }
+}
+
+pub(crate) struct Manager(PgConnectOptions);
+
+impl managed::Manager for Manager {
+    type Type = PooledConnection;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> Result<PooledConnection, sqlx::Error> {
+        let conn = PgConnection::connect_with(&self.0).await?;
+        Ok(PooledConnection { conn, tenant: None, doubtful: false })
+    }
+
+    async fn recycle(&self, pooled: &mut PooledConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        if pooled.doubtful {
+            return Err(RecycleError::message("the connection was left in an unknown state"));
+        }
+        // A server that went away is noticed here when the connection idled, and by the statement otherwise.
+        if metrics.last_used() > Duration::from_secs(10) {
+            pooled.conn.ping().await?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) type Object = managed::Object<Manager>;
+
+#[derive(Clone)]
+pub(crate) struct Pool(managed::Pool<Manager>);
+
+const WAIT_FOR_CONNECTION: Duration = Duration::from_secs(5);
+
+impl Pool {
+    pub fn new(options: PgConnectOptions, size: usize) -> Self {
+        let pool = managed::Pool::builder(Manager(options))
+            .max_size(size)
+            .wait_timeout(Some(WAIT_FOR_CONNECTION))
+            .create_timeout(Some(WAIT_FOR_CONNECTION))
+            .recycle_timeout(Some(WAIT_FOR_CONNECTION))
+            .runtime(deadpool::Runtime::Tokio1)
+            .build();
+        match pool {
+            Ok(pool) => Self(pool),
+            // `build` fails only when timeouts are set without a runtime.
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
+    pub async fn get(&self) -> Result<Object, Error> {
+        self.0.get().await.map_err(|error| match error {
+            managed::PoolError::Backend(error) => Error::Unreachable(error),
+            _ => Error::Busy,
+        })
+    }
+
+    /// (in use, waiting)
+    pub fn usage(&self) -> (usize, usize) {
+        let status = self.0.status();
+        (status.size.saturating_sub(status.available), status.waiting)
+    }
+
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// Ends a transaction whose owner went away, without making anybody wait for it: the connection goes back
+/// to the pool when the rollback worked and is closed when it did not.
+pub(crate) fn roll_back_in_background(mut object: Object) {
+    object.doubtful = true;
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    runtime.spawn(async move {
+        let rollback = object.conn.execute("ROLLBACK");
+        if let Ok(Ok(_)) = tokio::time::timeout(WAIT_FOR_CONNECTION, rollback).await {
+            object.doubtful = false;
+        }
+    });
+}

@@ -1,0 +1,258 @@
+//! Writing: one transaction that ends in an audit row, or in nothing.
+
+use kernel::Event;
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::Executor as _;
+use uuid::Uuid;
+
+use crate::{
+    Connection, Db, Error, Permit,
+    pool::{Object, roll_back_in_background},
+};
+
+/// An idempotency key and what it is bound to.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub principal_id: Uuid,
+    pub endpoint: &'static str,
+    pub key: String,
+    pub request_hash: [u8; 32],
+}
+
+/// The answer kept with the effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+pub enum Begin {
+    New(WriteTx),
+    /// The key was used for the same request before; nothing may be done again.
+    Replay(StoredResponse),
+    /// The key was used for another request.
+    KeyReused,
+}
+
+/// Proof of a commit, with the place of its audit row.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    pub audit_seq: i64,
+}
+
+struct Target {
+    kind: &'static str,
+    id: Option<String>,
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+}
+
+struct Pending {
+    id: Uuid,
+    stream: &'static str,
+    event_type: &'static str,
+    version: i16,
+    payload: Value,
+}
+
+/// An open write transaction. `commit` takes it by value, so what only borrows it (every service and
+/// store function) cannot end it; dropping it rolls back.
+pub struct WriteTx {
+    db: Db,
+    object: Option<Object>,
+    permit: Permit,
+    action: &'static str,
+    audit_org: Option<Uuid>,
+    claim: Option<Claim>,
+    target: Option<Target>,
+    events: Vec<Pending>,
+    invalidations: Vec<String>,
+}
+
+impl WriteTx {
+    pub(crate) async fn begin(
+        db: Db,
+        mut object: Object,
+        permit: Permit,
+        action: &'static str,
+        claim: Option<Claim>,
+    ) -> Result<Begin, Error> {
+        object.doubtful = true;
+        object.conn.execute("BEGIN").await.map_err(Error::of)?;
+        object.doubtful = false;
+        // From here on, dropping `tx` rolls back.
+        let mut tx = Self {
+            db,
+            object: Some(object),
+            permit,
+            action,
+            audit_org: None,
+            claim: None,
+            target: None,
+            events: Vec::new(),
+            invalidations: Vec::new(),
+        };
+        let Some(claim) = claim else { return Ok(Begin::New(tx)) };
+        let now = tx.db.ambient().now();
+        let row = sqlx::query!(
+            r#"SELECT claimed AS "claimed!", same_request AS "same_request!", status, body
+               FROM idempotency_claim($1, $2, $3, $4, $5)"#,
+            claim.principal_id,
+            claim.endpoint,
+            claim.key,
+            &claim.request_hash[..],
+            now,
+        )
+        .fetch_one(tx.conn())
+        .await
+        .map_err(Error::of)?;
+        if row.claimed {
+            tx.claim = Some(claim);
+            return Ok(Begin::New(tx));
+        }
+        tx.roll_back().await;
+        if !row.same_request {
+            return Ok(Begin::KeyReused);
+        }
+        let status = row.status.and_then(|s| u16::try_from(s).ok()).unwrap_or(200);
+        Ok(Begin::Replay(StoredResponse { status, body: row.body.unwrap_or_default() }))
+    }
+
+    pub fn conn(&mut self) -> &mut Connection {
+        match &mut self.object {
+            Some(object) => &mut object.conn,
+            // Only `commit`, `roll_back` and `drop` take it, and each ends the value.
+            None => unreachable!("a transaction is used after its end"),
+        }
+    }
+
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    pub fn permit(&self) -> &Permit {
+        &self.permit
+    }
+
+    /// What the audit row says was touched, with digests of the resource before and after.
+    pub fn record<B: Serialize, A: Serialize>(
+        &mut self,
+        kind: &'static str,
+        id: impl ToString,
+        before: Option<&B>,
+        after: Option<&A>,
+    ) -> Result<(), serde_json::Error> {
+        let before = before.map(kernel::digest::of_json).transpose()?.map(Vec::from);
+        let after = after.map(kernel::digest::of_json).transpose()?.map(Vec::from);
+        self.target = Some(Target { kind, id: Some(id.to_string()), before, after });
+        Ok(())
+    }
+
+    /// The chain that the audit row joins, when it is not the scope's own: a platform administrator's act
+    /// on a tenant is visible to that tenant.
+    pub fn audit_in_org(&mut self, org: kernel::ids::OrgId) {
+        self.audit_org = Some(org.uuid());
+    }
+
+    /// Puts an event into the outbox; it leaves only if the transaction commits.
+    pub fn emit<E: Event>(&mut self, event: &E) -> Result<(), serde_json::Error> {
+        self.events.push(Pending {
+            id: self.db.ambient().uuid(),
+            stream: E::STREAM.name(),
+            event_type: E::TYPE,
+            version: i16::try_from(E::VERSION).unwrap_or(i16::MAX),
+            payload: serde_json::to_value(event)?,
+        });
+        Ok(())
+    }
+
+    /// Drops what every replica has cached under `key` when the transaction commits.
+    pub fn invalidate(&mut self, key: String) {
+        self.invalidations.push(key);
+    }
+
+    pub async fn commit(mut self, response: Option<StoredResponse>) -> Result<Committed, Error> {
+        let audit_seq = self.finish(response).await?;
+        let Some(mut object) = self.object.take() else { unreachable!("a transaction is committed once") };
+        // When the answer to COMMIT is lost, so is the certainty; the connection must not be used again.
+        object.doubtful = true;
+        object.conn.execute("COMMIT").await.map_err(Error::of)?;
+        object.doubtful = false;
+        drop(object);
+        for key in &self.invalidations {
+            self.db.invalidate(key);
+        }
+        Ok(Committed { audit_seq })
+    }
+
+    /// Ends the transaction without effect, waiting for it.
+    pub async fn roll_back(mut self) {
+        if let Some(mut object) = self.object.take() {
+            object.doubtful = true;
+            if object.conn.execute("ROLLBACK").await.is_ok() {
+                object.doubtful = false;
+            }
+        }
+    }
+
+    async fn finish(&mut self, response: Option<StoredResponse>) -> Result<i64, Error> {
+        let (id, now) = (self.db.ambient().uuid(), self.db.ambient().now());
+        let permit = self.permit.clone();
+        let (actor, scope, origin) = (permit.actor, permit.scope, permit.origin);
+        let org = self.audit_org.or(scope.org().map(|o| o.uuid()));
+        let project = scope.project().map(|p| p.uuid());
+        let target =
+            self.target.take().unwrap_or(Target { kind: "none", id: None, before: None, after: None });
+        let events = std::mem::take(&mut self.events);
+        let claim = self.claim.take();
+        let (status, body) =
+            response.map_or((None, None), |r| (Some(i16::try_from(r.status).unwrap_or(200)), Some(r.body)));
+        let (i_principal, i_endpoint, i_key) =
+            claim.map_or((None, None, None), |c| (Some(c.principal_id), Some(c.endpoint), Some(c.key)));
+        let invalidations = self.invalidations.clone();
+        sqlx::query_scalar!(
+            r#"SELECT write_finish($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11, $12, $13, $14,
+                $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28) AS "seq!""#,
+            id,
+            org.unwrap_or(Uuid::nil()),
+            now,
+            actor.kind.name(),
+            actor.id as Option<Uuid>,
+            actor.role,
+            self.action,
+            target.kind,
+            target.id as Option<String>,
+            project as Option<Uuid>,
+            origin.correlation_id.0,
+            origin.source_ip as Option<String>,
+            target.before as Option<Vec<u8>>,
+            target.after as Option<Vec<u8>>,
+            &events.iter().map(|e| e.id).collect::<Vec<_>>(),
+            &events.iter().map(|e| e.stream.to_owned()).collect::<Vec<_>>(),
+            &events.iter().map(|e| e.event_type.to_owned()).collect::<Vec<_>>(),
+            &events.iter().map(|e| e.version).collect::<Vec<_>>(),
+            &events.iter().map(|_| org).collect::<Vec<_>>() as &[Option<Uuid>],
+            &events.iter().map(|_| project).collect::<Vec<_>>() as &[Option<Uuid>],
+            &events.iter().map(|e| e.payload.clone()).collect::<Vec<_>>(),
+            origin.traceparent as Option<String>,
+            i_principal as Option<Uuid>,
+            i_endpoint as Option<&str>,
+            i_key as Option<String>,
+            status as Option<i16>,
+            body as Option<Vec<u8>>,
+            &invalidations,
+        )
+        .fetch_one(self.conn())
+        .await
+        .map_err(Error::of)
+    }
+}
+
+impl Drop for WriteTx {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            roll_back_in_background(object);
+        }
+    }
+}

@@ -33,7 +33,8 @@ pub fn run(dir: &Path, program: &str, args: &[&str], limit: Duration) -> anyhow:
     let mut command = Command::new(program);
     command.args(args).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| PER_CRATE_VARIABLES.iter().any(|prefix| name.starts_with(prefix))) {
+        if name.to_str().is_some_and(|name| PER_CRATE_VARIABLES.iter().any(|prefix| name.starts_with(prefix)))
+        {
             command.env_remove(&name);
         }
     }

@@ -44,7 +44,11 @@ pub fn artefacts() -> Vec<Artefact> {
     vec![
         // Documents made from code (OpenAPI, AsyncAPI, the error catalog, the role matrix) belong here, above
         // what is made from them.
-        Artefact { group: Group::Sdk, path: SDK_SOURCE, make: |tree| sdk::generate_sdk(&tree.json(PUBLIC_OPENAPI)?) },
+        Artefact {
+            group: Group::Sdk,
+            path: SDK_SOURCE,
+            make: |tree| sdk::generate_sdk(&tree.json(PUBLIC_OPENAPI)?),
+        },
     ]
 }
 

@@ -126,7 +126,8 @@ fn flatten(stream: TokenStream, in_test: bool, out: &mut Vec<Token>) {
             TokenTree::Literal(literal) => push(Kind::Literal(literal.to_string())),
             TokenTree::Punct(punct) => {
                 let joined = punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
-                let doubled = matches!(trees.get(index + 1), Some(TokenTree::Punct(next)) if next.as_char() == ':');
+                let doubled =
+                    matches!(trees.get(index + 1), Some(TokenTree::Punct(next)) if next.as_char() == ':');
                 if joined && doubled {
                     push(Kind::PathSep);
                     index += 1;
@@ -157,9 +158,7 @@ fn flatten(stream: TokenStream, in_test: bool, out: &mut Vec<Token>) {
 
 /// `#[cfg(test)]` or `#[test]` (`inner`: `#![cfg(test)]`) at the start of `trees`.
 fn starts_test_attribute(trees: &[TokenTree], inner: bool) -> bool {
-    let is_punct = |tree: Option<&TokenTree>, wanted: char| {
-        matches!(tree, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
-    };
+    let is_punct = |tree: Option<&TokenTree>, wanted: char| matches!(tree, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted);
     if !is_punct(trees.first(), '#') || is_punct(trees.get(1), '!') != inner {
         return false;
     }
@@ -182,7 +181,9 @@ mod tests {
         for source in ["fn f() { http::get() }", "use http as h;", "type A = ::http::Uri;", "m!(http::Uri)"] {
             assert!(crate_named(source, "http"), "{source}");
         }
-        for source in ["use crate::http::get;", "fn f() { x.http() }", "// http::get\nconst A: &str = \"http::get\";"] {
+        for source in
+            ["use crate::http::get;", "fn f() { x.http() }", "// http::get\nconst A: &str = \"http::get\";"]
+        {
             assert!(!crate_named(source, "http"), "{source}");
         }
     }
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn test_items_are_marked_and_end_with_their_item() {
-        let tokens = tokens("#[cfg(test)] use a::b; fn c() {} #[cfg(test)] mod t { fn d() {} } fn e() {}").unwrap();
+        let tokens =
+            tokens("#[cfg(test)] use a::b; fn c() {} #[cfg(test)] mod t { fn d() {} } fn e() {}").unwrap();
         let marked = |word: &str| tokens.iter().find(|token| token.is(word)).unwrap().in_test;
         assert_eq!([marked("b"), marked("c"), marked("d"), marked("e")], [true, false, true, false]);
     }

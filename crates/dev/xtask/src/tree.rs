@@ -35,7 +35,7 @@ impl Tree {
         if let Some(files) = self.files.get() {
             return Ok(files);
         }
-        let mut found = if self.exists(".git") { self.from_git()? } else { self.from_walk()? };
+        let mut found = if self.exists(".git") { self.list_git()? } else { self.list_walk()? };
         found.sort();
         found.dedup();
         Ok(self.files.get_or_init(|| found))
@@ -63,7 +63,7 @@ impl Tree {
         serde_json::from_str(&self.read(path)?).with_context(|| format!("parse {path}"))
     }
 
-    fn from_git(&self) -> anyhow::Result<Vec<String>> {
+    fn list_git(&self) -> anyhow::Result<Vec<String>> {
         let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let ran = exec::run(&self.root, "git", &args, GIT_LIMIT)?;
         if !ran.ok {
@@ -79,7 +79,7 @@ impl Tree {
             .collect())
     }
 
-    fn from_walk(&self) -> anyhow::Result<Vec<String>> {
+    fn list_walk(&self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         let mut open = vec![self.root.clone()];
         while let Some(dir) = open.pop() {
@@ -105,6 +105,7 @@ impl Tree {
 /// Whether a path is test material: below a `tests` or `fixtures` directory, or a file of tests.
 pub fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "fixtures" | "tests.rs"))
+        || path.ends_with("_tests.rs")
 }
 
 /// A made-up tree for a test: path → content.
@@ -145,8 +146,13 @@ mod tests {
     #[test]
     fn git_decides_what_belongs_to_a_repository() {
         let dir = tempfile::tempdir().unwrap();
-        FixtureTree::new(&[(".gitignore", "ignored.txt\n"), ("ignored.txt", ""), ("new.txt", ""), ("sub/a.rs", "")])
-            .write(dir.path());
+        FixtureTree::new(&[
+            (".gitignore", "ignored.txt\n"),
+            ("ignored.txt", ""),
+            ("new.txt", ""),
+            ("sub/a.rs", ""),
+        ])
+        .write(dir.path());
         assert!(exec::run(dir.path(), "git", &["init", "-q"], GIT_LIMIT).unwrap().ok);
         assert_eq!(Tree::new(dir.path()).files().unwrap(), [".gitignore", "new.txt", "sub/a.rs"]);
     }
@@ -154,7 +160,8 @@ mod tests {
     #[test]
     fn without_git_everything_but_build_output_belongs() {
         let dir = tempfile::tempdir().unwrap();
-        FixtureTree::new(&[("a.rs", ""), ("target/b.rs", ""), ("web/node_modules/c.ts", "")]).write(dir.path());
+        FixtureTree::new(&[("a.rs", ""), ("target/b.rs", ""), ("web/node_modules/c.ts", "")])
+            .write(dir.path());
         assert_eq!(Tree::new(dir.path()).files().unwrap(), ["a.rs"]);
     }
 }

@@ -26,7 +26,10 @@ impl Gate for Advisories {
         let mut found = Vec::new();
         for entry in list.get("deny").and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| {
-                entry.get(key).and_then(Value::as_str).with_context(|| format!("{LIST}: an entry has no {key}"))
+                entry
+                    .get(key)
+                    .and_then(Value::as_str)
+                    .with_context(|| format!("{LIST}: an entry has no {key}"))
             };
             let (name, ranges, reason) = (text("crate")?, text("versions")?, text("reason")?);
             for (_, version) in locked.iter().filter(|(locked_name, _)| locked_name == name) {
@@ -41,11 +44,15 @@ impl Gate for Advisories {
     #[cfg(test)]
     fn examples(&self) -> super::tests::Examples {
         use crate::tree::FixtureTree;
-        let lock = |version: &str| format!("version = 4\n[[package]]\nname = \"a\"\nversion = \"{version}\"\n");
-        let list = "[[deny]]\ncrate = \"a\"\nversions = \">=1.0.0, <1.2.3\"\nreason = \"reads past the end\"\n";
+        let lock =
+            |version: &str| format!("version = 4\n[[package]]\nname = \"a\"\nversion = \"{version}\"\n");
+        let list =
+            "[[deny]]\ncrate = \"a\"\nversions = \">=1.0.0, <1.2.3\"\nreason = \"reads past the end\"\n";
         let tree = FixtureTree::new(&[(LIST, list), ("Cargo.lock", &lock("1.2.3"))]);
         super::tests::Examples::good(tree)
-            .bad("listed version", "a 1.2.2: reads past the end", |tree| tree.with("Cargo.lock", lock("1.2.2")))
+            .bad("listed version", "a 1.2.2: reads past the end", |tree| {
+                tree.with("Cargo.lock", lock("1.2.2"))
+            })
             .bad("list missing", "read deny-advisories.toml", |tree| tree.without(LIST))
             .bad("list without a reason", "has no reason", |tree| {
                 tree.with(LIST, "[[deny]]\ncrate = \"a\"\nversions = \"*\"\n")

@@ -30,7 +30,8 @@ impl Gate for Clippy {
         // `path:line:column: error: message`, once for each target that compiles the file.
         let mut found = Vec::new();
         for line in ran.stderr.lines() {
-            let Some((at, message)) = line.split_once(": error").or_else(|| line.split_once(": warning")) else {
+            let Some((at, message)) = line.split_once(": error").or_else(|| line.split_once(": warning"))
+            else {
                 continue;
             };
             let finding = Finding::new(at, message.trim_start_matches([':', ' ']));

@@ -29,7 +29,9 @@ impl Gate for DocsLinks {
             for (line, link) in &page.links {
                 match resolve(tree, &pages, path, link) {
                     Ok(target) => drop(leads_to.entry(path).or_default().insert(target)),
-                    Err(message) => found.push(Finding::at_line(path, *line, format!("link {link:?}: {message}"))),
+                    Err(message) => {
+                        found.push(Finding::at_line(path, *line, format!("link {link:?}: {message}")))
+                    }
                 }
             }
         }
@@ -46,7 +48,8 @@ impl Gate for DocsLinks {
                 }
             }
         }
-        for path in tree.files()?.iter().filter(|path| path.starts_with("docs/") && !reached.contains(*path)) {
+        for path in tree.files()?.iter().filter(|path| path.starts_with("docs/") && !reached.contains(*path))
+        {
             found.push(Finding::new(path, "no README leads here: link it from docs/README.md"));
         }
         Ok(found)
@@ -59,9 +62,15 @@ impl Gate for DocsLinks {
                      [root](/Makefile) [other][x] ![](picture.svg)\n\n[x]: <b.md>\n\n```\n[not](a-link.md)\n```\n\
                      and `[neither](this.md)`, nor https://example.com/x.md\n";
         let tree = FixtureTree::new(&[
-            ("README.md", "# Product\n\n## Start here\n\n[a](docs/a.md#how-its-done-make-up) [b](docs/a.md#twice-1)\n"),
+            (
+                "README.md",
+                "# Product\n\n## Start here\n\n[a](docs/a.md#how-its-done-make-up) [b](docs/a.md#twice-1)\n",
+            ),
             ("docs/a.md", guide),
-            ("docs/b.md", "[web](https://example.com) [mail](mailto:a@example.com) [here](#there)\n\n# There\n"),
+            (
+                "docs/b.md",
+                "[web](https://example.com) [mail](mailto:a@example.com) [here](#there)\n\n# There\n",
+            ),
             ("docs/picture.svg", "<svg/>"),
             ("Makefile", ""),
         ]);
@@ -71,10 +80,18 @@ impl Gate for DocsLinks {
             .bad("missing anchor elsewhere", "has no heading \"nope\"", |tree| {
                 tree.with("docs/b.md", "[x](a.md#nope)\n")
             })
-            .bad("missing reference", "link \"gone.md\"", |tree| tree.with("docs/b.md", "[x][y]\n\n[y]: gone.md\n"))
-            .bad("out of the tree", "leaves the repository", |tree| tree.with("docs/b.md", "[x](../../a.md)\n"))
-            .bad("page nobody links to", "docs/c.md: no README leads here", |tree| tree.with("docs/c.md", "# C\n"))
-            .bad("image nobody links to", "docs/d.svg: no README leads here", |tree| tree.with("docs/d.svg", ""))
+            .bad("missing reference", "link \"gone.md\"", |tree| {
+                tree.with("docs/b.md", "[x][y]\n\n[y]: gone.md\n")
+            })
+            .bad("out of the tree", "leaves the repository", |tree| {
+                tree.with("docs/b.md", "[x](../../a.md)\n")
+            })
+            .bad("page nobody links to", "docs/c.md: no README leads here", |tree| {
+                tree.with("docs/c.md", "# C\n")
+            })
+            .bad("image nobody links to", "docs/d.svg: no README leads here", |tree| {
+                tree.with("docs/d.svg", "")
+            })
     }
 }
 

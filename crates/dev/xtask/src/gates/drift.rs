@@ -63,7 +63,9 @@ impl Gate for Drift {
         for artefact in generate::artefacts().into_iter().filter(|artefact| artefact.group == self.group) {
             let edited = format!("{}\n", tree.read(artefact.path).unwrap());
             examples = examples
-                .bad("edited by hand", "differs from what is generated", |tree| tree.with(artefact.path, edited))
+                .bad("edited by hand", "differs from what is generated", |tree| {
+                    tree.with(artefact.path, edited)
+                })
                 .bad("not committed", "is missing", |tree| tree.without(artefact.path));
         }
         examples

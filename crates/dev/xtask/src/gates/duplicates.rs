@@ -29,7 +29,8 @@ impl Gate for Duplicates {
         }
         versions.retain(|_, versions| versions.len() > 1);
         let describe = |(name, versions): (String, Vec<String>)| {
-            let message = format!("{name} is locked as {}; make its users agree on one", versions.join(" and "));
+            let message =
+                format!("{name} is locked as {}; make its users agree on one", versions.join(" and "));
             Finding::new("Cargo.lock", message)
         };
         Ok(versions.into_iter().map(describe).collect())

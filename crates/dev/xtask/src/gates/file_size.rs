@@ -48,7 +48,8 @@ impl Gate for FileSize {
             }
         }
         for path in recorded.keys().filter(|path| !is_counted(path) || !tree.exists(path)) {
-            found.push(Finding::new(RATCHET, format!("{path} is not there or not counted: remove its entry")));
+            found
+                .push(Finding::new(RATCHET, format!("{path} is not there or not counted: remove its entry")));
         }
         Ok(found)
     }
@@ -86,7 +87,8 @@ fn is_counted(path: &str) -> bool {
 
 fn recorded(tree: &Tree) -> anyhow::Result<BTreeMap<String, usize>> {
     let table = tree.toml(RATCHET)?;
-    let files = table.get("files").and_then(Value::as_table).with_context(|| format!("{RATCHET} has no [files]"))?;
+    let files =
+        table.get("files").and_then(Value::as_table).with_context(|| format!("{RATCHET} has no [files]"))?;
     let entry = |(path, count): (&String, &Value)| {
         let count = count.as_integer().and_then(|count| usize::try_from(count).ok());
         Ok((path.clone(), count.with_context(|| format!("{RATCHET}: {path} is not a number of lines"))?))

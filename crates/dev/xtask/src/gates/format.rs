@@ -20,7 +20,8 @@ impl Gate for Format {
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
-        let ran = exec::run(tree.root(), "cargo", &["fmt", "--all", "--check", "--", "--files-with-diff"], LIMIT)?;
+        let ran =
+            exec::run(tree.root(), "cargo", &["fmt", "--all", "--check", "--", "--files-with-diff"], LIMIT)?;
         if ran.ok {
             return Ok(Vec::new());
         }

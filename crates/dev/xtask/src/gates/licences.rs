@@ -50,7 +50,8 @@ impl Gate for Licences {
             bail!("cargo metadata failed: {}", ran.stderr.trim());
         }
         let metadata: Value = serde_json::from_str(&ran.stdout).context("read cargo metadata")?;
-        let packages = metadata.get("packages").and_then(Value::as_array).context("cargo metadata has no packages")?;
+        let packages =
+            metadata.get("packages").and_then(Value::as_array).context("cargo metadata has no packages")?;
         Ok(packages.iter().filter_map(check_package).collect())
     }
 

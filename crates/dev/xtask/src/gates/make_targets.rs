@@ -31,7 +31,11 @@ impl Gate for MakeTargets {
             let text = tree.read(document)?;
             for (line, target) in make_commands(&text) {
                 if !targets.contains(target) {
-                    found.push(Finding::at_line(document, line, format!("the Makefile has no target {target:?}")));
+                    found.push(Finding::at_line(
+                        document,
+                        line,
+                        format!("the Makefile has no target {target:?}"),
+                    ));
                 }
             }
         }
@@ -42,8 +46,14 @@ impl Gate for MakeTargets {
     fn examples(&self) -> super::tests::Examples {
         use crate::tree::FixtureTree;
         let tree = FixtureTree::new(&[
-            ("Makefile", "VERSION := 1\n.PHONY: up down\nup: build\n\techo a: b\ndown:\n\techo\nbuild:\n\ttrue\n"),
-            ("README.md", "To make sure it works run `make up`.\n\n```sh\nmake up build # then make coffee\n```\n"),
+            (
+                "Makefile",
+                "VERSION := 1\n.PHONY: up down\nup: build\n\techo a: b\ndown:\n\techo\nbuild:\n\ttrue\n",
+            ),
+            (
+                "README.md",
+                "To make sure it works run `make up`.\n\n```sh\nmake up build # then make coffee\n```\n",
+            ),
             ("CONTRIBUTING.md", "`make VERBOSE=1 down` and `make -j2 build`\n"),
         ]);
         super::tests::Examples::good(tree)

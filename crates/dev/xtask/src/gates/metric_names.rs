@@ -34,15 +34,22 @@ impl Gate for MetricNames {
 
         let mut used: BTreeSet<String> = BTreeSet::new();
         for path in tree.files()? {
-            if path.starts_with("deploy/") && [".json", ".yaml", ".yml"].iter().any(|end| path.ends_with(end)) {
+            if path.starts_with("deploy/") && [".json", ".yaml", ".yml"].iter().any(|end| path.ends_with(end))
+            {
                 check_expressions(path, &tree.read(path)?, &known, &mut found);
             }
-            if !path.ends_with(".rs") || path == CATALOG || is_test_path(path) || path.starts_with("crates/dev/") {
+            if !path.ends_with(".rs")
+                || path == CATALOG
+                || is_test_path(path)
+                || path.starts_with("crates/dev/")
+            {
                 continue;
             }
             let tokens = rust_tokens::tokens(&tree.read(path)?)?;
             for token in tokens.iter().filter(|token| !token.in_test) {
-                used.extend(token.ident().and_then(|ident| constants.get(ident)).map(|name| (*name).to_owned()));
+                used.extend(
+                    token.ident().and_then(|ident| constants.get(ident)).map(|name| (*name).to_owned()),
+                );
                 used.extend(token.string().filter(|text| known.contains(text)).map(str::to_owned));
             }
             for (name, line) in literal_metrics(&tokens) {
@@ -120,10 +127,18 @@ fn check_names(tokens: &[Token], constants: &BTreeMap<&str, &str>, found: &mut V
             found.push(Finding::at_line(CATALOG, token.line, format!("counter {name:?} must end in _total")));
         }
         if token.is("gauge") && name.ends_with("_total") {
-            found.push(Finding::at_line(CATALOG, token.line, format!("gauge {name:?} must not end in _total")));
+            found.push(Finding::at_line(
+                CATALOG,
+                token.line,
+                format!("gauge {name:?} must not end in _total"),
+            ));
         }
         if token.is("histogram") && !["_seconds", "_bytes"].iter().any(|unit| name.ends_with(unit)) {
-            found.push(Finding::at_line(CATALOG, token.line, format!("histogram {name:?} must end in its unit")));
+            found.push(Finding::at_line(
+                CATALOG,
+                token.line,
+                format!("histogram {name:?} must end in its unit"),
+            ));
         }
     }
 }
@@ -149,7 +164,9 @@ fn literal_metrics(tokens: &[Token]) -> Vec<(&str, usize)> {
 /// PromQL in dashboards (`"expr": "…"`) and rules (`expr: …`, on one line).
 fn check_expressions(path: &str, text: &str, known: &BTreeSet<&str>, found: &mut Vec<Finding>) {
     for (index, line) in text.lines().enumerate() {
-        let Some((_, expression)) = line.split_once("expr\":").or_else(|| line.split_once("expr:")) else { continue };
+        let Some((_, expression)) = line.split_once("expr\":").or_else(|| line.split_once("expr:")) else {
+            continue;
+        };
         for name in series(expression) {
             let base = SERIES_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
             if !known.contains(base) && !known.contains(name.as_str()) {

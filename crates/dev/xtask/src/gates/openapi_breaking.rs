@@ -28,13 +28,17 @@ impl Gate for OpenapiBreaking {
             );
             return Ok(vec![Finding::new(RELEASED, message)]);
         }
-        let waivers = if tree.exists(WAIVERS) { Waivers::parse(&tree.toml(WAIVERS)?)? } else { Waivers::default() };
+        let waivers =
+            if tree.exists(WAIVERS) { Waivers::parse(&tree.toml(WAIVERS)?)? } else { Waivers::default() };
         let breaks = breaking::compare(&tree.json(RELEASED)?, &tree.json(PUBLIC_OPENAPI)?);
         let (kept, unused) = waivers.apply(breaks);
         let mut found: Vec<Finding> =
             kept.into_iter().map(|broken| Finding::new(PUBLIC_OPENAPI, broken.to_string())).collect();
         found.extend(unused.into_iter().map(|waiver| {
-            Finding::new(WAIVERS, format!("waiver for {:?} at {} waives nothing: remove it", waiver.value, waiver.at))
+            Finding::new(
+                WAIVERS,
+                format!("waiver for {:?} at {} waives nothing: remove it", waiver.value, waiver.at),
+            )
         }));
         Ok(found)
     }
@@ -55,8 +59,10 @@ impl Gate for OpenapiBreaking {
             document.to_string()
         };
         let (two_states, three_states) = (with_states(&["a", "b"]), with_states(&["a", "b", "c"]));
-        let waiver = "[[waiver]]\nat = \"#/components/schemas/Thing/state\"\nvalue = \"c\"\nreason = \"agreed\"\n";
-        let tree = FixtureTree::new(&[(RELEASED, &released.to_string()), (PUBLIC_OPENAPI, &grown.to_string())]);
+        let waiver =
+            "[[waiver]]\nat = \"#/components/schemas/Thing/state\"\nvalue = \"c\"\nreason = \"agreed\"\n";
+        let tree =
+            FixtureTree::new(&[(RELEASED, &released.to_string()), (PUBLIC_OPENAPI, &grown.to_string())]);
         super::tests::Examples::good(tree)
             .bad("path removed", "/things/{id}", |tree| tree.with(PUBLIC_OPENAPI, lost.to_string()))
             .bad("no baseline", "cp openapi/public.json", |tree| tree.without(RELEASED))

@@ -63,7 +63,9 @@ impl Gate for Secrets {
             ("tests/t.rs", &assignment),
         ]);
         super::tests::Examples::good(tree)
-            .bad("secret in code", "src/b.rs:1: looks like a secret", |tree| tree.with("src/b.rs", assignment))
+            .bad("secret in code", "src/b.rs:1: looks like a secret", |tree| {
+                tree.with("src/b.rs", assignment)
+            })
             .bad("secret in YAML", "a.yaml:1: looks like", |tree| {
                 tree.with("a.yaml", format!("db_password: '{random}'\n"))
             })
@@ -126,12 +128,15 @@ fn has_aws_key(line: &str) -> bool {
 fn has_machine_path(line: &str) -> bool {
     let starts_path = |at: usize| {
         let before = line[..at].chars().next_back();
-        before.is_none_or(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '}' | '*' | '$')))
+        before.is_none_or(|c| {
+            !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '}' | '*' | '$'))
+        })
     };
     MACHINE_DIRS.iter().any(|dir| line.match_indices(dir).any(|(at, _)| starts_path(at)))
         || line.match_indices(HOME).any(|(at, _)| {
             let name = line[at + HOME.len()..].split('/').next().unwrap_or_default();
-            let real = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+            let real = !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
             starts_path(at) && real && line[at + HOME.len()..].contains('/')
         })
 }
@@ -144,9 +149,11 @@ fn has_secret_assignment(line: &str) -> bool {
     }
     line.match_indices(['=', ':']).any(|(at, _)| {
         let name = line[..at].trim_end_matches(['"', '\'', ' ', ':', '=']);
-        let name_start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))).map_or(0, |i| i + 1);
+        let name_start =
+            name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))).map_or(0, |i| i + 1);
         let name = name[name_start..].to_ascii_lowercase().replace('-', "_");
-        SECRET_WORDS.iter().any(|word| name.contains(word)) && quoted(&line[at + 1..]).is_some_and(looks_random)
+        SECRET_WORDS.iter().any(|word| name.contains(word))
+            && quoted(&line[at + 1..]).is_some_and(looks_random)
     })
 }
 
@@ -160,10 +167,15 @@ fn quoted(rest: &str) -> Option<&str> {
 }
 
 fn looks_random(text: &str) -> bool {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-' | '.'));
+    let plain =
+        text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-' | '.'));
     let digits = text.chars().filter(char::is_ascii_digit).count();
     let letters = text.chars().filter(char::is_ascii_alphabetic).count();
-    text.len() >= SHORTEST_SECRET && plain && digits >= 2 && letters >= 2 && entropy_bits(text) >= ENTROPY_LIMIT
+    text.len() >= SHORTEST_SECRET
+        && plain
+        && digits >= 2
+        && letters >= 2
+        && entropy_bits(text) >= ENTROPY_LIMIT
 }
 
 /// Shannon entropy in bits per character.
@@ -173,5 +185,10 @@ fn entropy_bits(text: &str) -> f64 {
         counts[usize::from(byte)] += 1;
     }
     let total = f64::from(u32::try_from(text.len()).unwrap_or(u32::MAX));
-    counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / total).map(|p| -p * p.log2()).sum()
+    counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|count| f64::from(*count) / total)
+        .map(|p| -p * p.log2())
+        .sum()
 }

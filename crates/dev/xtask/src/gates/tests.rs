@@ -59,7 +59,12 @@ fn every_gate_passes_on_its_good_tree_and_fails_on_each_bad_one() {
             let (_dir, tree) = on_disk(&bad.tree);
             let found = findings(gate.as_ref(), &tree);
             if !found.iter().any(|finding| finding.to_string().contains(bad.says)) {
-                wrong.push(format!("{}: {:?} should say {:?}, said {found:?}", gate.name(), bad.name, bad.says));
+                wrong.push(format!(
+                    "{}: {:?} should say {:?}, said {found:?}",
+                    gate.name(),
+                    bad.name,
+                    bad.says
+                ));
             }
         }
     }
@@ -75,8 +80,10 @@ fn gate_names_are_unique_and_every_gate_file_is_registered() {
     // A gate that is written but not listed would never run. The drift gates share one file.
     let source = include_str!("mod.rs");
     let modules = source.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
-    let modules: BTreeSet<String> =
-        modules.filter(|name| !matches!(*name, "tests" | "drift")).map(|name| name.replace('_', "-")).collect();
+    let modules: BTreeSet<String> = modules
+        .filter(|name| !matches!(*name, "tests" | "drift"))
+        .map(|name| name.replace('_', "-"))
+        .collect();
     assert!(!modules.is_empty());
     for module in &modules {
         assert!(names.contains(module.as_str()), "gate {module} is not in the registry");

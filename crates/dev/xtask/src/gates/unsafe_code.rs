@@ -24,11 +24,12 @@ impl Gate for UnsafeCode {
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
         let mut found = Vec::new();
         let root = tree.toml("Cargo.toml")?;
-        let lint = ["lints", "rust", "unsafe_code"].iter().try_fold(root.get("workspace"), |table, key| {
-            table.map(|table| table.get(key))
-        });
+        let lint = ["lints", "rust", "unsafe_code"]
+            .iter()
+            .try_fold(root.get("workspace"), |table, key| table.map(|table| table.get(key)));
         if lint.flatten().and_then(Value::as_str) != Some("forbid") {
-            found.push(Finding::new("Cargo.toml", "[workspace.lints.rust] must say unsafe_code = \"forbid\""));
+            found
+                .push(Finding::new("Cargo.toml", "[workspace.lints.rust] must say unsafe_code = \"forbid\""));
         }
         for member in manifest::crates(tree)? {
             let inherits = member.manifest.get("lints").and_then(|lints| lints.get("workspace"));

@@ -31,10 +31,14 @@ impl Gate for UnusedDependencies {
             check_crate(tree, &member, &mut found)?;
         }
         let root = tree.toml("Cargo.toml")?;
-        let shared = root.get("workspace").and_then(|table| table.get("dependencies")).and_then(Value::as_table);
+        let shared =
+            root.get("workspace").and_then(|table| table.get("dependencies")).and_then(Value::as_table);
         for name in shared.into_iter().flat_map(toml::Table::keys) {
             if !used_by_crates.contains(name) {
-                found.push(Finding::new("Cargo.toml", format!("no crate uses workspace dependency {name}; remove it")));
+                found.push(Finding::new(
+                    "Cargo.toml",
+                    format!("no crate uses workspace dependency {name}; remove it"),
+                ));
             }
         }
         Ok(found)
@@ -109,9 +113,9 @@ fn check_crate(tree: &Tree, member: &Crate, found: &mut Vec<Finding>) -> anyhow:
                 let uses: Vec<_> = uses.filter(|(path, _)| *path != build_script).collect();
                 let outside_src = |path: &str| !path.starts_with(&format!("{}/src/", member.dir));
                 if !uses.is_empty()
-                    && uses.iter().all(|(path, used)| {
-                        *used == Use::InTests || is_test_path(path) || outside_src(path)
-                    })
+                    && uses
+                        .iter()
+                        .all(|(path, used)| *used == Use::InTests || is_test_path(path) || outside_src(path))
                 {
                     let message = format!("{name} is used only by tests: move it to [dev-dependencies]");
                     found.push(Finding::new(&at, message));

@@ -35,7 +35,8 @@ impl Gate for Layering {
     fn examples(&self) -> super::tests::Examples {
         use crate::tree::FixtureTree;
         let manifest = |name: &str, dependencies: &[&str]| {
-            let lines: Vec<String> = dependencies.iter().map(|name| format!("{name}.workspace = true\n")).collect();
+            let lines: Vec<String> =
+                dependencies.iter().map(|name| format!("{name}.workspace = true\n")).collect();
             format!("[package]\nname = \"{name}\"\n[dependencies]\n{}", lines.concat())
         };
         let identity = "crates/domains/identity/src";
@@ -46,7 +47,10 @@ impl Gate for Layering {
             ("crates/platform/pg/src/lib.rs", "fn f() { sqlx::query(\"\"); }\n"),
             ("crates/platform/endpoint/Cargo.toml", &manifest("endpoint", &["kernel", "pg"])),
             ("crates/platform/bus/Cargo.toml", &manifest("bus", &["kernel", "pg", "endpoint"])),
-            ("crates/domains/identity/Cargo.toml", &manifest("identity", &["kernel", "pg", "endpoint", "bus"])),
+            (
+                "crates/domains/identity/Cargo.toml",
+                &manifest("identity", &["kernel", "pg", "endpoint", "bus"]),
+            ),
             ("crates/domains/fleet/Cargo.toml", &manifest("fleet", &["pg", "identity"])),
             ("crates/clients/sdk/Cargo.toml", &manifest("sdk", &[])),
             ("crates/clients/cli/Cargo.toml", &manifest("cli", &["sdk", "kernel"])),
@@ -56,7 +60,10 @@ impl Gate for Layering {
             ("crates/domains/identity/src/store/org.rs", "async fn f(tx: pg::Tx) { sqlx::query!(\"\") }\n"),
             ("crates/domains/identity/src/http/org.rs", "async fn f(x: &AtomicU8) { x.store(1, O) }\n"),
             ("crates/domains/identity/src/service/org.rs", "use crate::store::org;\n"),
-            (in_fleet, "use identity::api::Org;\nuse identity::{api::{A, B}};\nuse crate::identity::model;\n"),
+            (
+                in_fleet,
+                "use identity::api::Org;\nuse identity::{api::{A, B}};\nuse crate::identity::model;\n",
+            ),
         ]);
         let in_identity = move |room: &str| format!("{identity}/{room}");
         super::tests::Examples::good(tree)

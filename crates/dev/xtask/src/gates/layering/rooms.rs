@@ -35,10 +35,14 @@ fn check_file(
 ) {
     let is_domain = member.group == "domains";
     let writes_sql = SQL_CRATES.contains(&member.name.as_str()) || (is_domain && room == "store");
-    let others: Vec<&str> = crates
-        .iter()
-        .filter(|other| is_domain && other.group == "domains" && other.name != member.name)
-        .map(|other| other.name.as_str())
+    // Only real dependencies: a module of this crate may well be called like another domain.
+    let is_other_domain =
+        |package: &str| crates.iter().any(|other| other.group == "domains" && other.name == package);
+    let others: Vec<String> = member
+        .dependencies()
+        .into_iter()
+        .filter(|dependency| is_domain && is_other_domain(&dependency.package))
+        .map(|dependency| dependency.name.replace('-', "_"))
         .collect();
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.in_test) {
         let mut report = |message: String| found.push(Finding::at_line(path, token.line, message));

@@ -51,13 +51,23 @@ impl Default for PageSize {
     }
 }
 
+/// Query strings carry numbers as text, so both are understood.
 impl<'de> Deserialize<'de> for PageSize {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let size = u16::deserialize(d)?;
-        if size == 0 || size > MAX_PAGE_SIZE {
-            return Err(serde::de::Error::custom("must be 1 to 200"));
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Number(u64),
+            Text(String),
         }
-        Ok(Self(size))
+        let size = match Given::deserialize(d)? {
+            Given::Number(n) => Some(n),
+            Given::Text(t) => t.parse().ok(),
+        };
+        match size.and_then(|n| u16::try_from(n).ok()) {
+            Some(n) if (1..=MAX_PAGE_SIZE).contains(&n) => Ok(Self(n)),
+            _ => Err(serde::de::Error::custom("must be a whole number from 1 to 200")),
+        }
     }
 }
 
@@ -75,7 +85,6 @@ impl schemars::JsonSchema for PageSize {
 
 /// The query parameters of every list.
 #[derive(Clone, Copy, Debug, Default, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct PageQuery {
     /// At most this many items (1–200).
     #[serde(default)]

@@ -1,1 +1,55 @@
+//! Endpoints as data. A declaration says method, path, scope, permission, audit action, rate lane,
+//! idempotency and types; routing, authentication, authorization, rate limiting, idempotency, audit,
+//! metrics and the OpenAPI document all come from it.
+//!
+//! **Order of work for a request** (`pipeline`): correlation id → authentication → rate lane → scope and
+//! permission → idempotency header → body → transaction → handler → commit with audit, outbox and stored
+//! response. A handler therefore receives an already authorized scope, inside an open transaction that it
+//! cannot commit: it returns a value, and status and body follow from the value's type.
+//!
+//! **What cannot be forgotten.** A mutating endpoint has no `handle` method until it was given a permission
+//! and an audit action:
+//!
+//! ```compile_fail
+//! # use endpoint::*;
+//! # async fn create(_: (), _: Write, _: In<Empty, Empty, ()>) -> Result<NoContent, kernel::Failure> { Ok(NoContent) }
+//! let e = post("/api/v1/things", "thing_create", "Create a thing").in_scope(ScopeKind::Person).handle((), create);
+//! ```
+//! ```compile_fail
+//! # use endpoint::*;
+//! # async fn create(_: (), _: Write, _: In<Empty, Empty, ()>) -> Result<NoContent, kernel::Failure> { Ok(NoContent) }
+//! let e = post("/api/v1/things", "thing_create", "Create a thing").in_scope(ScopeKind::Person)
+//!     .needs(kernel::Permission::SelfUpdate).handle((), create);
+//! ```
+//! ```
+//! # use endpoint::*;
+//! # async fn create(_: (), _: Write, _: In<Empty, Empty, ()>) -> Result<NoContent, kernel::Failure> { Ok(NoContent) }
+//! let e = post("/api/v1/things", "thing_create", "Create a thing").in_scope(ScopeKind::Person)
+//!     .needs(kernel::Permission::SelfUpdate).audited("thing.create").handle((), create);
+//! assert_eq!(e.declaration().audit, Some("thing.create"));
+//! ```
 
+mod authorize;
+mod caller;
+mod declare;
+mod handler;
+mod input;
+pub mod openapi;
+mod pipeline;
+mod rate;
+mod reply;
+mod respond;
+mod router;
+
+pub use authorize::Access;
+pub use caller::{
+    Authenticator, Caller, ClientInfo, Directory, Grants, OrgFacts, OrgGrant, PolicySource, ProjectFacts,
+    Services,
+};
+pub use declare::{Declaration, Endpoint, Idempotency, Lane, ScopeKind, delete, get, patch, post, put};
+pub use handler::Write;
+pub use input::{Empty, In, Json};
+pub use pipeline::Limits;
+pub use reply::{Accepted, Created, Ndjson, NoContent, Reply};
+pub use respond::problem_response;
+pub use router::router;

@@ -57,7 +57,7 @@ impl Db {
     /// Opens a write transaction for `permit` that will be audited as `action`.
     pub async fn write(&self, permit: Permit, action: &'static str) -> Result<WriteTx, Error> {
         match self.write_once(permit, action, None).await? {
-            Begin::New(tx) => Ok(tx),
+            Begin::New(tx) => Ok(*tx),
             // Without a claim there is nothing to replay or to mistake.
             Begin::Replay(_) | Begin::KeyReused => Err(Error::Busy),
         }

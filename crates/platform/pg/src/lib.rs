@@ -33,7 +33,7 @@ pub use audit_entry::refuse;
 pub use cas::Swap;
 pub use connect::{Connect, Roles};
 pub use db::Db;
-pub use error::{Error, constraint_violated};
+pub use error::{Error, constraint_violated, is_transient};
 pub use listen::Wake;
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};

@@ -28,7 +28,7 @@ pub struct StoredResponse {
 }
 
 pub enum Begin {
-    New(WriteTx),
+    New(Box<WriteTx>),
     /// The key was used for the same request before; nothing may be done again.
     Replay(StoredResponse),
     /// The key was used for another request.
@@ -93,7 +93,7 @@ impl WriteTx {
             events: Vec::new(),
             invalidations: Vec::new(),
         };
-        let Some(claim) = claim else { return Ok(Begin::New(tx)) };
+        let Some(claim) = claim else { return Ok(Begin::New(Box::new(tx))) };
         let now = tx.db.ambient().now();
         let row = sqlx::query!(
             r#"SELECT claimed AS "claimed!", same_request AS "same_request!", status, body
@@ -109,7 +109,7 @@ impl WriteTx {
         .map_err(Error::of)?;
         if row.claimed {
             tx.claim = Some(claim);
-            return Ok(Begin::New(tx));
+            return Ok(Begin::New(Box::new(tx)));
         }
         tx.roll_back().await;
         if !row.same_request {

@@ -1,0 +1,173 @@
+//! The OpenAPI document, from the same declarations that are served.
+//!
+//! Version 3.0.3, because the client generators read that best; errors as `4XX`/`5XX`; every schema named.
+
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::declare::{Declaration, Endpoint, Idempotency, ScopeKind};
+
+fn settings() -> SchemaSettings {
+    SchemaSettings::openapi3()
+}
+
+/// The schema of a parameter struct, by itself.
+pub(crate) fn inline_schema_for<T: JsonSchema>() -> Value {
+    let mut settings = settings();
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// The whole document, deterministic: same declarations, same bytes.
+pub fn document(title: &str, version: &str, endpoints: &[Endpoint]) -> Value {
+    let mut generator = settings().into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    let mut sorted: Vec<&Declaration> = endpoints.iter().map(Endpoint::declaration).collect();
+    sorted.sort_by_key(|d| (d.path, d.method.as_str().to_owned()));
+    for declaration in sorted {
+        let item = paths.entry(declaration.path).or_insert_with(|| json!({}));
+        item[declaration.method.as_str().to_ascii_lowercase()] = operation(declaration, &mut generator);
+    }
+    let mut schemas: Vec<(String, Value)> = generator.take_definitions(true).into_iter().collect();
+    schemas.push(("ErrorEnvelope".to_owned(), error_envelope()));
+    schemas.sort_by(|a, b| a.0.cmp(&b.0));
+    json!({
+        "openapi": "3.0.3",
+        "info": {
+            "title": title,
+            "version": version,
+            "description": "Generated from the endpoint declarations; do not edit.",
+            "license": { "name": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.into_iter().collect::<Map<_, _>>(),
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT" } },
+        },
+    })
+}
+
+fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Value {
+    let types = &declaration.types;
+    let mut parameters = parameters("path", (types.path)(generator), generator);
+    parameters.extend(self::parameters("query", (types.query)(generator), generator));
+    if declaration.idempotency != Idempotency::None {
+        parameters.push(json!({
+            "name": "X-Idempotency-Key",
+            "in": "header",
+            "required": declaration.idempotency == Idempotency::Required,
+            "description": "Makes a retry safe: the same key and request have one effect and one answer.",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+        }));
+    }
+    let mut success = json!({ "description": success_description(types.reply_status) });
+    if let Some(schema) = types.reply {
+        success["content"] = json!({ types.reply_content: { "schema": schema(generator) } });
+    } else if types.reply_content != "application/json" {
+        success["content"] =
+            json!({ types.reply_content: { "schema": { "type": "string", "format": "binary" } } });
+    }
+    let error = |text: &str| {
+        let schema = json!({ "$ref": "#/components/schemas/ErrorEnvelope" });
+        json!({ "description": text, "content": { "application/json": { "schema": schema } } })
+    };
+    let mut operation = json!({
+        "operationId": declaration.id,
+        "tags": [declaration.tag()],
+        "summary": declaration.summary,
+        "parameters": parameters,
+        "responses": {
+            types.reply_status.to_string(): success,
+            "4XX": error("The request was refused; `error.code` says why."),
+            "5XX": error("The service could not answer."),
+        },
+        "x-gpuaas-scope": declaration.scope.name(),
+        "x-gpuaas-lane": declaration.lane.name(),
+    });
+    if !declaration.description.is_empty() {
+        operation["description"] = json!(declaration.description);
+    }
+    if let Some(schema) = types.body {
+        operation["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": schema(generator) } } });
+    }
+    if declaration.scope != ScopeKind::Public {
+        operation["security"] = json!([{ "bearer": [] }]);
+    }
+    if let Some(permission) = declaration.permission {
+        operation["x-gpuaas-permission"] = json!(permission.name());
+    }
+    if let Some(action) = declaration.audit {
+        operation["x-gpuaas-audit"] = json!(action);
+    }
+    if !declaration.errors.is_empty() {
+        operation["x-gpuaas-errors"] = declaration.errors.iter().map(|c| c.as_str()).collect();
+    }
+    operation
+}
+
+fn success_description(status: u16) -> &'static str {
+    match status {
+        201 => "Created.",
+        202 => "Accepted; the work goes on.",
+        204 => "Done; nothing to say.",
+        _ => "The answer.",
+    }
+}
+
+/// One parameter per property of the struct.
+fn parameters(place: &str, schema: schemars::Schema, generator: &SchemaGenerator) -> Vec<Value> {
+    let mut schema = schema.to_value();
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
+        schema = generator.definitions().get(name).cloned().unwrap_or_default();
+    }
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Vec::new() };
+    let parameter = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let description = schema.as_object_mut().and_then(|s| s.remove("description"));
+        // A parameter is absent rather than null.
+        if let Some(object) = schema.as_object_mut() {
+            object.remove("nullable");
+            object.remove("default");
+        }
+        let mut parameter = json!({
+            "name": name,
+            "in": place,
+            "required": place == "path" || required.contains(&name.as_str()),
+            "schema": schema,
+        });
+        if let Some(description) = description {
+            parameter["description"] = description;
+        }
+        parameter
+    };
+    properties.iter().map(parameter).collect()
+}
+
+fn error_envelope() -> Value {
+    let codes: Vec<&str> = kernel::Code::ALL.iter().map(|c| c.as_str()).collect();
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": {
+            "type": "object",
+            "required": ["code", "message", "correlation_id", "details", "suggestion"],
+            "properties": {
+                "code": { "type": "string", "description": format!("One of: {}. The list grows.", codes.join(", ")) },
+                "message": { "type": "string" },
+                "correlation_id": { "type": "string", "format": "uuid" },
+                "details": { "type": "object", "additionalProperties": true },
+                "suggestion": { "type": "string" },
+            },
+        }},
+    })
+}

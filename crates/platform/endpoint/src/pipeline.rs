@@ -1,0 +1,464 @@
+//! The one path that every request takes.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{body::Body, extract::ConnectInfo, response::Response};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use kernel::{Code, CorrelationId, Failure, Problem};
+use pg::{Begin, Claim, Origin, Permit, Scope, StoredResponse};
+use tracing::Instrument as _;
+
+use crate::{
+    authorize::{self, Access, Decision},
+    caller::{Caller, ClientInfo, Services},
+    declare::{Declaration, Endpoint, Idempotency},
+    handler::{Erased, ReadyWrite, Write, take_back},
+    input::RawInput,
+    rate::{Budget, Lanes},
+    reply::ReplyBody,
+    respond::{problem_response, publish},
+};
+
+/// Bounds on what a request may cost before its handler runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub body_read_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body_read_timeout: Duration::from_secs(10) }
+    }
+}
+
+pub(crate) struct Pipeline {
+    pub services: Services,
+    pub lanes: Lanes,
+    pub limits: Limits,
+}
+
+/// What the connection and the headers say, before anything is believed.
+struct Envelope {
+    origin: Origin,
+    client: ClientInfo,
+}
+
+/// An answer on its way out.
+struct Answer {
+    response: Response,
+    budget: Option<Budget>,
+}
+
+impl From<Response> for Answer {
+    fn from(response: Response) -> Self {
+        Self { response, budget: None }
+    }
+}
+
+impl Pipeline {
+    pub async fn run(
+        self: Arc<Self>,
+        endpoint: Arc<Endpoint>,
+        path: Vec<(String, String)>,
+        request: Request<Body>,
+    ) -> Response {
+        let (parts, body) = request.into_parts();
+        let envelope = self.open(&parts);
+        let (id, method) = (endpoint.declaration.id, endpoint.declaration.method.as_str().to_owned());
+        let correlation_id = envelope.origin.correlation_id;
+        let span = tracing::info_span!(
+            "request",
+            endpoint = id,
+            correlation_id = %correlation_id,
+            org_id = tracing::field::Empty,
+            project_id = tracing::field::Empty,
+            principal_id = tracing::field::Empty,
+        );
+        let started = tokio::time::Instant::now();
+        metrics::gauge!("http_requests_in_flight").increment(1.0);
+        let timeout = endpoint.declaration.timeout;
+        let work = self.answer(&endpoint, envelope, path, parts, body);
+        let Answer { mut response, budget } =
+            match tokio::time::timeout(timeout, work.instrument(span.clone())).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    let problem =
+                        Problem::new(Code::ServiceUnavailable, "The request took too long and was given up.");
+                    problem_response(&problem.retry_after(1), correlation_id).into()
+                }
+            };
+        metrics::gauge!("http_requests_in_flight").decrement(1.0);
+        let elapsed = started.elapsed();
+        let status = response.status();
+        metrics::counter!("http_requests_total", "endpoint" => id, "method" => method, "status" => status.as_str().to_owned())
+            .increment(1);
+        metrics::histogram!("http_request_duration_seconds", "endpoint" => id).record(elapsed.as_secs_f64());
+        span.in_scope(|| {
+            tracing::info!(
+                status = status.as_u16(),
+                duration_ms = elapsed.as_millis() as u64,
+                "request served"
+            )
+        });
+        let headers = response.headers_mut();
+        set(headers, "x-correlation-id", &correlation_id.to_string());
+        if let Some(budget) = budget {
+            set(headers, "x-ratelimit-limit", &budget.limit.to_string());
+            set(headers, "x-ratelimit-remaining", &budget.remaining.to_string());
+            set(headers, "x-ratelimit-reset", &budget.retry_after_seconds.unwrap_or(0).to_string());
+        }
+        response
+    }
+
+    fn open(&self, request: &Parts) -> Envelope {
+        let text = |name: &str| request.headers.get(name).and_then(|v| v.to_str().ok());
+        let correlation_id = text("x-correlation-id")
+            .and_then(CorrelationId::accept)
+            .unwrap_or_else(|| CorrelationId(self.services.db.ambient().uuid()));
+        let source_ip = request
+            .extensions
+            .get::<ConnectInfo<SocketAddr>>()
+            .map(|info| info.0.ip().to_canonical().to_string());
+        let traceparent = text("traceparent").filter(|t| t.len() <= 128).map(str::to_owned);
+        let user_agent = text("user-agent").map(|t| t.chars().take(200).collect());
+        Envelope {
+            origin: Origin { correlation_id, source_ip: source_ip.clone(), traceparent },
+            client: ClientInfo { source_ip, user_agent },
+        }
+    }
+
+    async fn answer(
+        &self,
+        endpoint: &Endpoint,
+        envelope: Envelope,
+        path: Vec<(String, String)>,
+        request: Parts,
+        body: Body,
+    ) -> Answer {
+        let correlation_id = envelope.origin.correlation_id;
+        let mut budget = None;
+        match self.attempt(endpoint, envelope, path, (request, body), &mut budget).await {
+            Ok(response) => Answer { response, budget },
+            Err(failure) => Answer { response: problem_response(&publish(failure), correlation_id), budget },
+        }
+    }
+
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        envelope: Envelope,
+        path: Vec<(String, String)>,
+        (request, body): (Parts, Body),
+        budget: &mut Option<Budget>,
+    ) -> Result<Response, Failure> {
+        let declaration = &endpoint.declaration;
+        let Envelope { origin, client } = envelope;
+        if let Erased::Public(parse) = &endpoint.run {
+            let key = client.source_ip.clone().unwrap_or_default();
+            *budget = Some(self.spend(declaration, None, &key).await?);
+            let query = request.uri.query().unwrap_or_default().to_owned();
+            let raw =
+                RawInput { path, query, body: Default::default(), if_match: None, access: Access::public() };
+            return reply(endpoint, parse(raw)?.await?);
+        }
+        let caller = self.authenticate(&request, &client).await?;
+        tracing::Span::current().record("principal_id", tracing::field::display(caller.id()));
+        *budget = Some(self.spend(declaration, Some(&caller), &caller.id().to_string()).await?);
+        let decision = match self.authorize(declaration, &caller, &path, &request).await {
+            Ok(decision) => decision,
+            Err(refusal) => {
+                let actor = caller.actor("none");
+                return Err(self
+                    .audit_refusal(declaration, actor, refusal.scope, &origin, refusal.problem)
+                    .await);
+            }
+        };
+        if let Some(org) = decision.scope.org() {
+            tracing::Span::current().record("org_id", tracing::field::display(org));
+        }
+        if let Some(project) = decision.scope.project() {
+            tracing::Span::current().record("project_id", tracing::field::display(project));
+        }
+        let (actor, scope) = (decision.actor, decision.scope);
+        match self.perform(endpoint, decision, &caller, path, (request, body), &origin).await {
+            Ok(response) => Ok(response),
+            Err(failure) => Err(self.audit_refusal(declaration, actor, scope, &origin, failure).await),
+        }
+    }
+
+    async fn authenticate(&self, request: &Parts, client: &ClientInfo) -> Result<Caller, Failure> {
+        let Some(value) = request.headers.get(header::AUTHORIZATION) else {
+            return Err(Problem::of(Code::TokenMissing).into());
+        };
+        let bearer = value
+            .to_str()
+            .ok()
+            .and_then(|v| v.split_once(' '))
+            .filter(|(s, _)| s.eq_ignore_ascii_case("bearer"));
+        match bearer {
+            Some((_, token)) => self.services.authenticator.authenticate(token.trim(), client).await,
+            None => Err(Problem::of(Code::TokenInvalid).into()),
+        }
+    }
+
+    async fn spend(
+        &self,
+        declaration: &Declaration,
+        caller: Option<&Caller>,
+        key: &str,
+    ) -> Result<Budget, Failure> {
+        let lane = declaration.lane;
+        let user = caller.and_then(Caller::user);
+        let per_minute = self.services.policies.setting(lane.policy(), None, user).await?;
+        let budget = self.lanes.spend(lane, per_minute, key);
+        match budget.retry_after_seconds {
+            None => Ok(budget),
+            Some(seconds) => {
+                metrics::counter!("rate_limited_total", "lane" => lane.name()).increment(1);
+                let problem = Problem::of(Code::RateLimitExceeded)
+                    .detail("lane", lane.name())
+                    .detail("limit", budget.limit);
+                Err(problem.retry_after(seconds).into())
+            }
+        }
+    }
+
+    async fn authorize(
+        &self,
+        declaration: &Declaration,
+        caller: &Caller,
+        path: &[(String, String)],
+        request: &Parts,
+    ) -> Result<Decision, authorize::Refusal> {
+        // The path is authoritative; a header that disagrees is a mistake worth stopping.
+        if let (Some(header), Some((_, in_path))) =
+            (request.headers.get("x-project-id"), path.iter().find(|(name, _)| name == "project_id"))
+            && header.as_bytes() != in_path.as_bytes()
+        {
+            let problem =
+                Problem::new(Code::InvalidRequest, "X-Project-ID names another project than the path.");
+            return Err(authorize::Refusal { problem: problem.into(), scope: Scope::Platform });
+        }
+        authorize::decide(declaration, caller, path, self.services.directory.as_ref()).await
+    }
+
+    /// A refused mutation is audited too. Failing to record it must not hide the refusal.
+    async fn audit_refusal(
+        &self,
+        declaration: &Declaration,
+        actor: pg::Actor,
+        scope: Scope,
+        origin: &Origin,
+        failure: Failure,
+    ) -> Failure {
+        if let (Some(action), Failure::Problem(problem)) = (declaration.audit, &failure)
+            && let Err(error) =
+                pg::refuse(&self.services.db, actor, scope, action, problem.code, origin.clone()).await
+        {
+            tracing::error!(error = %error, action, "a refusal could not be audited");
+        }
+        failure
+    }
+
+    async fn perform(
+        &self,
+        endpoint: &Endpoint,
+        decision: Decision,
+        caller: &Caller,
+        path: Vec<(String, String)>,
+        (parts, body): (Parts, Body),
+        origin: &Origin,
+    ) -> Result<Response, Failure> {
+        let declaration = &endpoint.declaration;
+        let idempotency_key = idempotency_key(declaration, &parts.headers)?;
+        let if_match = if_match(&parts.headers)?;
+        let body = self.read_body(declaration, &parts.headers, body).await?;
+        let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        let raw = RawInput { path, query, body, if_match, access: decision.access };
+        let permit = Permit::granted(decision.actor, decision.scope, origin.clone(), decision.granted);
+        match (&endpoint.run, declaration.audit) {
+            (Erased::Read(parse), _) => {
+                let ready = parse(raw)?;
+                let tx = self.services.db.read(&permit).await?;
+                reply(endpoint, ready(tx).await?)
+            }
+            (Erased::Write(parse), Some(action)) => {
+                let ready = parse(raw)?;
+                let claim = idempotency_key.map(|key| Claim {
+                    principal_id: caller.id(),
+                    endpoint: declaration.id,
+                    key,
+                    request_hash,
+                });
+                self.write(endpoint, permit, action, claim, ready).await
+            }
+            // The builder gives every write an audit action and every public endpoint another path.
+            (Erased::Write(_), None) | (Erased::Public(_), _) => Err(Problem::of(Code::InternalError).into()),
+        }
+    }
+
+    async fn write(
+        &self,
+        endpoint: &Endpoint,
+        permit: Permit,
+        action: &'static str,
+        claim: Option<Claim>,
+        ready: ReadyWrite,
+    ) -> Result<Response, Failure> {
+        let claimed = claim.is_some();
+        let begun = self.services.db.write_once(permit, action, claim).await;
+        let tx = match begun {
+            Ok(Begin::New(tx)) => *tx,
+            Ok(Begin::Replay(stored)) => {
+                metrics::counter!("idempotency_replays_total").increment(1);
+                let mut response = plain(stored.status, stored.body);
+                response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+                return Ok(response);
+            }
+            Ok(Begin::KeyReused) => return Err(Problem::of(Code::IdempotencyKeyReused).into()),
+            Err(pg::Error::LockTimeout(_)) if claimed => {
+                let text = "A request with this idempotency key is still under way.";
+                return Err(Problem::new(Code::Conflict, text).retry_after(1).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (lent, home) = Write::lend(tx);
+        let outcome = ready(lent).await;
+        let tx = take_back(&home);
+        let body = match outcome {
+            Ok(body) => body,
+            Err(failure) => {
+                if let Some(tx) = tx {
+                    tx.roll_back().await;
+                }
+                return Err(failure);
+            }
+        };
+        let Some(tx) = tx else {
+            return Err(Failure::from(std::io::Error::other("a handler kept its transaction")));
+        };
+        let status = endpoint.declaration.types.reply_status;
+        tx.commit(Some(StoredResponse { status, body: body.clone() })).await?;
+        metrics::counter!("audit_rows_total").increment(1);
+        Ok(plain(status, body))
+    }
+
+    async fn read_body(
+        &self,
+        declaration: &Declaration,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<bytes::Bytes, Failure> {
+        let limit = declaration.body_limit_bytes;
+        let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
+        let announced = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse::<u64>().ok());
+        if announced.is_some_and(|n| n > limit as u64) {
+            return Err(too_large().into());
+        }
+        let read =
+            tokio::time::timeout(self.limits.body_read_timeout, axum::body::to_bytes(body, limit)).await;
+        let bytes = match read {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) if is_length_limit(&error) => return Err(too_large().into()),
+            Ok(Err(_)) => {
+                return Err(Problem::new(Code::InvalidRequest, "The body could not be read.").into());
+            }
+            Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body came too slowly.").into()),
+        };
+        if !bytes.is_empty() && declaration.types.body.is_some() && !is_json(headers) {
+            return Err(Problem::of(Code::UnsupportedMediaType).into());
+        }
+        Ok(bytes)
+    }
+}
+
+fn is_length_limit(error: &axum::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if cause.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else { return false };
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+fn idempotency_key(declaration: &Declaration, headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    if declaration.idempotency == Idempotency::None {
+        return Ok(None);
+    }
+    match headers.get("x-idempotency-key") {
+        None if declaration.idempotency == Idempotency::Required => {
+            Err(Problem::of(Code::IdempotencyKeyRequired))
+        }
+        None => Ok(None),
+        Some(value) => match value.to_str() {
+            Ok(key) if (1..=255).contains(&key.len()) => Ok(Some(key.to_owned())),
+            _ => Err(Problem::field("X-Idempotency-Key", "must be 1 to 255 printable ASCII characters")),
+        },
+    }
+}
+
+/// `If-Match: "7"` or `If-Match: 7`; `*` matches any version.
+fn if_match(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim().trim_matches('"');
+    if text == "*" {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| Problem::field("If-Match", "must be the version that you read, such as \"3\""))
+}
+
+fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) -> [u8; 32] {
+    let mut bytes = Vec::with_capacity(body.len() + query.len() + 64);
+    for part in path.iter().map(|(_, value)| value.as_str()).chain([query]) {
+        bytes.extend((part.len() as u64).to_be_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(body);
+    kernel::digest::sha256(bytes)
+}
+
+fn plain(status: u16, body: Vec<u8>) -> Response {
+    let empty = body.is_empty();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    if !empty {
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    response
+}
+
+fn reply(endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
+    let types = &endpoint.declaration.types;
+    Ok(match body {
+        ReplyBody::Plain(bytes) => plain(types.reply_status, bytes),
+        ReplyBody::Stream(stream) => {
+            use futures_util::TryStreamExt as _;
+            // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
+            let stream = stream.map_err(|failure| std::io::Error::other(publish(failure).to_string()));
+            let mut response = Response::new(Body::from_stream(stream));
+            response
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, HeaderValue::from_static(types.reply_content));
+            response
+        }
+    })
+}
+
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,87 @@
+//! Rate lanes: a budget per principal (or address) and lane, sized by policy.
+//!
+//! Budgets are kept in this process: with N replicas behind a balancer a principal can reach up to N times
+//! the limit. A shared budget comes with the shared cache.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroU32,
+    sync::{Arc, Mutex},
+};
+
+use governor::{
+    Quota, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+    middleware::StateInformationMiddleware,
+    state::keyed::DefaultKeyedStateStore,
+};
+use kernel::policy::Setting;
+
+use crate::declare::Lane;
+
+type Limiter = RateLimiter<String, DefaultKeyedStateStore<String>, DefaultClock, StateInformationMiddleware>;
+
+/// What the client is told of its budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub limit: u32,
+    pub remaining: u32,
+    /// When refused: how long until the next request fits.
+    pub retry_after_seconds: Option<u64>,
+}
+
+/// One limiter per lane and limit: principals with the same policy value share one.
+#[derive(Default)]
+pub struct Lanes {
+    limiters: Mutex<HashMap<(Lane, u32), Arc<Limiter>>>,
+}
+
+impl Lanes {
+    pub fn spend(&self, lane: Lane, per_minute: Setting, principal: &str) -> Budget {
+        let limit = u32::try_from(per_minute.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        let limiter = {
+            let mut limiters = self.limiters.lock().unwrap_or_else(|e| e.into_inner());
+            let fresh = || Arc::new(RateLimiter::keyed(Quota::per_minute(limit)).with_middleware());
+            limiters.entry((lane, limit.get())).or_insert_with(fresh).clone()
+        };
+        match limiter.check_key(&principal.to_owned()) {
+            Ok(snapshot) => Budget {
+                limit: limit.get(),
+                remaining: snapshot.remaining_burst_capacity(),
+                retry_after_seconds: None,
+            },
+            Err(not_until) => {
+                let wait = not_until.wait_time_from(DefaultClock::default().now());
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                Budget { limit: limit.get(), remaining: 0, retry_after_seconds: Some(seconds.max(1)) }
+            }
+        }
+    }
+
+    /// Forgets principals whose budget is full again. Called now and then, so that memory stays bounded.
+    pub fn forget_idle(&self) {
+        for limiter in self.limiters.lock().unwrap_or_else(|e| e.into_inner()).values() {
+            limiter.retain_recent();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::policy::{IntegerKey, keys};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_principal_is_stopped_at_its_limit_and_another_is_not() {
+        let lanes = Lanes::default();
+        let three = IntegerKey(&keys::RATE_API).read(&json!(3));
+        let spent: Vec<Option<u64>> =
+            (0..4).map(|_| lanes.spend(Lane::Api, three, "a").retry_after_seconds).collect();
+        assert_eq!(&spent[..3], [None, None, None]);
+        assert!(spent[3].is_some_and(|s| (1..=20).contains(&s)));
+        assert!(lanes.spend(Lane::Api, three, "b").retry_after_seconds.is_none());
+        assert!(lanes.spend(Lane::Financial, three, "a").retry_after_seconds.is_none());
+    }
+}

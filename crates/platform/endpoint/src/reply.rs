@@ -1,0 +1,77 @@
+//! What a handler returns. Status and body follow from the type, so document and server cannot disagree.
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use kernel::Failure;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{declare::SchemaFn, input::Json};
+
+pub enum ReplyBody {
+    Plain(Vec<u8>),
+    Stream(BoxStream<'static, Result<Bytes, Failure>>),
+}
+
+pub trait Reply: Send + 'static {
+    const STATUS: u16;
+    const CONTENT: &'static str = "application/json";
+    const SCHEMA: Option<SchemaFn>;
+    fn into_body(self) -> Result<ReplyBody, Failure>;
+}
+
+/// A reply that can be stored with its effect and replayed; the only kind a mutation may return.
+pub trait PlainReply: Reply {
+    fn into_bytes(self) -> Result<Vec<u8>, Failure>;
+}
+
+/// 201: the thing was made.
+pub struct Created<T>(pub T);
+/// 202: the thing is on its way.
+pub struct Accepted<T>(pub T);
+/// 204
+pub struct NoContent;
+/// One JSON document a line, as long as it takes.
+pub struct Ndjson(pub BoxStream<'static, Result<Bytes, Failure>>);
+
+macro_rules! json_reply {
+    ($($name:ident = $status:literal),*) => {$(
+        impl<T: Serialize + JsonSchema + Send + 'static> Reply for $name<T> {
+            const STATUS: u16 = $status;
+            const SCHEMA: Option<SchemaFn> = Some(|g| g.subschema_for::<T>());
+            fn into_body(self) -> Result<ReplyBody, Failure> {
+                self.into_bytes().map(ReplyBody::Plain)
+            }
+        }
+        impl<T: Serialize + JsonSchema + Send + 'static> PlainReply for $name<T> {
+            fn into_bytes(self) -> Result<Vec<u8>, Failure> {
+                Ok(serde_json::to_vec(&self.0)?)
+            }
+        }
+    )*};
+}
+
+json_reply!(Json = 200, Created = 201, Accepted = 202);
+
+impl Reply for NoContent {
+    const STATUS: u16 = 204;
+    const SCHEMA: Option<SchemaFn> = None;
+    fn into_body(self) -> Result<ReplyBody, Failure> {
+        Ok(ReplyBody::Plain(Vec::new()))
+    }
+}
+
+impl PlainReply for NoContent {
+    fn into_bytes(self) -> Result<Vec<u8>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+impl Reply for Ndjson {
+    const STATUS: u16 = 200;
+    const CONTENT: &'static str = "application/x-ndjson";
+    const SCHEMA: Option<SchemaFn> = None;
+    fn into_body(self) -> Result<ReplyBody, Failure> {
+        Ok(ReplyBody::Stream(self.0))
+    }
+}

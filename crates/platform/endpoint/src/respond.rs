@@ -1,0 +1,47 @@
+//! Answers: the error envelope, and what becomes of internal errors.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, StatusCode, header};
+use kernel::{Code, CorrelationId, Failure, Problem};
+
+/// The error envelope as a response.
+pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Response {
+    let status = StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = Response::new(Body::from(problem.envelope(correlation_id).to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(seconds) = problem.retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// What the client may know of a failure. An internal one is logged here, once, with its chain.
+pub(crate) fn publish(failure: Failure) -> Problem {
+    let error = match failure {
+        Failure::Problem(problem) => return problem,
+        Failure::Internal(error) => error,
+    };
+    let transient = error.downcast_ref::<pg::Error>().is_some_and(pg::Error::is_transient)
+        || error.downcast_ref().is_some_and(pg::is_transient);
+    let mut chain = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        chain += &format!(": {cause}");
+        source = cause.source();
+    }
+    if transient {
+        tracing::warn!(
+            error_code = Code::ServiceUnavailable.as_str(),
+            error = chain,
+            "request failed for now"
+        );
+        return Problem::of(Code::ServiceUnavailable).retry_after(1);
+    }
+    tracing::error!(error_code = Code::InternalError.as_str(), error = chain, "request failed");
+    Problem::of(Code::InternalError)
+}

@@ -1,0 +1,86 @@
+//! From declarations to an axum router.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::RawPathParams,
+    response::Response,
+    routing::{MethodFilter, MethodRouter, on},
+};
+use http::{HeaderValue, Method, Request, header};
+use kernel::{Ambient, Code, CorrelationId, Problem};
+
+use crate::{
+    caller::Services,
+    declare::Endpoint,
+    pipeline::{Limits, Pipeline},
+    rate::Lanes,
+    respond::problem_response,
+};
+
+const FORGET_IDLE_EVERY: Duration = Duration::from_secs(60);
+
+/// Serves the endpoints and nothing else; unknown paths and methods get the error envelope.
+pub fn router(services: Services, limits: Limits, endpoints: Vec<Endpoint>) -> Router {
+    let ambient = services.db.ambient().clone();
+    let pipeline = Arc::new(Pipeline { services, lanes: Lanes::default(), limits });
+    let sweeper = Arc::downgrade(&pipeline);
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(FORGET_IDLE_EVERY).await;
+                let Some(pipeline) = sweeper.upgrade() else { return };
+                pipeline.lanes.forget_idle();
+            }
+        });
+    }
+    let mut by_path: BTreeMap<&'static str, Vec<Endpoint>> = BTreeMap::new();
+    for endpoint in endpoints {
+        by_path.entry(endpoint.declaration.path).or_default().push(endpoint);
+    }
+    let mut router = Router::new();
+    for (path, endpoints) in by_path {
+        router = router.route(path, methods(&pipeline, &ambient, endpoints));
+    }
+    router.fallback(move |request: Request<Body>| {
+        let correlation_id = correlation(&ambient, &request);
+        async move { problem_response(&Problem::not_found("path"), correlation_id) }
+    })
+}
+
+fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>) -> MethodRouter {
+    let mut allowed: Vec<&str> = Vec::new();
+    let mut router = MethodRouter::new();
+    for endpoint in endpoints {
+        allowed.push(match endpoint.declaration.method {
+            Method::GET => "GET, HEAD",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::PATCH => "PATCH",
+            _ => "DELETE",
+        });
+        let filter =
+            MethodFilter::try_from(endpoint.declaration.method.clone()).unwrap_or(MethodFilter::TRACE);
+        let (pipeline, endpoint) = (pipeline.clone(), Arc::new(endpoint));
+        let serve = move |path: RawPathParams, request: Request<Body>| {
+            let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            pipeline.clone().run(endpoint.clone(), path, request)
+        };
+        router = router.merge(on(filter, serve));
+    }
+    let allow = HeaderValue::from_str(&allowed.join(", ")).unwrap_or(HeaderValue::from_static(""));
+    let ambient = ambient.clone();
+    router.fallback(move |request: Request<Body>| {
+        let correlation_id = correlation(&ambient, &request);
+        let mut response: Response = problem_response(&Problem::of(Code::MethodNotAllowed), correlation_id);
+        response.headers_mut().insert(header::ALLOW, allow.clone());
+        async move { response }
+    })
+}
+
+fn correlation(ambient: &Ambient, request: &Request<Body>) -> CorrelationId {
+    let given = request.headers().get("x-correlation-id").and_then(|v| v.to_str().ok());
+    given.and_then(CorrelationId::accept).unwrap_or_else(|| CorrelationId(ambient.uuid()))
+}

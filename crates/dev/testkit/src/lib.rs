@@ -1,1 +1,27 @@
+//! Real parts for tests: a database of its own per test, the server as a real process, people who sign in.
+//!
+//! `cargo xtask test` starts one private Postgres and names its socket directory in `GPUAAS_TEST_PG`. The
+//! first test to come migrates a template database (named after the migrations, made under a lock); every
+//! test clones it in some tens of milliseconds and drops its clone at the end.
+//!
+//! This crate is for tests only: it panics with a clear message rather than returning errors.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support: a failure is a failed test"
+)]
 
+mod api;
+mod browser;
+mod database;
+mod eventually;
+mod process;
+mod server;
+
+pub use api::{Answer, Api};
+pub use browser::{Browser, Page, pkce};
+pub use database::{TestDb, admin_url};
+pub use eventually::{eventually, eventually_within};
+pub use process::{free_port, program};
+pub use server::{Server, ServerOptions};

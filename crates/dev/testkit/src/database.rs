@@ -1,0 +1,146 @@
+//! A database per test.
+
+use kernel::Ambient;
+use pg::{Connect, Db, Roles};
+use sha2::{Digest as _, Sha256};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+
+const ADMIN: &str = "gpuaas_super";
+const TEMPLATE_LOCK: i64 = 0x7465_6d70;
+
+fn socket_dir() -> String {
+    std::env::var("GPUAAS_TEST_PG")
+        .expect("GPUAAS_TEST_PG is not set: run tests with `cargo xtask test` (or `make test`), which starts Postgres")
+}
+
+fn connect_to(database: &str) -> Connect {
+    Connect::builtin(socket_dir().as_ref(), 5432, ADMIN, database)
+}
+
+/// A URL to a database of the test server, as its administrator.
+pub fn admin_url(database: &str) -> String {
+    format!("postgres:///{database}?host={}&user={ADMIN}", socket_dir())
+}
+
+/// A migrated database of its own, dropped with this value.
+pub struct TestDb {
+    pub name: String,
+    pub connect: Connect,
+    pub db: Db,
+}
+
+impl TestDb {
+    pub async fn create() -> Self {
+        Self::create_with(Ambient::system()).await
+    }
+
+    pub async fn create_with(ambient: Ambient) -> Self {
+        let template = template().await;
+        let name = format!("t_{}", uuid::Uuid::from_bytes(ambient.bytes()).simple());
+        let mut admin = admin("postgres").await;
+        run(&mut admin, &format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+        let connect = connect_to(&name);
+        let db = Db::new(connect.clone(), 16, 8, ambient);
+        Self { name, connect, db }
+    }
+
+    /// An empty, unmigrated database.
+    pub async fn empty() -> Self {
+        let ambient = Ambient::system();
+        let name = format!("t_{}", uuid::Uuid::from_bytes(ambient.bytes()).simple());
+        run(&mut admin("postgres").await, &format!("CREATE DATABASE {name}")).await;
+        let connect = connect_to(&name);
+        let db = Db::new(connect.clone(), 4, 4, ambient);
+        Self { name, connect, db }
+    }
+
+    /// A connection as one of the database's own roles, or as the superuser (`Roles::Admin`).
+    pub async fn conn(&self, role: Roles) -> PgConnection {
+        PgConnection::connect_with(&self.connect.options(role)).await.expect("connect to the test database")
+    }
+
+    pub fn url(&self) -> String {
+        admin_url(&self.name)
+    }
+
+    /// Takes the rate limits out of the way, as a platform administrator would by policy.
+    pub async fn lift_rate_limits(&self) {
+        self.set_global_policy("rate_limit.api_requests_per_minute", "10000000").await;
+        self.set_global_policy("rate_limit.admin_overview_requests_per_minute", "10000000").await;
+        self.set_global_policy("rate_limit.financial_requests_per_minute", "10000000").await;
+    }
+
+    pub async fn set_global_policy(&self, key: &str, value: &str) {
+        let sql = format!(
+            "INSERT INTO policy_values (id, scope, key, value, updated_by, created_at, updated_at)
+             VALUES (gen_random_uuid(), 'global', '{key}', '{value}', '00000000-0000-0000-0000-000000000000', now(), now())
+             ON CONFLICT (org_id, project_id, user_id, key) DO UPDATE SET value = excluded.value"
+        );
+        run(&mut self.conn(Roles::Admin).await, &sql).await;
+    }
+}
+
+impl Drop for TestDb {
+    fn drop(&mut self) {
+        let name = std::mem::take(&mut self.name);
+        self.db.close();
+        // A thread of its own: the test's runtime may be on its way out.
+        let dropper = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            runtime.block_on(async {
+                let mut admin = admin("postgres").await;
+                let _ = admin
+                    .execute(sqlx::AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")))
+                    .await;
+            });
+        });
+        let _ = dropper.join();
+    }
+}
+
+async fn admin(database: &str) -> PgConnection {
+    PgConnection::connect_with(&connect_to(database).options(Roles::Admin))
+        .await
+        .expect("connect to the test Postgres")
+}
+
+async fn run(conn: &mut PgConnection, sql: &str) {
+    conn.execute(sqlx::AssertSqlSafe(sql.to_owned())).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// The template for the current migrations; whoever comes first makes it.
+async fn template() -> String {
+    let mut hash = Sha256::new();
+    for migration in pg::MIGRATOR.iter() {
+        hash.update(&migration.checksum);
+    }
+    let digest = hash.finalize();
+    let name =
+        format!("gpuaas_template_{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3]);
+    let mut conn = admin("postgres").await;
+    let exists =
+        format!("SELECT EXISTS (SELECT FROM pg_database WHERE datname = '{name}' AND datistemplate)");
+    let ready = |conn: &mut PgConnection| {
+        let sql = exists.clone();
+        let fetch = sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut *conn);
+        // Boxed so that the closure can be called twice with different borrows.
+        Box::pin(async move { fetch.await.expect("ask for the template") })
+            as std::pin::Pin<Box<dyn Future<Output = bool> + '_>>
+    };
+    if ready(&mut conn).await {
+        return name;
+    }
+    run(&mut conn, &format!("SELECT pg_advisory_lock({TEMPLATE_LOCK})")).await;
+    if !ready(&mut conn).await {
+        run(&mut conn, &format!("DROP DATABASE IF EXISTS {name}_building")).await;
+        run(&mut conn, &format!("CREATE DATABASE {name}_building")).await;
+        let connect = connect_to(&format!("{name}_building"));
+        pg::bootstrap(&connect).await.expect("bootstrap the template");
+        pg::migrate(&connect).await.expect("migrate the template");
+        run(&mut conn, &format!("ALTER DATABASE {name}_building RENAME TO {name}")).await;
+        run(&mut conn, &format!("ALTER DATABASE {name} IS_TEMPLATE true")).await;
+    }
+    run(&mut conn, &format!("SELECT pg_advisory_unlock({TEMPLATE_LOCK})")).await;
+    name
+}

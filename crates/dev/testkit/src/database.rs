@@ -119,20 +119,11 @@ async fn template() -> String {
     let name =
         format!("gpuaas_template_{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3]);
     let mut conn = admin("postgres").await;
-    let exists =
-        format!("SELECT EXISTS (SELECT FROM pg_database WHERE datname = '{name}' AND datistemplate)");
-    let ready = |conn: &mut PgConnection| {
-        let sql = exists.clone();
-        let fetch = sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut *conn);
-        // Boxed so that the closure can be called twice with different borrows.
-        Box::pin(async move { fetch.await.expect("ask for the template") })
-            as std::pin::Pin<Box<dyn Future<Output = bool> + '_>>
-    };
-    if ready(&mut conn).await {
+    if exists(&mut conn, &name).await {
         return name;
     }
     run(&mut conn, &format!("SELECT pg_advisory_lock({TEMPLATE_LOCK})")).await;
-    if !ready(&mut conn).await {
+    if !exists(&mut conn, &name).await {
         run(&mut conn, &format!("DROP DATABASE IF EXISTS {name}_building")).await;
         run(&mut conn, &format!("CREATE DATABASE {name}_building")).await;
         let connect = connect_to(&format!("{name}_building"));
@@ -143,4 +134,12 @@ async fn template() -> String {
     }
     run(&mut conn, &format!("SELECT pg_advisory_unlock({TEMPLATE_LOCK})")).await;
     name
+}
+
+async fn exists(conn: &mut PgConnection, template: &str) -> bool {
+    sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)")
+        .bind(template)
+        .fetch_one(conn)
+        .await
+        .expect("ask for the template")
 }

@@ -6,6 +6,7 @@
 //! [`Problem`] with a [`Code`] from the catalog; nothing else crosses the boundary.
 
 pub mod ambient;
+pub mod audit_chain;
 pub mod authz;
 pub mod correlation;
 pub mod digest;

@@ -149,6 +149,7 @@ definitions! {
     QUOTA_GPUS_PER_ORG: "quota.gpus_per_org", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one organization may hold.";
     INVITATION_TTL_DAYS: "identity.invitation_ttl_days", int(1, 90), Default::Integer(7), Free, "Days after which an invitation expires.";
     SSH_KEYS_PER_USER: "identity.ssh_keys_per_user", int(1, 1000), Default::Integer(50), Free, "SSH public keys that one person may store.";
+    KEYS_PER_SERVICE_ACCOUNT: "identity.keys_per_service_account", int(1, 100), Default::Integer(5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";
     SIGN_IN_ATTEMPTS: "identity.sign_in_attempts", int(1, 1000), Default::Integer(5), Free, "Wrong passwords in a row before an account is locked.";
     SIGN_IN_LOCK_SECONDS: "identity.sign_in_lock_seconds", int(1, 86_400), Default::Integer(900), Free, "How long a locked account stays locked.";
 }

@@ -38,6 +38,7 @@ pub mod openapi;
 mod pipeline;
 mod rate;
 mod reply;
+mod request;
 mod respond;
 mod router;
 

@@ -11,11 +11,12 @@ use tracing::Instrument as _;
 use crate::{
     authorize::{self, Access, Decision},
     caller::{Caller, ClientInfo, Services},
-    declare::{Declaration, Endpoint, Idempotency},
+    declare::{Declaration, Endpoint},
     handler::{Erased, ReadyWrite, Write, take_back},
     input::RawInput,
     rate::{Budget, Lanes},
     reply::ReplyBody,
+    request::{idempotency_key, if_match, read_body, request_hash},
     respond::{problem_response, publish},
 };
 
@@ -74,6 +75,9 @@ impl Pipeline {
             project_id = tracing::field::Empty,
             principal_id = tracing::field::Empty,
         );
+        if let Some(traceparent) = &envelope.origin.traceparent {
+            telemetry::set_parent(&span, traceparent);
+        }
         let started = tokio::time::Instant::now();
         metrics::gauge!("http_requests_in_flight").increment(1.0);
         let timeout = endpoint.declaration.timeout;
@@ -152,7 +156,11 @@ impl Pipeline {
         budget: &mut Option<Budget>,
     ) -> Result<Response, Failure> {
         let declaration = &endpoint.declaration;
-        let Envelope { origin, client } = envelope;
+        let Envelope { mut origin, client } = envelope;
+        // Events that this request writes continue its trace.
+        if let Some(traceparent) = telemetry::current_traceparent() {
+            origin.traceparent = Some(traceparent);
+        }
         if let Erased::Public(parse) = &endpoint.run {
             let key = client.source_ip.clone().unwrap_or_default();
             *budget = Some(self.spend(declaration, None, &key).await?);
@@ -272,7 +280,7 @@ impl Pipeline {
         let declaration = &endpoint.declaration;
         let idempotency_key = idempotency_key(declaration, &parts.headers)?;
         let if_match = if_match(&parts.headers)?;
-        let body = self.read_body(declaration, &parts.headers, body).await?;
+        let body = read_body(declaration, &parts.headers, body, self.limits.body_read_timeout).await?;
         let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let raw = RawInput { path, query, body, if_match, access: decision.access };
@@ -343,91 +351,6 @@ impl Pipeline {
         metrics::counter!("audit_rows_total").increment(1);
         Ok(plain(status, body))
     }
-
-    async fn read_body(
-        &self,
-        declaration: &Declaration,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<bytes::Bytes, Failure> {
-        let limit = declaration.body_limit_bytes;
-        let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
-        let announced = headers
-            .get(header::CONTENT_LENGTH)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse::<u64>().ok());
-        if announced.is_some_and(|n| n > limit as u64) {
-            return Err(too_large().into());
-        }
-        let read =
-            tokio::time::timeout(self.limits.body_read_timeout, axum::body::to_bytes(body, limit)).await;
-        let bytes = match read {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(error)) if is_length_limit(&error) => return Err(too_large().into()),
-            Ok(Err(_)) => {
-                return Err(Problem::new(Code::InvalidRequest, "The body could not be read.").into());
-            }
-            Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body came too slowly.").into()),
-        };
-        if !bytes.is_empty() && declaration.types.body.is_some() && !is_json(headers) {
-            return Err(Problem::of(Code::UnsupportedMediaType).into());
-        }
-        Ok(bytes)
-    }
-}
-
-fn is_length_limit(error: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if cause.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else { return false };
-    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
-}
-
-fn idempotency_key(declaration: &Declaration, headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    if declaration.idempotency == Idempotency::None {
-        return Ok(None);
-    }
-    match headers.get("x-idempotency-key") {
-        None if declaration.idempotency == Idempotency::Required => {
-            Err(Problem::of(Code::IdempotencyKeyRequired))
-        }
-        None => Ok(None),
-        Some(value) => match value.to_str() {
-            Ok(key) if (1..=255).contains(&key.len()) => Ok(Some(key.to_owned())),
-            _ => Err(Problem::field("X-Idempotency-Key", "must be 1 to 255 printable ASCII characters")),
-        },
-    }
-}
-
-/// `If-Match: "7"` or `If-Match: 7`; `*` matches any version.
-fn if_match(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let text = value.to_str().unwrap_or_default().trim().trim_matches('"');
-    if text == "*" {
-        return Ok(None);
-    }
-    text.parse()
-        .map(Some)
-        .map_err(|_| Problem::field("If-Match", "must be the version that you read, such as \"3\""))
-}
-
-fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) -> [u8; 32] {
-    let mut bytes = Vec::with_capacity(body.len() + query.len() + 64);
-    for part in path.iter().map(|(_, value)| value.as_str()).chain([query]) {
-        bytes.extend((part.len() as u64).to_be_bytes());
-        bytes.extend(part.as_bytes());
-    }
-    bytes.extend(body);
-    kernel::digest::sha256(bytes)
 }
 
 fn plain(status: u16, body: Vec<u8>) -> Response {

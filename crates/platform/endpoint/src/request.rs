@@ -1,0 +1,94 @@
+//! What a request carries besides its types: body within bounds, idempotency key, expected version.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{HeaderMap, header};
+use kernel::{Code, Failure, Problem};
+
+use crate::declare::{Declaration, Idempotency};
+
+pub(crate) async fn read_body(
+    declaration: &Declaration,
+    headers: &HeaderMap,
+    body: Body,
+    patience: Duration,
+) -> Result<bytes::Bytes, Failure> {
+    let limit = declaration.body_limit_bytes;
+    let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
+    let announced =
+        headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    if announced.is_some_and(|n| n > limit as u64) {
+        return Err(too_large().into());
+    }
+    let read = tokio::time::timeout(patience, axum::body::to_bytes(body, limit)).await;
+    let bytes = match read {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(error)) if is_length_limit(&error) => return Err(too_large().into()),
+        Ok(Err(_)) => {
+            return Err(Problem::new(Code::InvalidRequest, "The body could not be read.").into());
+        }
+        Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body came too slowly.").into()),
+    };
+    if !bytes.is_empty() && declaration.types.body.is_some() && !is_json(headers) {
+        return Err(Problem::of(Code::UnsupportedMediaType).into());
+    }
+    Ok(bytes)
+}
+
+fn is_length_limit(error: &axum::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if cause.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else { return false };
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+pub(crate) fn idempotency_key(
+    declaration: &Declaration,
+    headers: &HeaderMap,
+) -> Result<Option<String>, Problem> {
+    if declaration.idempotency == Idempotency::None {
+        return Ok(None);
+    }
+    match headers.get("x-idempotency-key") {
+        None if declaration.idempotency == Idempotency::Required => {
+            Err(Problem::of(Code::IdempotencyKeyRequired))
+        }
+        None => Ok(None),
+        Some(value) => match value.to_str() {
+            Ok(key) if (1..=255).contains(&key.len()) => Ok(Some(key.to_owned())),
+            _ => Err(Problem::field("X-Idempotency-Key", "must be 1 to 255 printable ASCII characters")),
+        },
+    }
+}
+
+/// `If-Match: "7"` or `If-Match: 7`; `*` matches any version.
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim().trim_matches('"');
+    if text == "*" {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| Problem::field("If-Match", "must be the version that you read, such as \"3\""))
+}
+
+pub(crate) fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) -> [u8; 32] {
+    let mut bytes = Vec::with_capacity(body.len() + query.len() + 64);
+    for part in path.iter().map(|(_, value)| value.as_str()).chain([query]) {
+        bytes.extend((part.len() as u64).to_be_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(body);
+    kernel::digest::sha256(bytes)
+}

@@ -17,6 +17,16 @@ pub enum Stream {
 }
 
 impl Stream {
+    pub const ALL: &'static [Self] = &[
+        Self::Provisioning,
+        Self::Billing,
+        Self::Payments,
+        Self::Apps,
+        Self::Storage,
+        Self::Identity,
+        Self::Nodes,
+    ];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Provisioning => "PROVISIONING",

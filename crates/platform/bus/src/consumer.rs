@@ -1,0 +1,184 @@
+//! A consumer: a stable name, what it takes, and an effect inside a transaction it cannot commit.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kernel::{Code, Failure, Problem, Stream, event::Envelope};
+use pg::WriteTx;
+
+use crate::{ConsumerPolicy, ConsumerSpec, dead_letter::Class};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why an event could not be handled, and whether trying again can help.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsumeError {
+    #[error("handling the event failed for now")]
+    Transient(#[source] BoxError),
+    #[error("the event cannot be handled")]
+    Permanent(#[source] BoxError),
+}
+
+impl ConsumeError {
+    pub fn transient(error: impl Into<BoxError>) -> Self {
+        Self::Transient(error.into())
+    }
+
+    pub fn permanent(error: impl Into<BoxError>) -> Self {
+        Self::Permanent(error.into())
+    }
+
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Transient(_) => Class::Transient,
+            Self::Permanent(_) => Class::Permanent,
+        }
+    }
+
+    fn classed(transient: bool, error: BoxError) -> Self {
+        if transient { Self::Transient(error) } else { Self::Permanent(error) }
+    }
+}
+
+impl From<sqlx::Error> for ConsumeError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::classed(pg::is_transient(&error), error.into())
+    }
+}
+
+impl From<pg::Error> for ConsumeError {
+    fn from(error: pg::Error) -> Self {
+        Self::classed(error.is_transient(), error.into())
+    }
+}
+
+impl From<serde_json::Error> for ConsumeError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Permanent(error.into())
+    }
+}
+
+/// A lost race and a service that is away pass; any other problem is about the event itself. What a use
+/// case calls internal is tried again, unless the database says that it cannot work.
+impl From<Failure> for ConsumeError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Problem(problem) => Self::classed(passes(&problem), problem.to_string().into()),
+            Failure::Internal(error) => {
+                let transient = match (error.downcast_ref::<sqlx::Error>(), error.downcast_ref::<pg::Error>())
+                {
+                    (Some(error), _) => pg::is_transient(error),
+                    (_, Some(error)) => error.is_transient(),
+                    _ => !error.is::<serde_json::Error>(),
+                };
+                Self::classed(transient, error)
+            }
+        }
+    }
+}
+
+impl From<Problem> for ConsumeError {
+    fn from(problem: Problem) -> Self {
+        Failure::from(problem).into()
+    }
+}
+
+fn passes(problem: &Problem) -> bool {
+    problem.code == Code::Conflict || problem.code.status() == 429 || problem.code.status() >= 500
+}
+
+/// The payload as its type. What does not fit will not fit next time either.
+pub fn decode<T: serde::de::DeserializeOwned>(envelope: &Envelope) -> Result<T, ConsumeError> {
+    Ok(T::deserialize(&envelope.payload)?)
+}
+
+/// Handles events of one stream. `NAME` is durable: a renamed consumer is a new one.
+#[async_trait]
+pub trait Consumer: Send + Sync + 'static {
+    const NAME: &'static str;
+    const STREAM: Stream;
+    /// Empty means every type of the stream.
+    const EVENT_TYPES: &'static [&'static str];
+    /// What the audit row of the effect says.
+    const AUDIT_ACTION: &'static str = "bus.consume";
+    /// Why the product acts by itself.
+    const REASON: &'static str = "handle an event";
+
+    fn policy(&self) -> ConsumerPolicy {
+        ConsumerPolicy::default()
+    }
+
+    /// Has its effect through `tx`, which commits with the inbox record when this returns `Ok` and has no
+    /// effect at all otherwise. It may run again for the same event, so whatever is not in `tx` must bear
+    /// repetition. When the event belongs to an organization, audit and emitted events do too.
+    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
+}
+
+#[async_trait]
+pub(crate) trait Handle: Send + Sync {
+    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
+}
+
+struct Erase<C>(C);
+
+#[async_trait]
+impl<C: Consumer> Handle for Erase<C> {
+    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+        self.0.handle(tx, envelope).await
+    }
+}
+
+/// A consumer as a runner holds it, so that a list can hold different ones.
+#[derive(Clone)]
+pub struct Registration {
+    pub(crate) name: &'static str,
+    pub(crate) spec: ConsumerSpec,
+    pub(crate) audit_action: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) policy: ConsumerPolicy,
+    pub(crate) handler: Arc<dyn Handle>,
+}
+
+impl Registration {
+    pub fn of<C: Consumer>(consumer: C) -> Self {
+        Self {
+            name: C::NAME,
+            spec: ConsumerSpec {
+                name: C::NAME.to_owned(),
+                stream: C::STREAM.name().to_owned(),
+                event_types: C::EVENT_TYPES.iter().map(|t| (*t).to_owned()).collect(),
+            },
+            audit_action: C::AUDIT_ACTION,
+            reason: C::REASON,
+            policy: consumer.policy(),
+            handler: Arc::new(Erase(consumer)),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub fn spec(&self) -> &ConsumerSpec {
+        &self.spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_classed_by_whether_trying_again_can_help() {
+        let class = |failure: Failure| ConsumeError::from(failure).class();
+        for code in [Code::Conflict, Code::ServiceUnavailable, Code::RateLimitExceeded] {
+            assert_eq!(class(Problem::of(code).into()), Class::Transient, "{code:?}");
+        }
+        for code in [Code::NotFound, Code::ValidationError, Code::InvalidTransition] {
+            assert_eq!(class(Problem::of(code).into()), Class::Permanent, "{code:?}");
+        }
+        assert_eq!(class(sqlx::Error::PoolTimedOut.into()), Class::Transient);
+        assert_eq!(class(pg::Error::Statement(sqlx::Error::RowNotFound).into()), Class::Permanent);
+        assert_eq!(class(std::io::Error::other("unknown").into()), Class::Transient);
+    }
+}

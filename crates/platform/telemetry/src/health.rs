@@ -116,13 +116,14 @@ impl Health {
         Report { status, checks }
     }
 
-    /// `GET /healthz`, `GET /readyz` and `GET /metrics`.
+    /// `GET /healthz` and `GET /readyz`: what a load balancer may ask on a public listener.
+    pub fn probes(&self) -> Router {
+        Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self.clone())
+    }
+
+    /// The same and `GET /metrics`, for the operations listener.
     pub fn router(&self) -> Router {
-        Router::new()
-            .route("/healthz", get(healthz))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics_text))
-            .with_state(self.clone())
+        self.probes().route("/metrics", get(metrics_text))
     }
 }
 

@@ -1,1 +1,104 @@
-fn main() {}
+//! `gpuaasd`: the control plane. See the library for how it is put together.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use gpuaasd::{
+    config::{Config, Flags},
+    documents, run,
+};
+
+/// GPUaaS control plane.
+#[derive(Parser)]
+#[command(version, about)]
+struct Args {
+    /// Configuration file (TOML). Environment variables GPUAAS__SECTION__NAME and flags override it.
+    #[arg(long, global = true, env = "GPUAAS_CONFIG")]
+    config: Option<PathBuf>,
+    /// Roles of this process, with commas: all, api, outbox-relay.
+    #[arg(long, global = true)]
+    roles: Option<String>,
+    /// Address of the public listener.
+    #[arg(long, global = true)]
+    listen: Option<String>,
+    /// Where the built-in database and keys live.
+    #[arg(long, global = true)]
+    data_dir: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the configured roles until a signal comes.
+    Run,
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prepare roles and schema of the database, then exit.
+    Migrate,
+    /// Print a document that is generated from the code.
+    Document {
+        #[arg(value_parser = documents::NAMES.to_vec())]
+        name: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Report every problem; exit 1 when there is one.
+    Check,
+    /// Show every setting and where it came from, secrets masked.
+    Print,
+}
+
+fn main() -> ExitCode {
+    match start(Args::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: Args) -> anyhow::Result<ExitCode> {
+    if let Command::Document { name } = &args.command {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        print!("{}", runtime.block_on(async { documents::make(name) })?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = read_config(&args)?;
+    match args.command {
+        Command::Config(ConfigCommand::Check) => println!("The configuration is good."),
+        Command::Config(ConfigCommand::Print) => {
+            for setting in &config.shown {
+                println!("{} = {}    # {}", setting.name, setting.value, setting.source);
+            }
+        }
+        Command::Run => runtime()?.block_on(run::run(config))?,
+        Command::Migrate => runtime()?.block_on(run::migrate(config))?,
+        Command::Document { .. } => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+fn read_config(args: &Args) -> anyhow::Result<Config> {
+    let file = match &args.config {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                anyhow::anyhow!("cannot read the configuration file {}: {error}", path.display())
+            })?;
+            Some((path.display().to_string(), text))
+        }
+        None => None,
+    };
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let flags =
+        Flags { roles: args.roles.clone(), listen: args.listen.clone(), data_dir: args.data_dir.clone() };
+    Ok(Config::read(file, std::env::vars(), flags)?)
+}

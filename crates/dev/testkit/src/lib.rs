@@ -16,12 +16,16 @@ mod api;
 mod browser;
 mod database;
 mod eventually;
+mod idp;
 mod process;
 mod server;
+mod world;
 
 pub use api::{Answer, Api};
 pub use browser::{Browser, Page, pkce};
 pub use database::{TestDb, admin_url};
 pub use eventually::{eventually, eventually_within};
+pub use idp::{AUDIENCE, Idp};
 pub use process::{free_port, program};
 pub use server::{Server, ServerOptions};
+pub use world::{Person, World};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kernel::{Event, Stream, event::Envelope};
-use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{JsonSchema as _, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 /// What the document needs to know of an event type.
@@ -92,7 +92,7 @@ fn channel(stream: Stream, keys: &[&String]) -> Value {
 /// The envelope with its type, version and payload made definite.
 fn message(event: &EventDoc, generator: &mut SchemaGenerator) -> Value {
     let payload = (event.payload)(generator);
-    let mut envelope = Envelope::json_schema_in(generator);
+    let mut envelope = Envelope::json_schema(generator).to_value();
     if let Some(properties) = envelope.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("event_type".into(), json!({ "type": "string", "const": event.event_type }));
         properties.insert("version".into(), json!({ "type": "integer", "const": event.version }));
@@ -106,16 +106,6 @@ fn message(event: &EventDoc, generator: &mut SchemaGenerator) -> Value {
         "correlationId": { "location": "$message.payload#/correlation_id" },
         "payload": envelope,
     })
-}
-
-trait InlineSchema {
-    fn json_schema_in(generator: &mut SchemaGenerator) -> Value;
-}
-
-impl InlineSchema for Envelope {
-    fn json_schema_in(generator: &mut SchemaGenerator) -> Value {
-        <Self as schemars::JsonSchema>::json_schema(generator).to_value()
-    }
 }
 
 #[cfg(test)]

@@ -274,6 +274,12 @@ impl Inner {
         if let Some(org) = envelope.org_id {
             tx.audit_in_org(org.into());
         }
+        // First, so that a letter is locked before the inbox by everybody; nobody can claim or discard it now.
+        if let Some(letter) = letter
+            && !dead_letter::resolve(tx, letter).await?
+        {
+            return Ok(Effect::Lost);
+        }
         let now = self.db.ambient().now();
         // While another transaction handles the same event, this waits for its end.
         let fresh = sqlx::query!(
@@ -288,11 +294,6 @@ impl Inner {
             > 0;
         if fresh {
             self.handle(tx, envelope).await?;
-        }
-        if let Some(letter) = letter
-            && !dead_letter::resolve(tx, letter).await?
-        {
-            return Ok(Effect::Lost);
         }
         Ok(if fresh { Effect::Done } else { Effect::Duplicate })
     }

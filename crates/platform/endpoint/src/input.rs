@@ -107,8 +107,10 @@ pub(crate) fn parse_query<Q: DeserializeOwned>(query: &str, known: &[String]) ->
             seen.push(name);
         }
     }
-    let map = serde::de::value::MapDeserializer::<_, serde::de::value::Error>::new(pairs.into_iter());
-    serde_path_to_error::deserialize(map).map_err(|error| field_problem(&error))
+    // As JSON, because there a present value also fits an optional field.
+    let map = pairs.into_iter().map(|(name, value)| (name, serde_json::Value::String(value)));
+    serde_path_to_error::deserialize(serde_json::Value::Object(map.collect()))
+        .map_err(|error| field_problem(&error))
 }
 
 /// The parameter names of a query type; computed once per endpoint.
@@ -145,6 +147,9 @@ mod tests {
     fn query_numbers_are_read_and_unknown_or_repeated_parameters_refused() {
         let query: PageQuery = parse_query("page_size=7", &known_parameters::<PageQuery>()).unwrap();
         assert_eq!(query.limit(), 8);
+        let cursor = format!("cursor=c{}", "0".repeat(31) + "7");
+        let query: PageQuery = parse_query(&cursor, &known_parameters::<PageQuery>()).unwrap();
+        assert_eq!(query.after(), uuid::Uuid::from_u128(7));
         for bad in ["page_size=0", "page_size=x", "pagesize=7", "page_size=1&page_size=2", "cursor=zz"] {
             assert_eq!(
                 parse_query::<PageQuery>(bad, &known_parameters::<PageQuery>()).unwrap_err().code,

@@ -70,7 +70,7 @@ pub(crate) async fn claim(
 }
 
 /// In the transaction of the effect. False when the letter is no longer this runner's, or was discarded:
-/// then the effect must not commit.
+/// then there must be no effect.
 pub(crate) async fn resolve(tx: &mut WriteTx, letter: &Claimed) -> Result<bool, sqlx::Error> {
     let now = tx.db().ambient().now();
     let done = sqlx::query!(

@@ -6,23 +6,37 @@
 
 use std::fs;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
+use crate::documents::document;
+use crate::postgres::Lease;
+use crate::queries;
+use crate::schema::{self, SCHEMA_DUMP};
 use crate::sdk;
 use crate::tree::Tree;
+
+const QUERY_CACHE: &str = "sqlx-cache";
 
 /// Which drift gate compares the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
+    Schema,
+    Openapi,
+    Asyncapi,
+    Docs,
     Sdk,
 }
 
 impl Group {
-    /// Every group; each has its gate as soon as the list below has a file of it.
-    pub const ALL: [Group; 1] = [Group::Sdk];
+    /// Every group; each has its gate.
+    pub const ALL: [Group; 5] = [Group::Schema, Group::Openapi, Group::Asyncapi, Group::Docs, Group::Sdk];
 
     pub fn gate_name(self) -> &'static str {
         match self {
+            Group::Schema => "schema-drift",
+            Group::Openapi => "openapi-drift",
+            Group::Asyncapi => "asyncapi-drift",
+            Group::Docs => "docs-drift",
             Group::Sdk => "sdk-drift",
         }
     }
@@ -39,17 +53,52 @@ pub struct Artefact {
 pub const PUBLIC_OPENAPI: &str = "openapi/public.json";
 pub const SDK_SOURCE: &str = "crates/clients/sdk/src/generated.rs";
 
-/// Every generated file, in the order of their dependence: what reads another comes after it.
+/// Every generated file but the cache of queries (see `queries`), in the order of their dependence: what reads
+/// another comes after it.
 pub fn artefacts() -> Vec<Artefact> {
     vec![
-        // Documents made from code (OpenAPI, AsyncAPI, the error catalog, the role matrix) belong here, above
-        // what is made from them.
+        Artefact { group: Group::Schema, path: SCHEMA_DUMP, make: schema::dump },
+        Artefact { group: Group::Openapi, path: PUBLIC_OPENAPI, make: |tree| document(tree, "openapi") },
+        Artefact {
+            group: Group::Asyncapi,
+            path: "openapi/events.json",
+            make: |tree| document(tree, "asyncapi"),
+        },
+        Artefact { group: Group::Docs, path: "docs/errors.md", make: |tree| document(tree, "errors") },
+        Artefact { group: Group::Docs, path: "docs/roles.md", make: |tree| document(tree, "roles") },
+        Artefact {
+            group: Group::Docs,
+            path: "docs/lifecycles.md",
+            make: |tree| document(tree, "lifecycles"),
+        },
         Artefact {
             group: Group::Sdk,
             path: SDK_SOURCE,
             make: |tree| sdk::generate_sdk(&tree.json(PUBLIC_OPENAPI)?),
         },
     ]
+}
+
+/// Writes everything, or what the named drift gates (and `sqlx-cache`) compare; says what it did. The database's
+/// part comes first: the server program, which prints the rest, builds with it.
+pub fn run(tree: &Tree, names: &[String]) -> anyhow::Result<()> {
+    let known: Vec<&str> = Group::ALL.iter().map(|group| group.gate_name()).chain([QUERY_CACHE]).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("there is nothing to generate for {unknown:?}; choose from {}", known.join(", "));
+    }
+    let chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+    // One server for the dump and the cache.
+    let _postgres = Lease::take();
+    let say =
+        |changed: bool, path: &str| println!("{:<10} {path}", if changed { "written" } else { "unchanged" });
+    if chosen(QUERY_CACHE) {
+        let changed = queries::refresh(tree)?;
+        say(!changed.is_empty(), &format!("{} ({} changed)", queries::CACHE, changed.len()));
+    }
+    for artefact in artefacts().iter().filter(|artefact| chosen(artefact.group.gate_name())) {
+        say(write(tree, artefact)?, artefact.path);
+    }
+    Ok(())
 }
 
 /// Writes the file when its content differs; says whether it did.

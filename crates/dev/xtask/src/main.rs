@@ -2,7 +2,8 @@
 //!
 //! `cargo xtask check` runs every gate over the working tree and exits 1 when any of them has a finding;
 //! there is no report-only mode. `cargo xtask generate` writes the files that are derived from code, and the
-//! drift gates compare the same list with what is committed.
+//! drift gates compare the same list with what is committed. `cargo xtask test` starts a private PostgreSQL,
+//! builds the programs and runs all tests.
 //!
 //! How it works: a gate is one file in `gates/` that implements [`gates::Gate`]: a check over a [`tree::Tree`]
 //! (a root directory), and examples: one made-up tree that passes and several that must fail. The trait
@@ -10,15 +11,22 @@
 //! all of them.
 //!
 //! Promises: a gate never changes the tree; what a gate cannot read or run is a finding, not a pass; programs
-//! are started in `exec` only, each with a time limit.
+//! are started in `exec` only, each with a time limit; what was started is stopped, also on Ctrl-C and SIGTERM.
 
 mod breaking;
+mod documents;
 mod exec;
 mod gates;
 mod generate;
+mod interrupt;
 mod manifest;
+mod postgres;
+mod queries;
 mod rust_tokens;
+mod schema;
 mod sdk;
+mod sql;
+mod testing;
 mod tree;
 
 use std::path::PathBuf;
@@ -29,7 +37,11 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 
 use gates::{Finding, Gate};
+use postgres::Lease;
 use tree::Tree;
+
+/// Of one gate; what is left out mostly has the same cause.
+const FINDINGS_SHOWN: usize = 40;
 
 /// Gates and generators of this repository.
 #[derive(Parser)]
@@ -48,14 +60,28 @@ enum Command {
     },
     /// List the gates and what each of them holds.
     Gates,
-    /// Write every generated file.
-    Generate,
+    /// Write every generated file (or those of the named gates).
+    Generate {
+        /// Names of drift gates, or `sqlx-cache`. None: all.
+        gates: Vec<String>,
+    },
+    /// Run all tests, on a private PostgreSQL and with the programs built.
+    Test {
+        /// For the test runner, such as `-p identity` or a part of a test's name.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
+/// What `main` reports: 1 is for findings and failed tests, 2 for what could not be done.
 fn main() -> ExitCode {
-    match run(Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let outcome = interrupt::watch().and_then(|()| run(Args::parse()));
+    if let Some(signal) = interrupt::received() {
+        eprintln!("stopped by {signal}");
+        return ExitCode::from(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
+    }
+    match outcome {
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
@@ -63,23 +89,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<bool> {
+fn run(args: Args) -> anyhow::Result<u8> {
     match args.command {
-        Command::Check { gates } => check(&gates),
+        Command::Check { gates } => check(&gates).map(|ok| u8::from(!ok)),
         Command::Gates => {
             for gate in gates::registry() {
                 println!("{:<22} {}", gate.name(), gate.holds());
             }
-            Ok(true)
+            Ok(0)
         }
-        Command::Generate => {
-            let tree = Tree::new(workspace_root()?);
-            for artefact in generate::artefacts() {
-                let changed = generate::write(&tree, &artefact)?;
-                println!("{:<10} {}", if changed { "written" } else { "unchanged" }, artefact.path);
-            }
-            Ok(true)
-        }
+        Command::Generate { gates } => generate::run(&Tree::new(workspace_root()?), &gates).map(|()| 0),
+        Command::Test { args } => testing::run(&workspace_root()?, &args),
     }
 }
 
@@ -91,33 +111,39 @@ fn check(names: &[String]) -> anyhow::Result<bool> {
     chosen.retain(|gate| names.is_empty() || names.iter().any(|name| name == gate.name()));
 
     let tree = Tree::new(workspace_root()?);
-    let mut rows = Vec::new();
+    // One server for all the gates that look into a database.
+    let _postgres = Lease::take();
+    let mut failed = Vec::new();
+    println!("{:<22} {:<6} {:>8}", "gate", "", "ms");
     for gate in &chosen {
         let start = Instant::now();
         let findings = gates::findings(gate.as_ref(), &tree);
-        rows.push((gate, findings, start.elapsed()));
+        print_row(gate.name(), findings.is_empty(), start.elapsed());
+        if !findings.is_empty() {
+            failed.push((gate, findings));
+        }
+        if interrupt::received().is_some() {
+            return Ok(false);
+        }
     }
-    for (gate, findings, _) in &rows {
+    println!();
+    for (gate, findings) in &failed {
         print_findings(gate.as_ref(), findings);
     }
-    println!("{:<22} {:<6} {:>8}", "gate", "", "ms");
-    for (gate, findings, took) in &rows {
-        print_row(gate.name(), findings.is_empty(), *took);
+    match failed.len() {
+        0 => println!("all {} gates pass", chosen.len()),
+        count => println!("{count} of {} gates failed", chosen.len()),
     }
-    let failed = rows.iter().filter(|(_, findings, _)| !findings.is_empty()).count();
-    if failed > 0 {
-        println!("{failed} of {} gates failed", rows.len());
-    }
-    Ok(failed == 0)
+    Ok(failed.is_empty())
 }
 
 fn print_findings(gate: &dyn Gate, findings: &[Finding]) {
-    if findings.is_empty() {
-        return;
-    }
     println!("{}: {}", gate.name(), gate.holds());
-    for finding in findings {
+    for finding in findings.iter().take(FINDINGS_SHOWN) {
         println!("  {finding}");
+    }
+    if findings.len() > FINDINGS_SHOWN {
+        println!("  and {} more", findings.len() - FINDINGS_SHOWN);
     }
     println!();
 }

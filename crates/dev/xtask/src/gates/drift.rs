@@ -52,7 +52,12 @@ impl Gate for Drift {
         // The good tree is what the generators write, so it is written by them.
         let dir = tempfile::tempdir().unwrap();
         let openapi = crate::sdk::example::openapi().to_string();
-        let mut good = FixtureTree::new(&[(generate::PUBLIC_OPENAPI, &openapi)]);
+        let script = "test \"$2\" = openapi && cat example.json || echo \"the document $2\"\n";
+        let mut good = FixtureTree::new(&[
+            ("migrations/0001_a.sql", "CREATE TABLE a (id uuid);\n"),
+            ("example.json", &openapi),
+            ("document.sh", script),
+        ]);
         good.write(dir.path());
         let tree = Tree::new(dir.path());
         for artefact in generate::artefacts() {
@@ -68,7 +73,18 @@ impl Gate for Drift {
                 })
                 .bad("not committed", "is missing", |tree| tree.without(artefact.path));
         }
-        examples
+        match self.group {
+            Group::Schema => {
+                examples.bad("migration after the dump", "differs from what is generated", |tree| {
+                    tree.with("migrations/0002_b.sql", "ALTER TABLE a ADD b text;\n")
+                })
+            }
+            // Made from the committed document, not by the program.
+            Group::Sdk => examples,
+            _ => examples
+                .bad("program that fails", "cannot be generated", |tree| tree.with("document.sh", "exit 3\n"))
+                .bad("program that says nothing", "printed nothing", |tree| tree.with("document.sh", "")),
+        }
     }
 }
 

@@ -11,9 +11,13 @@ mod layering;
 mod licences;
 mod make_targets;
 mod metric_names;
+mod migration_lint;
+mod migrations_apply;
 mod openapi_breaking;
 mod secrets;
 mod shell_scripts;
+mod sqlx_cache;
+mod table_classes;
 mod unsafe_code;
 mod unused_dependencies;
 
@@ -80,6 +84,10 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(shell_scripts::ShellScripts),
         Box::new(make_targets::MakeTargets),
         Box::new(openapi_breaking::OpenapiBreaking),
+        Box::new(migration_lint::MigrationLint),
+        Box::new(migrations_apply::MigrationsApply),
+        Box::new(table_classes::TableClasses),
+        Box::new(sqlx_cache::SqlxCache),
     ];
     for group in generate::Group::ALL {
         gates.push(Box::new(drift::Drift { group }));

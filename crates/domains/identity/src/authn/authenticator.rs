@@ -1,0 +1,198 @@
+//! The authenticator that the pipeline asks.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
+use endpoint::{Authenticator, Caller, ClientInfo};
+use kernel::{
+    Code, CorrelationId, Failure, Problem,
+    digest::sha256,
+    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+};
+use pg::{Db, Origin, Permit};
+use quick_cache::sync::Cache;
+use tokio::sync::Semaphore;
+
+use super::{
+    model::Verified,
+    principal::{Dated, Person, Remembered},
+    service::{self, SeenSession},
+    store,
+    verify::{TrustedIssuer, check_expiry, verify},
+};
+
+const LONGEST_TOKEN_BYTES: usize = 16 * 1024;
+const MOST_TOKENS: usize = 20_000;
+const NOTE_USE_EVERY: TimeDelta = TimeDelta::minutes(1);
+/// Uses that may be noted at the same time; beyond that a use goes unnoted until the next request.
+const NOTING_AT_ONCE: usize = 2;
+
+struct Inner {
+    db: Db,
+    issuers: Vec<TrustedIssuer>,
+    tokens: Cache<[u8; 32], Arc<Verified>>,
+    remembered: Remembered,
+    noting: Arc<Semaphore>,
+}
+
+/// Turns bearer tokens into callers. Cheap to clone; making one touches no database.
+#[derive(Clone)]
+pub struct Authn(Arc<Inner>);
+
+fn refused(code: Code) -> Failure {
+    Problem::of(code).into()
+}
+
+impl Authn {
+    pub fn new(db: Db, issuers: Vec<TrustedIssuer>) -> Self {
+        let inner = Arc::new(Inner {
+            issuers,
+            tokens: Cache::new(MOST_TOKENS),
+            remembered: Remembered::new(),
+            noting: Arc::new(Semaphore::new(NOTING_AT_ONCE)),
+            db,
+        });
+        let listener = Arc::downgrade(&inner);
+        inner.db.on_invalidate(move |key| {
+            let Some(inner) = listener.upgrade() else { return };
+            if key == "issuer_keys" {
+                inner.tokens.clear();
+            }
+            inner.remembered.drop_key(key);
+        });
+        Self(inner)
+    }
+
+    /// Who the token was made for, when it still counts.
+    pub(crate) async fn verified(&self, token: &str) -> Result<Arc<Verified>, Failure> {
+        if token.len() > LONGEST_TOKEN_BYTES {
+            return Err(refused(Code::TokenInvalid));
+        }
+        let now = self.0.db.ambient().now();
+        let digest = sha256(token);
+        if let Some(verified) = self.0.tokens.get(&digest) {
+            check_expiry(&verified, now).inspect_err(|_| drop(self.0.tokens.remove(&digest)))?;
+            return Ok(verified);
+        }
+        let verified = Arc::new(verify(&self.0.issuers, token, now).await?);
+        self.0.tokens.insert(digest, verified.clone());
+        Ok(verified)
+    }
+
+    fn permit(&self) -> Permit {
+        let origin = Origin::internal(CorrelationId(self.0.db.ambient().uuid()));
+        Permit::system("who calls, and with which roles", origin)
+    }
+
+    async fn person(&self, verified: &Verified, client: &ClientInfo) -> Result<Caller, Failure> {
+        let now = self.0.db.ambient().now();
+        let person = match self.0.remembered.person(&verified.session_key, now) {
+            Some(person) => person,
+            None => self.load_person(verified, client, now).await?,
+        };
+        let value = &person.value;
+        if value.subject != verified.claims.sub {
+            return Err(refused(Code::TokenInvalid));
+        }
+        // The built-in issuer ends its sessions; how long an external one lives is the external issuer's affair.
+        if value.revoked || (verified.builtin && value.expires_at <= now) {
+            return Err(refused(Code::TokenRevoked));
+        }
+        self.note_use(&person, verified, now);
+        Ok(value.caller.clone())
+    }
+
+    async fn load_person(
+        &self,
+        verified: &Verified,
+        client: &ClientInfo,
+        now: DateTime<Utc>,
+    ) -> Result<Arc<Dated<Person>>, Failure> {
+        let mark = self.0.remembered.mark();
+        let row = match self.read_person(verified).await? {
+            Some(row) => row,
+            None if verified.builtin => return Err(refused(Code::TokenRevoked)),
+            None => {
+                let session = SeenSession {
+                    issuer_sid: verified.sid.clone(),
+                    client_id: verified.client().map(str::to_owned),
+                    expires_at: verified.expires_at,
+                };
+                service::first_sign_in(&self.0.db, &verified.identity(), &session, client).await?;
+                self.read_person(verified).await?.ok_or_else(|| refused(Code::TokenInvalid))?
+            }
+        };
+        let person = Arc::new(Dated { at: now, value: Person::of(row) });
+        self.0.remembered.keep_person(mark, verified.session_key, &person);
+        Ok(person)
+    }
+
+    async fn read_person(&self, verified: &Verified) -> Result<Option<store::PrincipalRow>, Failure> {
+        let mut read = self.0.db.read(&self.permit()).await?;
+        Ok(store::principal(read.conn(), &verified.claims.iss, &verified.sid).await?)
+    }
+
+    /// Notes now and then, behind the request and as well as it can, that a session is in use.
+    fn note_use(&self, person: &Arc<Dated<Person>>, verified: &Verified, now: DateTime<Utc>) {
+        let value = &person.value;
+        if now - value.last_seen_at < NOTE_USE_EVERY || value.noting.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(turn) = self.0.noting.clone().try_acquire_owned() else { return };
+        let (this, session, alive_until) = (self.clone(), value.session, verified.expires_at);
+        tokio::spawn(async move {
+            let _turn = turn;
+            let noted = async {
+                let mut read = this.0.db.read(&this.permit()).await?;
+                // Not a change anybody would audit, so it takes no write transaction.
+                Ok::<_, Failure>(store::session_touch(read.conn(), session, now, alive_until).await?)
+            };
+            if let Err(error) = noted.await {
+                tracing::debug!(error = ?error, "the use of a session was not noted");
+            }
+        });
+    }
+
+    async fn machine(&self, verified: &Verified, key: &str) -> Result<Caller, Failure> {
+        let now = self.0.db.ambient().now();
+        let key: ServiceAccountKeyId = key.parse().map_err(|_| refused(Code::TokenInvalid))?;
+        let machine = match self.0.remembered.machine(key.uuid(), now) {
+            Some(machine) => machine,
+            None => {
+                let mark = self.0.remembered.mark();
+                let mut read = self.0.db.read(&self.permit()).await?;
+                let row = store::service_account_key(read.conn(), key.uuid()).await?;
+                let row = row.ok_or_else(|| refused(Code::TokenRevoked))?;
+                let machine = Arc::new(Dated { at: now, value: row });
+                self.0.remembered.keep_machine(mark, key.uuid(), &machine);
+                machine
+            }
+        };
+        let row = &machine.value;
+        let id = ServiceAccountId::from(row.account_id);
+        let project = ProjectId::from(row.project_id);
+        let claims = &verified.claims;
+        if claims.sub != id.to_string()
+            || claims.gpuaas_project.as_deref() != Some(project.to_string().as_str())
+        {
+            return Err(refused(Code::TokenInvalid));
+        }
+        if row.revoked || row.expires_at.is_some_and(|at| at <= now) {
+            return Err(refused(Code::TokenRevoked));
+        }
+        Ok(Caller::ServiceAccount { id, org: OrgId::from(row.org_id), project })
+    }
+}
+
+#[async_trait]
+impl Authenticator for Authn {
+    async fn authenticate(&self, bearer: &str, client: &ClientInfo) -> Result<Caller, Failure> {
+        let verified = self.verified(bearer).await?;
+        match &verified.claims.gpuaas_key {
+            // Only our own signature makes this claim mean anything.
+            Some(key) if verified.builtin => self.machine(&verified, key).await,
+            _ => self.person(&verified, client).await,
+        }
+    }
+}

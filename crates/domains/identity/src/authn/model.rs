@@ -1,0 +1,222 @@
+//! What a token says, what becomes of a newcomer, and the event that tells about it.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Ambient, Event, Stream,
+    digest::sha256,
+    ids::{OrgId, ProjectId, UserId},
+    text::{Email, Name, Slug},
+};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Somebody signed in for the first time.
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
+pub struct UserCreated {
+    pub user_id: UserId,
+    /// The personal organization made with the user.
+    pub org_id: OrgId,
+    pub project_id: ProjectId,
+    pub issuer: String,
+}
+
+impl Event for UserCreated {
+    const TYPE: &'static str = "identity.user.created";
+    const STREAM: Stream = Stream::Identity;
+    const SUMMARY: &'static str = "Somebody signed in for the first time; a personal organization was made.";
+}
+
+/// `aud` is a string or a list of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    pub fn contains(&self, wanted: &str) -> bool {
+        match self {
+            Self::One(one) => one == wanted,
+            Self::Many(many) => many.iter().any(|a| a == wanted),
+        }
+    }
+}
+
+/// The claims that mean something to us. Others are ignored.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Claims {
+    pub iss: String,
+    pub sub: String,
+    pub aud: Audience,
+    #[serde(deserialize_with = "seconds")]
+    pub exp: i64,
+    #[serde(default, deserialize_with = "some_seconds")]
+    pub nbf: Option<i64>,
+    #[serde(default, deserialize_with = "some_seconds")]
+    pub iat: Option<i64>,
+    #[serde(default, deserialize_with = "some_seconds")]
+    pub auth_time: Option<i64>,
+    pub sid: Option<String>,
+    pub azp: Option<String>,
+    pub client_id: Option<String>,
+    pub email: Option<String>,
+    pub email_verified: Option<Value>,
+    pub name: Option<String>,
+    pub preferred_username: Option<String>,
+    pub gpuaas_key: Option<String>,
+    pub gpuaas_project: Option<String>,
+}
+
+/// JWT dates are numbers of seconds that may have a fraction.
+fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
+    let number = serde_json::Number::deserialize(d)?;
+    let whole = number.as_i64().or_else(|| number.as_f64().map(|f| f.floor() as i64));
+    whole.ok_or_else(|| serde::de::Error::custom("not a date"))
+}
+
+fn some_seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<i64>, D::Error> {
+    seconds(d).map(Some)
+}
+
+/// A token that passed every check it can be put to without the database.
+#[derive(Clone, Debug)]
+pub(crate) struct Verified {
+    /// Signed by our own issuer.
+    pub builtin: bool,
+    pub claims: Claims,
+    pub expires_at: DateTime<Utc>,
+    /// The issuer's name for the session the token belongs to.
+    pub sid: String,
+    /// Names the session across issuers: what principals are cached by.
+    pub session_key: [u8; 32],
+}
+
+impl Verified {
+    pub fn new(builtin: bool, claims: Claims, expires_at: DateTime<Utc>) -> Self {
+        let sid = session_name(&claims);
+        let session_key = sha256(format!("{}\0{sid}", claims.iss));
+        Self { builtin, claims, expires_at, sid, session_key }
+    }
+
+    pub fn identity(&self) -> Identity {
+        let claims = &self.claims;
+        // An address that nobody verified proves nothing about its bearer.
+        let refuted = matches!(&claims.email_verified, Some(Value::Bool(false)))
+            || claims.email_verified.as_ref().and_then(Value::as_str) == Some("false");
+        let email = claims.email.clone().filter(|_| !refuted).and_then(|e| Email::parse(e).ok());
+        let names = [&claims.name, &claims.preferred_username].into_iter().flatten().cloned();
+        Identity::new(&claims.iss, &claims.sub, email, names)
+    }
+
+    pub fn client(&self) -> Option<&str> {
+        self.claims.azp.as_deref().or(self.claims.client_id.as_deref())
+    }
+}
+
+/// The claim `sid`; issuers without it get a name made of who, since when and through which client.
+fn session_name(claims: &Claims) -> String {
+    if let Some(sid) = claims.sid.as_ref().filter(|s| !s.is_empty() && s.len() <= 200) {
+        return sid.clone();
+    }
+    let since = claims.auth_time.or(claims.iat).unwrap_or_default();
+    let through = claims.azp.as_deref().or(claims.client_id.as_deref()).unwrap_or_default();
+    let digest = sha256(serde_json::json!([claims.sub, since, through]).to_string());
+    format!("derived:{}", hex::encode(&digest[..16]))
+}
+
+/// Who an issuer says somebody is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub issuer: String,
+    pub subject: String,
+    pub email: Option<Email>,
+    pub name: Name,
+}
+
+impl Identity {
+    pub fn new(
+        issuer: &str,
+        subject: &str,
+        email: Option<Email>,
+        names: impl Iterator<Item = String>,
+    ) -> Self {
+        let local = email.as_ref().map(|e| e.as_str().split('@').next().unwrap_or_default().to_owned());
+        let name = names.chain(local).find_map(|n| Name::parse(n.trim()).ok());
+        // "Somebody" always parses; the other arm keeps the function total without a panic.
+        let name = name.or_else(|| Name::parse("Somebody").ok()).unwrap_or_else(|| unreachable!());
+        Self { issuer: issuer.to_owned(), subject: subject.to_owned(), email, name }
+    }
+
+    /// A name for the personal organization that nobody else has.
+    pub(crate) fn personal_slug(&self, ambient: &Ambient) -> String {
+        let source = self.email.as_ref().map_or(self.name.as_str(), |e| e.as_str());
+        let stem: String = source
+            .split('@')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("-")
+            .chars()
+            .take(24)
+            .collect();
+        let suffix = hex::encode(ambient.bytes::<4>());
+        let slug = format!("{}-{suffix}", stem.trim_matches('-'));
+        Slug::parse(slug).map_or_else(|_| format!("personal-{suffix}"), Slug::into_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claims(extra: Value) -> Claims {
+        let mut all = json!({ "iss": "i", "sub": "s", "aud": "a", "exp": 100 });
+        for (key, value) in extra.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        serde_json::from_value(all).unwrap()
+    }
+
+    #[test]
+    fn a_session_is_named_by_sid_or_by_who_since_when_and_through_what() {
+        assert_eq!(session_name(&claims(json!({ "sid": "x" }))), "x");
+        let derived = |extra| session_name(&claims(extra));
+        let base = derived(json!({ "auth_time": 5, "iat": 7, "azp": "cli" }));
+        assert_eq!(
+            base,
+            derived(json!({ "auth_time": 5.5, "iat": 9, "azp": "cli" })),
+            "refreshed tokens share it"
+        );
+        assert_ne!(base, derived(json!({ "auth_time": 6, "azp": "cli" })));
+        assert_ne!(base, derived(json!({ "auth_time": 5, "azp": "web" })));
+    }
+
+    #[test]
+    fn an_unverified_address_is_not_believed() {
+        let seen = |verified: Value| {
+            let claims = claims(json!({ "email": "ann@example.org", "email_verified": verified }));
+            Verified::new(false, claims, DateTime::UNIX_EPOCH).identity().email.is_some()
+        };
+        assert!(seen(json!(true)) && seen(json!("true")));
+        assert!(!seen(json!(false)) && !seen(json!("false")));
+    }
+
+    #[test]
+    fn personal_slugs_are_slugs_whatever_the_name() {
+        let ambient = Ambient::system();
+        for name in ["Ann Lee", "Ünïcode", "--", "x".repeat(80).as_str(), "漢字"] {
+            let identity = Identity::new("i", "s", None, [name.to_owned()].into_iter());
+            let slug = identity.personal_slug(&ambient);
+            assert!(Slug::parse(slug.clone()).is_ok(), "{slug}");
+        }
+        let email = Email::parse("first.last+tag@example.org").ok();
+        let slug = Identity::new("i", "s", email, std::iter::empty()).personal_slug(&ambient);
+        assert!(slug.starts_with("first-last-tag-"), "{slug}");
+    }
+}

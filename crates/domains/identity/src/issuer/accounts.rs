@@ -1,0 +1,284 @@
+//! Local accounts: signing in and up, changing passwords, and what administrators do for others.
+
+use chrono::TimeDelta;
+use kernel::{
+    Code, Failure, Problem, Secret,
+    digest::sha256,
+    ids::{LocalAccountId, UserId},
+    policy::{IntegerKey, keys},
+    text::{Email, Name},
+};
+use pg::{Actor, Origin, Permit, Scope, WriteTx};
+
+use super::{
+    Issuer,
+    model::{self, Account},
+    sessions::{Browser, by_themselves},
+    store::accounts as store,
+};
+use crate::authn::{service::provision, store as people};
+
+/// Shown once, and to be changed at the first sign-in.
+pub type OneTimePassword = Secret<String>;
+
+#[derive(Clone, Debug)]
+pub struct NewAccount {
+    pub email: Email,
+    pub name: Option<Name>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SignUp {
+    /// Needed without an invitation; an invitation brings its own.
+    pub email: Option<Email>,
+    pub invitation: Option<Secret>,
+    pub name: Option<Name>,
+    pub password: Secret,
+}
+
+/// One answer for an unknown address, a wrong password, a locked and a disabled account.
+pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or the account is locked for a while after too many wrong passwords.";
+const NOT_INVITED: &str = "The invitation is not valid: it may have been used, withdrawn, or expired.";
+
+impl Issuer {
+    /// The account, when the password is its own. A wrong one is counted and audited.
+    async fn prove(
+        &self,
+        email: &str,
+        password: Secret,
+        origin: &Origin,
+    ) -> Result<Option<Account>, Failure> {
+        let policies = &self.0.policies;
+        let limit = policies.setting(IntegerKey(&keys::SIGN_IN_ATTEMPTS), None, None).await?.get();
+        let lock = policies.setting(IntegerKey(&keys::SIGN_IN_LOCK_SECONDS), None, None).await?.get();
+        let now = self.now();
+        let attempt = match Email::parse(email) {
+            Ok(email) => {
+                let mut quiet = self.quietly(origin).await?;
+                let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+                let until = now + TimeDelta::seconds(lock);
+                store::attempt(quiet.conn(), email.as_str(), limit, until, now).await?
+            }
+            Err(_) => None,
+        };
+        let (id, stored) = attempt.map_or((None, None), |a| (Some(a.id), Some(a.password_hash)));
+        if self.0.passwords.matches(password, stored).await?
+            && let Some(id) = id.map(LocalAccountId::from)
+        {
+            return Ok(store::find(self.quietly(origin).await?.conn(), id).await?);
+        }
+        pg::refuse(
+            &self.0.db,
+            Actor::ANONYMOUS,
+            Scope::Platform,
+            "auth.sign_in",
+            Code::TokenInvalid,
+            origin.clone(),
+        )
+        .await?;
+        Ok(None)
+    }
+
+    /// Signs a browser in; the answer is its cookie, or nothing when it is refused.
+    pub(crate) async fn sign_in(
+        &self,
+        email: &str,
+        password: Secret,
+        origin: &Origin,
+    ) -> Result<Option<Secret>, Failure> {
+        let Some(account) = self.prove(email, password, origin).await? else { return Ok(None) };
+        let user = self.user_of(&account, origin).await?;
+        let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.sign_in").await?;
+        store::attempts_clear(tx.conn(), account.id).await?;
+        let cookie = self.open_browser(&mut tx, account.id).await?;
+        tx.record::<(), ()>("local_account", account.id, None, None)?;
+        tx.commit(None).await?;
+        Ok(Some(cookie))
+    }
+
+    /// Makes an account and signs the browser in; or says what stands in the way.
+    pub(crate) async fn sign_up(
+        &self,
+        form: SignUp,
+        origin: &Origin,
+    ) -> Result<Result<Secret, &'static str>, Failure> {
+        let email = match &form.invitation {
+            Some(invitation) => {
+                let hash = sha256(invitation.expose().trim());
+                let mut quiet = self.quietly(origin).await?;
+                let invited = store::invited_email(quiet.conn(), &hash, self.now()).await?;
+                invited.and_then(|email| Email::parse(email).ok())
+            }
+            None if self.0.config.self_signup => form.email,
+            None => None,
+        };
+        let Some(email) = email else { return Ok(Err(NOT_INVITED)) };
+        if let Err(text) = model::check_password(form.password.expose(), email.as_str()) {
+            return Ok(Err(text));
+        }
+        let hash = self.0.passwords.hash(form.password).await?;
+        let new = NewAccount { email, name: form.name };
+        let mut tx = self.0.db.write(Permit::system("sign-up", origin.clone()), "auth.sign_up").await?;
+        let Some(account) = self.insert(&mut tx, &new, &hash, false).await? else {
+            tx.roll_back().await;
+            return Ok(Err("There is an account with this e-mail address already. Sign in instead."));
+        };
+        provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
+        let cookie = self.open_browser(&mut tx, account.id).await?;
+        tx.commit(None).await?;
+        Ok(Ok(cookie))
+    }
+
+    /// A new password ends everything else that is signed in; the browser gets a new cookie.
+    pub(crate) async fn change_password(
+        &self,
+        browser: &Browser,
+        current: Secret,
+        new: Secret,
+        origin: &Origin,
+    ) -> Result<Result<Secret, &'static str>, Failure> {
+        let email = browser.account.email.as_str();
+        if let Err(text) = model::check_password(new.expose(), email) {
+            return Ok(Err(text));
+        }
+        if current == new {
+            return Ok(Err("The new password must differ from the current one."));
+        }
+        if self.prove(email, current, origin).await?.is_none() {
+            return Ok(Err("The current password is wrong."));
+        }
+        let hash = self.0.passwords.hash(new).await?;
+        let user = self.user_of(&browser.account, origin).await?;
+        let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.password.change").await?;
+        store::set_password(tx.conn(), browser.account.id, &hash, false, self.now()).await?;
+        self.end_all(&mut tx, browser.account.id).await?;
+        let cookie = self.open_browser(&mut tx, browser.account.id).await?;
+        tx.record::<(), ()>("local_account", browser.account.id, None, None)?;
+        tx.commit(None).await?;
+        Ok(Ok(cookie))
+    }
+
+    async fn insert(
+        &self,
+        tx: &mut WriteTx,
+        new: &NewAccount,
+        password_hash: &str,
+        must_change_password: bool,
+    ) -> Result<Option<Account>, Failure> {
+        let id: LocalAccountId = self.0.db.ambient().id();
+        let row = store::NewRow {
+            id,
+            email: new.email.as_str(),
+            name: &model::account_name(new.name.clone(), &new.email),
+            password_hash,
+            must_change_password,
+        };
+        if !store::insert(tx.conn(), row, self.now()).await? {
+            return Ok(None);
+        }
+        Ok(store::find(tx.conn(), id).await?)
+    }
+
+    /// An account made by an administrator, with a password to pass on.
+    pub async fn create_account(
+        &self,
+        tx: &mut WriteTx,
+        new: &NewAccount,
+    ) -> Result<(Account, OneTimePassword), Failure> {
+        // Hashed with the transaction open: administrators do this seldom, and the wait is bounded.
+        let password = model::random_password(self.0.db.ambient());
+        let hash = self.0.passwords.hash(password.clone()).await?;
+        let account = self.insert(tx, new, &hash, true).await?.ok_or_else(|| {
+            Problem::new(Code::AlreadyExists, "There is an account with this e-mail address already.")
+        })?;
+        tx.record::<(), _>("local_account", account.id, None, Some(&account))?;
+        Ok((account, password))
+    }
+
+    /// A new password to pass on; everything that is signed in to the account ends, and it is unlocked.
+    pub async fn reset_password(
+        &self,
+        tx: &mut WriteTx,
+        id: LocalAccountId,
+    ) -> Result<OneTimePassword, Failure> {
+        let before = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
+        let password = model::random_password(self.0.db.ambient());
+        let hash = self.0.passwords.hash(password.clone()).await?;
+        store::set_password(tx.conn(), id, &hash, true, self.now()).await?;
+        self.end_all(tx, id).await?;
+        let after = store::find(tx.conn(), id).await?;
+        tx.record("local_account", id, Some(&before), after.as_ref())?;
+        Ok(password)
+    }
+
+    /// A disabled account cannot sign in, and what was signed in ends.
+    pub async fn set_account_disabled(
+        &self,
+        tx: &mut WriteTx,
+        id: LocalAccountId,
+        disabled: bool,
+    ) -> Result<Account, Failure> {
+        let before = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
+        let now = self.now();
+        if before.disabled_at.is_some() != disabled {
+            store::set_disabled(tx.conn(), id, disabled.then_some(now), now).await?;
+        }
+        if disabled {
+            self.end_all(tx, id).await?;
+        }
+        let after = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
+        tx.record("local_account", id, Some(&before), Some(&after))?;
+        Ok(after)
+    }
+
+    pub(crate) async fn account_list(
+        &self,
+        conn: &mut pg::Connection,
+        query: &kernel::PageQuery,
+    ) -> Result<Vec<Account>, Failure> {
+        Ok(store::list(conn, query.after(), query.limit()).await?)
+    }
+
+    /// Makes the first administrator when there is none; the answer is the password, to be shown once. Safe
+    /// to call by every replica at every start.
+    pub async fn seed_admin(&self, email: &Email) -> Result<Option<OneTimePassword>, Failure> {
+        let origin = Origin::internal(kernel::CorrelationId(self.0.db.ambient().uuid()));
+        if store::any_platform_admin(self.quietly(&origin).await?.conn()).await? {
+            return Ok(None);
+        }
+        let password = model::random_password(self.0.db.ambient());
+        let hash = self.0.passwords.hash(password.clone()).await?;
+        let permit = Permit::system("the first administrator", origin);
+        let mut tx = self.0.db.write(permit, "platform.admin.seed").await?;
+        store::seed_lock(tx.conn()).await?;
+        if store::any_platform_admin(tx.conn()).await? {
+            tx.roll_back().await;
+            return Ok(None);
+        }
+        let now = self.now();
+        let account = match store::find_by_email(tx.conn(), email.as_str()).await? {
+            Some(account) => {
+                store::set_password(tx.conn(), account.id, &hash, true, now).await?;
+                account
+            }
+            None => {
+                let new = NewAccount { email: email.clone(), name: None };
+                let made = self.insert(&mut tx, &new, &hash, true).await?;
+                made.ok_or_else(|| std::io::Error::other("the account was made by somebody else"))?
+            }
+        };
+        let identity = account.identity(&self.0.config.public_url);
+        let user = match provision(&mut tx, &identity).await? {
+            Some(user) => user,
+            None => {
+                let found = people::user_find(tx.conn(), &identity.issuer, &identity.subject).await?;
+                UserId::from(found.ok_or_else(|| std::io::Error::other("the user cannot be found"))?)
+            }
+        };
+        store::bind_platform_admin(tx.conn(), user.uuid(), now).await?;
+        tx.record::<(), _>("user", user, None, Some(&account))?;
+        tx.invalidate(format!("user:{}", user.uuid()));
+        tx.commit(None).await?;
+        Ok(Some(password))
+    }
+}

@@ -1,0 +1,99 @@
+//! `/auth/authorize`: a code for a signed-in browser, or the way to sign in.
+
+use axum::{extract::State, response::Response};
+use chrono::TimeDelta;
+use http::StatusCode;
+
+use super::{
+    cx::{Cx, PageFailure, Params, redirect, with_continue},
+    page,
+};
+use crate::issuer::{Issuer, grants::Asked, model};
+
+const LONGEST_STATE: usize = 1024;
+
+pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Response, PageFailure> {
+    let params = if cx.form.get("client_id").is_some() { &cx.form } else { &cx.query };
+    // Until client and redirect are known to belong together, nothing may be sent there.
+    let Some(client) = issuer.client(params.text("client_id")) else {
+        return Ok(page::error(
+            StatusCode::BAD_REQUEST,
+            "The program that asks you to sign in is not known here.",
+        ));
+    };
+    let redirect_uri = params.text("redirect_uri");
+    if !client.may_redirect_to(redirect_uri) {
+        let text = "The program asked to be answered at an address that does not belong to it.";
+        return Ok(page::error(StatusCode::BAD_REQUEST, text));
+    }
+    let state = params.get("state");
+    let back = |answer: &[(&str, &str)]| {
+        let issuer = issuer.0.config.public_url.as_str();
+        let state = state.filter(|s| s.len() <= LONGEST_STATE).map(|s| ("state", s));
+        let pairs = answer.iter().copied().chain(state).chain([("iss", issuer)]);
+        let query = serde_urlencoded::to_string(pairs.collect::<Vec<_>>()).unwrap_or_default();
+        let join = if redirect_uri.contains('?') { '&' } else { '?' };
+        redirect(&format!("{redirect_uri}{join}{query}"))
+    };
+    let asked = match check(params, client.id) {
+        Ok(asked) => asked,
+        Err((code, text)) => return Ok(back(&[("error", code), ("error_description", text)])),
+    };
+    let prompt = params.text("prompt");
+    let browser = match cx.browser().await? {
+        // A fresh sign-in was asked for, and the one there is does not count.
+        Some(_) if prompt.split(' ').any(|p| p == "login" || p == "select_account") => None,
+        Some(browser) if is_too_old(params, issuer.now() - browser.auth_time) => None,
+        browser => browser,
+    };
+    let ready = browser.filter(|b| !b.account.must_change_password || prompt != "none");
+    let Some(browser) = ready else {
+        if prompt == "none" {
+            return Ok(back(&[("error", "login_required"), ("error_description", "Nobody is signed in.")]));
+        }
+        // What forced the sign-in is satisfied by it, and must not force another.
+        let continue_to = format!("/auth/authorize?{}", params.encode_without("prompt"));
+        return Ok(redirect(&with_continue("/auth/login", &continue_to)));
+    };
+    if browser.account.must_change_password {
+        let continue_to = format!("/auth/authorize?{}", params.encode_without("prompt"));
+        return Ok(redirect(&with_continue("/auth/password", &continue_to)));
+    }
+    let code = issuer.code_create(&browser, &asked, &cx.origin).await?;
+    Ok(back(&[("code", code.expose())]))
+}
+
+fn is_too_old(params: &Params, age: TimeDelta) -> bool {
+    let limit = params.get("max_age").and_then(|text| text.parse::<u32>().ok());
+    limit.is_some_and(|seconds| age > TimeDelta::seconds(seconds.into()))
+}
+
+fn check(params: &Params, client_id: &str) -> Result<Asked, (&'static str, &'static str)> {
+    let invalid = |text| Err(("invalid_request", text));
+    if params.get("request").is_some() || params.get("request_uri").is_some() {
+        return Err(("request_not_supported", "Send the parameters themselves."));
+    }
+    match params.get("response_type") {
+        Some("code") => {}
+        Some(_) => return Err(("unsupported_response_type", "Only response_type=code is served.")),
+        None => return invalid("response_type is missing."),
+    }
+    if params.get("response_mode").is_some_and(|mode| mode != "query") {
+        return invalid("Only response_mode=query is served.");
+    }
+    let challenge = params.text("code_challenge");
+    if params.text("code_challenge_method") != "S256" || !model::is_code_challenge(challenge) {
+        return invalid("PKCE is required: send code_challenge with code_challenge_method=S256.");
+    }
+    let nonce = params.get("nonce");
+    if nonce.is_some_and(|n| n.len() > LONGEST_STATE) || params.text("state").len() > LONGEST_STATE {
+        return invalid("state or nonce is too long.");
+    }
+    Ok(Asked {
+        client_id: client_id.to_owned(),
+        redirect_uri: params.text("redirect_uri").to_owned(),
+        code_challenge: challenge.to_owned(),
+        scope: model::granted_scope(params.text("scope")),
+        nonce: nonce.map(str::to_owned),
+    })
+}

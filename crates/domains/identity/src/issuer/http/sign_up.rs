@@ -1,0 +1,79 @@
+//! `/auth/signup`: an account for somebody who was invited, or for anybody where that is allowed.
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
+use kernel::text::{Email, Name};
+
+use super::{
+    cx::{Cx, PageFailure, with_continue},
+    page::{Button, Field, Page},
+};
+use crate::issuer::{Issuer, accounts::SignUp};
+
+fn sign_up_page(cx: &Cx, error: Option<&str>) -> Response {
+    let open = cx.issuer.0.config.self_signup;
+    let continue_to = cx.continue_to().unwrap_or_default();
+    let sign_in = if continue_to.is_empty() {
+        "/auth/login".to_owned()
+    } else {
+        with_continue("/auth/login", continue_to)
+    };
+    let invitation = Field::new("Invitation", "invitation", "password", "off");
+    let mut fields = Vec::new();
+    if open {
+        let hint = "Not needed with an invitation, which brings its own.";
+        fields.push(Field::email(cx.form.text("email")).optional().hint(hint));
+        fields.push(invitation.optional().hint("The token you were given, if you were invited."));
+    } else {
+        fields.push(invitation.hint("Paste the token you were given."));
+    }
+    fields.push(Field::new("Name", "name", "text", "name").value(cx.form.text("name")).optional());
+    let password = Field::password("Password", "password", "new-password");
+    fields.push(password.hint("At least 12 characters."));
+    fields.push(Field::password("Password again", "again", "new-password"));
+    let page = Page {
+        title: "Make an account",
+        error,
+        text: if open { Vec::new() } else { vec!["You need an invitation to make an account.".to_owned()] },
+        action: Some("/auth/signup"),
+        hidden: vec![("continue", continue_to.to_owned())],
+        fields,
+        buttons: vec![Button { text: "Make the account", decision: "", plain: false }],
+        links: vec![(sign_in, "I have an account")],
+        leads_to: cx.continue_origin(),
+        ..Page::default()
+    };
+    cx.page(if error.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK }, page)
+}
+
+pub(super) async fn form(State(_): State<Issuer>, cx: Cx) -> Response {
+    sign_up_page(&cx, None)
+}
+
+pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Response, PageFailure> {
+    if !cx.form_is_ours() {
+        return Ok(cx.stale_form());
+    }
+    let password = cx.form.secret("password");
+    if password != cx.form.secret("again") {
+        return Ok(sign_up_page(&cx, Some("The two passwords differ.")));
+    }
+    let name = cx.form.get("name").map(|text| Name::parse(text.trim()));
+    if let Some(Err(_)) = name {
+        return Ok(sign_up_page(&cx, Some("The name must be 1 to 80 printable characters.")));
+    }
+    let email = cx.form.get("email").map(|text| Email::parse(text.trim()));
+    let invitation = cx.form.get("invitation").map(|text| kernel::Secret::new(text.to_owned()));
+    if invitation.is_none() && issuer.0.config.self_signup && !matches!(email, Some(Ok(_))) {
+        return Ok(sign_up_page(&cx, Some("The e-mail address is missing or is not one.")));
+    }
+    let form =
+        SignUp { email: email.and_then(Result::ok), invitation, name: name.and_then(Result::ok), password };
+    match issuer.sign_up(form, &cx.origin).await? {
+        Ok(cookie) => {
+            let to = cx.continue_to().unwrap_or("/auth/login");
+            Ok(cx.redirect_with_session(to, Some(&cookie)))
+        }
+        Err(text) => Ok(sign_up_page(&cx, Some(text))),
+    }
+}

@@ -1,0 +1,226 @@
+//! Local accounts.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::LocalAccountId;
+use pg::Connection;
+use sqlx::Error;
+use uuid::Uuid;
+
+use crate::issuer::model::Account;
+
+struct Row {
+    id: Uuid,
+    email: String,
+    name: String,
+    must_change_password: bool,
+    locked_until: Option<DateTime<Utc>>,
+    disabled_at: Option<DateTime<Utc>>,
+    version: i64,
+    created_at: DateTime<Utc>,
+}
+
+impl From<Row> for Account {
+    fn from(row: Row) -> Self {
+        Self {
+            id: LocalAccountId::from(row.id),
+            email: row.email,
+            name: row.name,
+            must_change_password: row.must_change_password,
+            locked_until: row.locked_until,
+            disabled_at: row.disabled_at,
+            version: row.version,
+            created_at: row.created_at,
+        }
+    }
+}
+
+pub(crate) async fn find(conn: &mut Connection, id: LocalAccountId) -> Result<Option<Account>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
+         FROM local_accounts WHERE id = $1",
+        id.uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Account::from))
+}
+
+pub(crate) async fn find_by_email(conn: &mut Connection, email: &str) -> Result<Option<Account>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
+         FROM local_accounts WHERE email = lower($1)",
+        email,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Account::from))
+}
+
+pub(crate) async fn list(conn: &mut Connection, after: Uuid, limit: i64) -> Result<Vec<Account>, Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
+         FROM local_accounts WHERE id > $1 ORDER BY id LIMIT $2",
+        after,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Account::from).collect())
+}
+
+pub(crate) struct Attempt {
+    pub id: Uuid,
+    pub password_hash: String,
+}
+
+/// Counts a guess before it is checked. Nothing comes back for an account that is unknown, locked or
+/// disabled. The guess that reaches the limit locks, unless it turns out to be right.
+pub(crate) async fn attempt(
+    conn: &mut Connection,
+    email: &str,
+    limit: i32,
+    locked_until: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<Option<Attempt>, Error> {
+    sqlx::query_as!(
+        Attempt,
+        "UPDATE local_accounts SET
+            failed_attempts = CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1,
+            locked_until = CASE WHEN CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1 >= $2 THEN $3::timestamptz END
+         WHERE email = lower($1) AND disabled_at IS NULL AND (locked_until IS NULL OR locked_until <= $4)
+         RETURNING id, password_hash",
+        email,
+        limit,
+        locked_until,
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// The guess was right: forget the wrong ones.
+pub(crate) async fn attempts_clear(conn: &mut Connection, id: LocalAccountId) -> Result<(), Error> {
+    sqlx::query!(
+        "UPDATE local_accounts SET failed_attempts = 0, locked_until = NULL WHERE id = $1",
+        id.uuid()
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub(crate) struct NewRow<'a> {
+    pub id: LocalAccountId,
+    pub email: &'a str,
+    pub name: &'a str,
+    pub password_hash: &'a str,
+    pub must_change_password: bool,
+}
+
+/// False when there is an account with the address.
+pub(crate) async fn insert(
+    conn: &mut Connection,
+    new: NewRow<'_>,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let done = sqlx::query!(
+        "INSERT INTO local_accounts (id, email, name, password_hash, must_change_password, created_at, updated_at)
+         VALUES ($1, lower($2), $3, $4, $5, $6, $6) ON CONFLICT (email) DO NOTHING",
+        new.id.uuid(),
+        new.email,
+        new.name,
+        new.password_hash,
+        new.must_change_password,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// A new password also unlocks.
+pub(crate) async fn set_password(
+    conn: &mut Connection,
+    id: LocalAccountId,
+    password_hash: &str,
+    must_change: bool,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "UPDATE local_accounts SET password_hash = $2, must_change_password = $3, failed_attempts = 0,
+            locked_until = NULL, version = version + 1, updated_at = $4 WHERE id = $1",
+        id.uuid(),
+        password_hash,
+        must_change,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub(crate) async fn set_disabled(
+    conn: &mut Connection,
+    id: LocalAccountId,
+    disabled_at: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "UPDATE local_accounts SET disabled_at = $2, version = version + 1, updated_at = $3 WHERE id = $1",
+        id.uuid(),
+        disabled_at,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The address that an open invitation was sent to.
+pub(crate) async fn invited_email(
+    conn: &mut Connection,
+    token_hash: &[u8],
+    now: DateTime<Utc>,
+) -> Result<Option<String>, Error> {
+    sqlx::query_scalar!(
+        "SELECT email FROM invitations WHERE token_hash = $1 AND state = 'pending' AND expires_at > $2",
+        token_hash,
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// One seeding at a time, over all replicas, until the transaction ends.
+pub(crate) async fn seed_lock(conn: &mut Connection) -> Result<(), Error> {
+    sqlx::query!(r#"SELECT pg_advisory_xact_lock(hashtext('seed_admin')) AS "locked: ()""#)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn any_platform_admin(conn: &mut Connection) -> Result<bool, Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM platform_bindings WHERE role = 'platform_admin') AS "exists!""#
+    )
+    .fetch_one(conn)
+    .await
+}
+
+pub(crate) async fn bind_platform_admin(
+    conn: &mut Connection,
+    user: Uuid,
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "INSERT INTO platform_bindings (user_id, role, created_at) VALUES ($1, 'platform_admin', $2) ON CONFLICT DO NOTHING",
+        user,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! What other domains and the composition root may use.
+
+pub use crate::{
+    AuthInfo, Identity, endpoints,
+    jobs::run as run_jobs,
+    model::{
+        events,
+        policy::{PolicyExplanation, PolicyScope},
+        role::{MemberRole, PlatformRole},
+        service_account::KeyIdentity,
+    },
+    service::{
+        policy_cache::{Policies, Where},
+        service_accounts::{service_account_key_check, service_account_key_used},
+    },
+};

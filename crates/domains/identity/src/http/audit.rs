@@ -1,0 +1,172 @@
+//! The audit trail: listed, exported, verified.
+
+use chrono::{DateTime, Utc};
+use endpoint::{Empty, Endpoint, In, Json, Ndjson, ScopeKind, get};
+use kernel::{
+    Failure, Page, PageQuery, Permission,
+    audit_chain::{AuditRecord, PrincipalId},
+    ids::OrgId,
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Given, OrgPath};
+use crate::{
+    Identity,
+    service::audit::{AuditVerification, Filter, audit_export, audit_list, audit_verify, audit_verify_all},
+};
+
+pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
+    const EXPORT: &str = "NDJSON: a line with the head of the chain, then one line per row in order. \
+                          `gpuaas audit verify` checks such a file without the service.";
+    vec![
+        get("/api/v1/orgs/{org_id}/audit", "audit_list", "List the audit trail of an organization")
+            .describe("Newest first.")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::AuditRead)
+            .handle(identity.clone(), list),
+        get("/api/v1/orgs/{org_id}/audit/export", "audit_export", "Export the audit trail of an organization")
+            .describe(EXPORT)
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::AuditRead)
+            .handle(identity.clone(), export),
+        get("/api/v1/orgs/{org_id}/audit/verify", "audit_verify", "Verify the audit trail of an organization")
+            .describe("Walks the hash chain and names the first bad row.")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::AuditRead)
+            .handle(identity.clone(), verify),
+        get("/api/v1/platform/audit", "platform_audit_list", "List an audit trail")
+            .describe("Of the organization given by `org_id`, or the platform's own. Newest first.")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::PlatformAuditRead)
+            .handle(identity.clone(), platform_list),
+        get("/api/v1/platform/audit/export", "platform_audit_export", "Export an audit trail")
+            .describe(EXPORT)
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::PlatformAuditRead)
+            .handle(identity.clone(), platform_export),
+        get("/api/v1/platform/audit/verify", "platform_audit_verify", "Verify every audit trail")
+            .describe("Walks the hash chain of the platform and of every organization, and names the first bad row of each.")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::PlatformAuditRead)
+            .handle(identity.clone(), platform_verify),
+    ]
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum ResultFilter {
+    Allowed,
+    Refused,
+}
+
+/// The filters of both lists. (Two plain structs: a query string cannot be flattened twice.)
+macro_rules! audit_query {
+    ($name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty),* }) => {
+        #[derive(Deserialize, JsonSchema)]
+        #[schemars(inline)]
+        struct $name {
+            #[serde(flatten)]
+            page: PageQuery,
+            $($(#[$doc])* #[serde(default)] $field: Given<$kind>,)*
+            /// Only what this user or service account did.
+            #[serde(default)]
+            actor_id: Given<PrincipalId>,
+            /// Only this action, such as `project.create`.
+            #[serde(default)]
+            #[schemars(length(max = 100))]
+            action: Given<String>,
+            #[serde(default)]
+            result: Given<ResultFilter>,
+            /// Only what was done to this thing.
+            #[serde(default)]
+            #[schemars(length(max = 200))]
+            target_id: Given<String>,
+            /// Only from this time on.
+            #[serde(default)]
+            since: Given<DateTime<Utc>>,
+            /// Only before this time.
+            #[serde(default)]
+            until: Given<DateTime<Utc>>,
+        }
+
+        impl $name {
+            fn filter(&self) -> Filter {
+                let result = self.result.0.map(|result| match result {
+                    ResultFilter::Allowed => "allowed",
+                    ResultFilter::Refused => "refused",
+                });
+                Filter {
+                    actor_id: self.actor_id.0.map(PrincipalId::uuid),
+                    action: self.action.0.clone(),
+                    result: result.map(str::to_owned),
+                    target_id: self.target_id.0.clone(),
+                    since: self.since.0,
+                    until: self.until.0,
+                }
+            }
+        }
+    };
+}
+
+audit_query!(AuditQuery {});
+audit_query!(PlatformAuditQuery {
+    /// The organization whose trail is meant; the platform's own when absent.
+    org_id: OrgId
+});
+
+async fn list(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<OrgPath, AuditQuery, ()>,
+) -> Result<Json<Page<AuditRecord>>, Failure> {
+    let (org, query) = (Some(input.path.org_id), input.query);
+    Ok(Json(audit_list(&mut tx, org, &query.filter(), &query.page).await?))
+}
+
+async fn export(identity: Identity, _: ReadTx, input: In<OrgPath, Empty, ()>) -> Result<Ndjson, Failure> {
+    Ok(Ndjson(audit_export(identity.db().clone(), Some(input.path.org_id))))
+}
+
+async fn verify(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<OrgPath, Empty, ()>,
+) -> Result<Json<AuditVerification>, Failure> {
+    Ok(Json(audit_verify(&mut tx, Some(input.path.org_id)).await?))
+}
+
+async fn platform_list(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<Empty, PlatformAuditQuery, ()>,
+) -> Result<Json<Page<AuditRecord>>, Failure> {
+    let query = input.query;
+    Ok(Json(audit_list(&mut tx, query.org_id.0, &query.filter(), &query.page).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ExportQuery {
+    /// The organization whose trail is meant; the platform's own when absent.
+    #[serde(default)]
+    org_id: Given<OrgId>,
+}
+
+async fn platform_export(
+    identity: Identity,
+    _: ReadTx,
+    input: In<Empty, ExportQuery, ()>,
+) -> Result<Ndjson, Failure> {
+    Ok(Ndjson(audit_export(identity.db().clone(), input.query.org_id.0)))
+}
+
+async fn platform_verify(
+    _: Identity,
+    mut tx: ReadTx,
+    _: In<Empty, Empty, ()>,
+) -> Result<Json<AuditVerification>, Failure> {
+    Ok(Json(audit_verify_all(&mut tx).await?))
+}

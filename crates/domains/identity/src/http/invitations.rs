@@ -1,0 +1,166 @@
+//! Invitations into an organization.
+
+use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Secret,
+    ids::InvitationId,
+    policy::{IntegerKey, keys},
+    secret::ShownOnce,
+    text::Email,
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Given, InvitationPath, OrgPath};
+use crate::{
+    Identity,
+    model::{invitation::Invitation, membership::Member, role::MemberRole},
+    service::{
+        invitations::{
+            Invite, invitation_accept, invitation_create, invitation_get, invitation_list, invitation_revoke,
+        },
+        policy_cache::Where,
+    },
+};
+
+pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/orgs/{org_id}/invitations", "invitation_list", "List the invitations of an organization")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::InvitationRead)
+            .handle(identity.clone(), list),
+        post("/api/v1/orgs/{org_id}/invitations", "invitation_create", "Invite somebody")
+            .describe("The answer holds a token, shown only now: pass it on to whom you invite.")
+            .in_scope(ScopeKind::Org)
+            .errors(&[Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable])
+            .needs(Permission::InvitationManage)
+            .audited("invitation.create")
+            .handle(identity.clone(), create),
+        get("/api/v1/orgs/{org_id}/invitations/{invitation_id}", "invitation_get", "Show an invitation")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::InvitationRead)
+            .handle(identity.clone(), show),
+        delete("/api/v1/orgs/{org_id}/invitations/{invitation_id}", "invitation_revoke", "Withdraw an invitation")
+            .in_scope(ScopeKind::Org)
+            .errors(&[Code::InvalidTransition, Code::Conflict])
+            .needs(Permission::InvitationManage)
+            .audited("invitation.revoke")
+            .handle(identity.clone(), revoke),
+        post("/api/v1/invitations/{invitation_id}/accept", "invitation_accept", "Accept an invitation")
+            .describe("Makes you a member. A wrong token is answered as if there were no such invitation.")
+            .in_scope(ScopeKind::Invitation)
+            .errors(&[Code::InvalidTransition, Code::AlreadyExists])
+            .needs(Permission::InvitationAccept)
+            .audited("invitation.accept")
+            .handle(identity.clone(), accept),
+    ]
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum StateFilter {
+    Pending,
+    Accepted,
+    Revoked,
+    Expired,
+}
+
+impl StateFilter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Accepted => "accepted",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    #[serde(flatten)]
+    page: PageQuery,
+    /// Only invitations in this state.
+    #[serde(default)]
+    state: Given<StateFilter>,
+}
+
+async fn list(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<OrgPath, ListQuery, ()>,
+) -> Result<Json<Page<Invitation>>, Failure> {
+    let state = input.query.state.0.map(StateFilter::name);
+    Ok(Json(invitation_list(&mut tx, input.path.org_id, state, &input.query.page).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InvitationCreate {
+    email: Email,
+    role: MemberRole,
+}
+
+/// A new invitation with its token.
+#[derive(Serialize, JsonSchema)]
+struct InvitationCreated {
+    #[serde(flatten)]
+    invitation: Invitation,
+    token: ShownOnce,
+}
+
+async fn create(
+    identity: Identity,
+    mut tx: Write,
+    input: In<OrgPath, Empty, Json<InvitationCreate>>,
+) -> Result<Created<InvitationCreated>, Failure> {
+    let (org, body) = (input.path.org_id, input.body.0);
+    let place = Where { org: Some(org), ..Where::default() };
+    let ttl_days = identity.policies().setting_at(IntegerKey(&keys::INVITATION_TTL_DAYS), place).await?;
+    let invite = Invite { email: body.email, role: body.role, invited_by: input.access.user()? };
+    let (invitation, token) =
+        invitation_create(&mut tx, org, invite, ttl_days, input.access.roles()).await?;
+    Ok(Created(InvitationCreated { invitation, token: ShownOnce::new(token) }))
+}
+
+async fn show(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<InvitationPath, Empty, ()>,
+) -> Result<Json<Invitation>, Failure> {
+    Ok(Json(invitation_get(&mut tx, input.path.org_id, input.path.invitation_id).await?))
+}
+
+async fn revoke(
+    _: Identity,
+    mut tx: Write,
+    input: In<InvitationPath, Empty, ()>,
+) -> Result<NoContent, Failure> {
+    invitation_revoke(&mut tx, input.path.org_id, input.path.invitation_id, input.if_match).await?;
+    Ok(NoContent)
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct AcceptPath {
+    invitation_id: InvitationId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InvitationAccept {
+    token: Secret,
+}
+
+async fn accept(
+    _: Identity,
+    mut tx: Write,
+    input: In<AcceptPath, Empty, Json<InvitationAccept>>,
+) -> Result<Json<Member>, Failure> {
+    let (org, user) = (input.access.org()?, input.access.user()?);
+    let token = &input.body.0.token;
+    Ok(Json(invitation_accept(&mut tx, org, input.path.invitation_id, token, user).await?))
+}

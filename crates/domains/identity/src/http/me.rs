@@ -1,0 +1,54 @@
+//! `/me`: the signed-in person.
+
+use endpoint::{Caller, Empty, Endpoint, In, Json, ScopeKind, Write, get, patch};
+use kernel::{Code, Failure, Permission, Problem, text::Name};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Given;
+use crate::{
+    Identity,
+    model::person::{Me, User},
+    service::me::{Standing, me_get, me_update},
+};
+
+pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/me", "me_get", "Show who you are")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfRead)
+            .handle(identity.clone(), show),
+        patch("/api/v1/me", "me_update", "Change your name")
+            .in_scope(ScopeKind::Person)
+            .errors(&[Code::Conflict])
+            .needs(Permission::SelfUpdate)
+            .audited("me.update")
+            .handle(identity.clone(), update),
+    ]
+}
+
+async fn show(_: Identity, mut tx: ReadTx, input: In<Empty, Empty, ()>) -> Result<Json<Me>, Failure> {
+    let Some(Caller::User { id, session, grants }) = input.access.caller() else {
+        return Err(Problem::not_found("user").into());
+    };
+    let projects = grants.projects.iter().map(|(id, role)| (*id, *role)).collect();
+    let standing = Standing { user: *id, session: *session, platform: grants.platform.clone(), projects };
+    Ok(Json(me_get(&mut tx, standing).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MeUpdate {
+    #[serde(default)]
+    name: Given<Name>,
+}
+
+async fn update(
+    _: Identity,
+    mut tx: Write,
+    input: In<Empty, Empty, Json<MeUpdate>>,
+) -> Result<Json<User>, Failure> {
+    let user = input.access.user()?;
+    Ok(Json(me_update(&mut tx, user, input.body.0.name.0, input.if_match).await?))
+}

@@ -1,0 +1,122 @@
+//! Endpoints, one file per resource. A handler reads its typed input, calls one use case, and returns.
+
+mod audit;
+mod auth;
+mod invitations;
+mod me;
+mod members;
+mod orgs;
+mod platform_orgs;
+mod platform_users;
+mod policies;
+mod project_members;
+mod projects;
+mod service_account_keys;
+mod service_accounts;
+mod sessions;
+mod ssh_keys;
+
+use endpoint::{Access, Caller, Endpoint};
+use kernel::{
+    Code, Problem,
+    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, UserId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+
+use crate::Identity;
+
+pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
+    [
+        auth::endpoints,
+        me::endpoints,
+        sessions::endpoints,
+        ssh_keys::endpoints,
+        orgs::endpoints,
+        members::endpoints,
+        invitations::endpoints,
+        projects::endpoints,
+        project_members::endpoints,
+        service_accounts::endpoints,
+        service_account_keys::endpoints,
+        policies::endpoints,
+        audit::endpoints,
+        platform_orgs::endpoints,
+        platform_users::endpoints,
+    ]
+    .into_iter()
+    .flat_map(|of_resource| of_resource(identity))
+    .collect()
+}
+
+/// An optional field: absent, or a value; never null.
+#[derive(Clone, Debug)]
+struct Given<T>(Option<T>);
+
+impl<T> Default for Given<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        T::deserialize(d).map(|value| Self(Some(value)))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Given<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// The session behind the caller's token.
+fn session(access: &Access) -> Result<kernel::ids::SessionId, Problem> {
+    match access.caller() {
+        Some(Caller::User { session, .. }) => Ok(*session),
+        _ => Err(Problem::new(Code::InsufficientPermissions, "Only a person can do this.")),
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct OrgPath {
+    org_id: OrgId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct MemberPath {
+    org_id: OrgId,
+    user_id: UserId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct InvitationPath {
+    org_id: OrgId,
+    invitation_id: InvitationId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ProjectPath {
+    project_id: ProjectId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ServiceAccountPath {
+    project_id: ProjectId,
+    service_account_id: ServiceAccountId,
+}

@@ -1,0 +1,69 @@
+//! `/me/sessions`: where you are signed in.
+
+use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get};
+use kernel::{Failure, Page, PageQuery, Permission, ids::SessionId};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::session;
+use crate::{
+    Identity,
+    model::person::Session,
+    service::sessions::{session_list, session_revoke, session_revoke_others},
+};
+
+pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/me/sessions", "session_list", "List where you are signed in")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfRead)
+            .handle(identity.clone(), list),
+        delete("/api/v1/me/sessions", "session_revoke_others", "Sign out everywhere else")
+            .describe("Revokes every session but the one that asks. Their tokens stop working within five seconds.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SessionRevoke)
+            .audited("session.revoke_others")
+            .handle(identity.clone(), revoke_others),
+        delete("/api/v1/me/sessions/{session_id}", "session_revoke", "Sign out of one session")
+            .describe("Its tokens stop working within five seconds.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SessionRevoke)
+            .audited("session.revoke")
+            .handle(identity.clone(), revoke),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct SessionPath {
+    session_id: SessionId,
+}
+
+async fn list(
+    identity: Identity,
+    mut tx: ReadTx,
+    input: In<Empty, PageQuery, ()>,
+) -> Result<Json<Page<Session>>, Failure> {
+    let (user, current) = (input.access.user()?, session(&input.access)?);
+    let now = identity.db().ambient().now();
+    Ok(Json(session_list(&mut tx, user, current, &input.query, now).await?))
+}
+
+async fn revoke_others(
+    _: Identity,
+    mut tx: Write,
+    input: In<Empty, Empty, ()>,
+) -> Result<NoContent, Failure> {
+    session_revoke_others(&mut tx, input.access.user()?, session(&input.access)?).await?;
+    Ok(NoContent)
+}
+
+async fn revoke(
+    _: Identity,
+    mut tx: Write,
+    input: In<SessionPath, Empty, ()>,
+) -> Result<NoContent, Failure> {
+    session_revoke(&mut tx, input.access.user()?, input.path.session_id).await?;
+    Ok(NoContent)
+}

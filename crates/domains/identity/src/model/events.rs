@@ -1,0 +1,69 @@
+//! What identity tells the rest of the product. Consumers read these from the stream IDENTITY.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Event, Stream,
+    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::role::{MemberRole, PlatformRole};
+
+macro_rules! events {
+    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
+        $(
+            #[doc = $summary]
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+            pub struct $name { $(pub $field: $kind),* }
+            impl Event for $name {
+                const TYPE: &'static str = $type;
+                const STREAM: Stream = Stream::Identity;
+                const SUMMARY: &'static str = $summary;
+            }
+        )*
+
+        /// (type, summary) of every event.
+        pub const ALL: &[(&str, &str)] = &[$(($type, $summary)),*];
+    };
+}
+
+events! {
+    OrgCreated = "identity.org.created", "An organization was created." { org_id: OrgId, slug: String, owner_id: UserId }
+    OrgSuspended = "identity.org.suspended", "An organization was suspended: it can be read, not changed." { org_id: OrgId, reason: String }
+    OrgResumed = "identity.org.resumed", "A suspended organization was resumed." { org_id: OrgId }
+    ProjectCreated = "identity.project.created", "A project was created." { org_id: OrgId, project_id: ProjectId, slug: String }
+    ProjectDeleted = "identity.project.deleted", "A project was deleted." { org_id: OrgId, project_id: ProjectId }
+    MemberAdded = "identity.member.added", "Somebody joined an organization." { org_id: OrgId, user_id: UserId, role: MemberRole }
+    MemberRemoved = "identity.member.removed", "Somebody was removed from an organization and its projects." { org_id: OrgId, user_id: UserId }
+    MemberRoleChanged = "identity.member.role_changed", "Somebody's role in an organization changed." { org_id: OrgId, user_id: UserId, from: MemberRole, to: MemberRole }
+    ProjectMemberSet = "identity.project_member.set", "Somebody was given a role in a project." { project_id: ProjectId, user_id: UserId, role: MemberRole }
+    ProjectMemberRemoved = "identity.project_member.removed", "Somebody lost their role in a project." { project_id: ProjectId, user_id: UserId }
+    InvitationCreated = "identity.invitation.created", "Somebody was invited into an organization." { org_id: OrgId, invitation_id: InvitationId, email: String, role: MemberRole, expires_at: DateTime<Utc> }
+    InvitationAccepted = "identity.invitation.accepted", "An invitation was accepted." { org_id: OrgId, invitation_id: InvitationId, user_id: UserId }
+    InvitationRevoked = "identity.invitation.revoked", "An invitation was withdrawn." { org_id: OrgId, invitation_id: InvitationId }
+    InvitationExpired = "identity.invitation.expired", "An invitation was not accepted in time." { org_id: OrgId, invitation_id: InvitationId }
+    ServiceAccountCreated = "identity.service_account.created", "A service account was created." { project_id: ProjectId, service_account_id: ServiceAccountId }
+    ServiceAccountChanged = "identity.service_account.changed", "A service account was renamed, disabled or enabled." { project_id: ProjectId, service_account_id: ServiceAccountId, state: String }
+    ServiceAccountDeleted = "identity.service_account.deleted", "A service account and its keys were deleted." { project_id: ProjectId, service_account_id: ServiceAccountId }
+    ServiceAccountKeyCreated = "identity.service_account_key.created", "A service account got a key." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }
+    ServiceAccountKeyRevoked = "identity.service_account_key.revoked", "A key of a service account was revoked." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }
+    SessionRevoked = "identity.session.revoked", "A sign-in session was revoked." { user_id: UserId, session_id: SessionId }
+    PlatformRolesChanged = "identity.user.platform_roles_changed", "Somebody's platform roles changed." { user_id: UserId, roles: Vec<PlatformRole> }
+    PolicyChanged = "identity.policy.changed", "A policy value was set, or removed (no value)." { key: String, scope: String, value: Option<Value> }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_types_are_unique_and_belong_to_identity() {
+        let mut types: Vec<_> = ALL.iter().map(|(kind, _)| *kind).collect();
+        types.sort_unstable();
+        types.dedup();
+        assert_eq!(types.len(), ALL.len());
+        assert!(types.iter().all(|kind| kind.starts_with("identity.")));
+    }
+}

@@ -1,0 +1,126 @@
+//! Invitations: an offer of membership, open until it is accepted, revoked or expired.
+//!
+//! The token is shown once to whoever invites, who passes it on; only its hash is kept. Accepting needs a
+//! signed-in person with the token; the e-mail address says whom it was meant for.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{InvitationId, OrgId, UserId},
+};
+use lifecycle::Lifecycle as _;
+use schemars::JsonSchema;
+use serde::Serialize;
+use subtle::ConstantTimeEq as _;
+
+use super::role::MemberRole;
+
+lifecycle::lifecycle! {
+    /// `pending` until one of three things happens; nothing leads back.
+    InvitationLifecycle = "invitation", initial Pending;
+    states InvitationState { Pending = "pending", Accepted = "accepted", Revoked = "revoked", Expired = "expired" }
+    events InvitationEvent { Accept = "accept", Revoke = "revoke", Expire = "expire" }
+    Pending on Accept => Accepted;
+    Pending on Revoke => Revoked;
+    Pending on Expire => Expired;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Invitation {
+    pub id: InvitationId,
+    pub org_id: OrgId,
+    pub email: String,
+    pub role: MemberRole,
+    #[schemars(extend("enum" = ["pending", "accepted", "revoked", "expired"]))]
+    pub state: String,
+    pub invited_by: UserId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted_by: Option<UserId>,
+    pub expires_at: DateTime<Utc>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Invitation {
+    /// Where `event` leads from here.
+    pub fn after(&self, event: InvitationEvent) -> Result<InvitationState, Problem> {
+        InvitationState::parse(&self.state).and_then(|state| InvitationLifecycle::next(state, event)).ok_or_else(
+            || {
+                let text = format!("The invitation is {}; only a pending one can be changed.", self.state);
+                Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
+            },
+        )
+    }
+
+    /// Accepting: the right token first, so that a wrong one learns nothing; then the state; then the time.
+    pub fn accept(
+        &self,
+        stored_hash: &[u8],
+        presented_hash: &[u8],
+        now: DateTime<Utc>,
+    ) -> Result<InvitationState, Problem> {
+        if !bool::from(stored_hash.ct_eq(presented_hash)) {
+            return Err(Problem::not_found("invitation"));
+        }
+        let next = self.after(InvitationEvent::Accept)?;
+        if now >= self.expires_at {
+            return Err(Problem::new(Code::InvalidTransition, "The invitation has expired.")
+                .detail("state", "expired")
+                .suggest("Ask for a new invitation."));
+        }
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lifecycle::{Lifecycle as _, Named as _};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn invitation(state: InvitationState) -> Invitation {
+        Invitation {
+            id: InvitationId::from(Uuid::from_u128(1)),
+            org_id: OrgId::from(Uuid::from_u128(2)),
+            email: "a@example.org".to_owned(),
+            role: MemberRole::Member,
+            state: state.name().to_owned(),
+            invited_by: UserId::from(Uuid::from_u128(3)),
+            accepted_by: None,
+            expires_at: DateTime::UNIX_EPOCH + chrono::TimeDelta::days(7),
+            version: 1,
+            created_at: DateTime::UNIX_EPOCH,
+            updated_at: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event_is_allowed_or_refused_as_the_table_says() {
+        for state in InvitationLifecycle::STATES {
+            for event in InvitationLifecycle::EVENTS {
+                let expected = InvitationLifecycle::next(*state, *event);
+                assert_eq!(invitation(*state).after(*event).ok(), expected, "{state:?} on {event:?}");
+                assert_eq!(expected.is_some(), *state == InvitationState::Pending);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_token_learns_nothing_whatever_the_state() {
+        for state in InvitationLifecycle::STATES {
+            let refused = invitation(*state).accept(b"right", b"wrong", DateTime::UNIX_EPOCH).unwrap_err();
+            assert_eq!(refused.code, Code::NotFound);
+        }
+    }
+
+    #[test]
+    fn the_last_moment_counts_as_expired() {
+        let pending = invitation(InvitationState::Pending);
+        let before = pending.expires_at - chrono::TimeDelta::microseconds(1);
+        assert_eq!(pending.accept(b"t", b"t", before).ok(), Some(InvitationState::Accepted));
+        let refused = pending.accept(b"t", b"t", pending.expires_at).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidTransition);
+    }
+}

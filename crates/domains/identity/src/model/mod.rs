@@ -1,0 +1,12 @@
+//! What identity is made of, and what it decides: plain types and pure functions.
+
+pub mod events;
+pub mod invitation;
+pub mod membership;
+pub mod org;
+pub mod person;
+pub mod policy;
+pub mod project;
+pub mod role;
+pub mod service_account;
+pub mod ssh_key;

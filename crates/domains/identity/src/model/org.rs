@@ -1,0 +1,88 @@
+//! Organizations.
+
+use chrono::{DateTime, Utc};
+use kernel::{Code, Problem, ids::OrgId};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::role::MemberRole;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum OrgKind {
+    /// Made at a person's first sign-in; it stays theirs alone.
+    Personal,
+    Enterprise,
+}
+
+impl OrgKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Personal => "personal",
+            Self::Enterprise => "enterprise",
+        }
+    }
+
+    /// Other people join enterprise organizations only.
+    pub fn takes_members(self) -> Result<(), Problem> {
+        match self {
+            Self::Enterprise => Ok(()),
+            Self::Personal => {
+                Err(Problem::new(Code::Unprocessable, "A personal organization belongs to one person.")
+                    .suggest("Ask a platform administrator for an enterprise organization."))
+            }
+        }
+    }
+}
+
+/// Reads a stored name; the column admits only the two.
+impl From<String> for OrgKind {
+    fn from(name: String) -> Self {
+        if name == "enterprise" { Self::Enterprise } else { Self::Personal }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Org {
+    pub id: OrgId,
+    pub name: String,
+    pub slug: String,
+    pub kind: OrgKind,
+    #[schemars(extend("enum" = ["active", "suspended"]))]
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended_reason: Option<String>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Org {
+    /// Suspending and resuming each work once.
+    pub fn check_suspension(&self, suspend: bool) -> Result<(), Problem> {
+        if self.suspended_at.is_some() != suspend {
+            return Ok(());
+        }
+        let text = if suspend { "The organization is suspended already." } else { "The organization is not suspended." };
+        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()))
+    }
+}
+
+/// An organization as one of its members sees it in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OrgMembership {
+    pub id: OrgId,
+    pub name: String,
+    pub slug: String,
+    pub kind: OrgKind,
+    #[schemars(extend("enum" = ["active", "suspended"]))]
+    pub state: String,
+    /// What you are there.
+    pub role: MemberRole,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}

@@ -1,0 +1,129 @@
+use kernel::policy::{self, keys};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const STORED: [PolicyScope; 4] = [PolicyScope::Global, PolicyScope::Org, PolicyScope::Project, PolicyScope::User];
+
+/// Any value: often a good one, sometimes out of bounds or of the wrong type.
+fn any_value(definition: &'static Definition) -> BoxedStrategy<Value> {
+    let good = match definition.kind {
+        Kind::Integer { min, max } => {
+            prop_oneof![min..=max, min..=(min.saturating_add(50)).min(max)].prop_map(|v| json!(v)).boxed()
+        }
+        Kind::Boolean => any::<bool>().prop_map(|v| json!(v)).boxed(),
+        Kind::Choice(choices) => proptest::sample::select(choices).prop_map(|v| json!(v)).boxed(),
+    };
+    prop_oneof![8 => good, 1 => Just(json!(-1)), 1 => Just(json!("nonsense")), 1 => Just(json!(null))].boxed()
+}
+
+fn any_case() -> impl Strategy<Value = (&'static Definition, Vec<StoredValue>)> {
+    proptest::sample::select(policy::ALL).prop_flat_map(|definition| {
+        let at_each = proptest::collection::vec(proptest::option::of(any_value(definition)), STORED.len());
+        (Just(definition), at_each.prop_map(|values| stored(&values)))
+    })
+}
+
+fn stored(values: &[Option<Value>]) -> Vec<StoredValue> {
+    let pairs = STORED.into_iter().zip(values);
+    let stored = |(scope, value): (_, &Option<Value>)| value.clone().map(|value| StoredValue { scope, value, version: 1 });
+    pairs.filter_map(stored).collect()
+}
+
+proptest! {
+    #[test]
+    fn what_holds_is_always_within_the_bounds((definition, values) in any_case()) {
+        prop_assert_eq!(definition.check(&resolve(definition, &values).value), Ok(()));
+    }
+
+    #[test]
+    fn exactly_one_value_holds_and_everything_stored_is_accounted_for((definition, values) in any_case()) {
+        let explained = resolve(definition, &values);
+        let effective: Vec<_> = explained.considered.iter().filter(|c| c.outcome == Outcome::Effective).collect();
+        prop_assert_eq!(effective.len(), 1);
+        prop_assert_eq!((&effective[0].value, effective[0].scope), (&explained.value, explained.scope));
+        prop_assert_eq!(explained.considered.len(), values.len() + 1);
+        prop_assert!(explained.considered.is_sorted_by_key(|c| c.scope));
+    }
+
+    #[test]
+    fn the_order_in_which_values_are_found_does_not_matter((definition, values) in any_case(), seed in any::<u64>()) {
+        let mut shuffled = values.clone();
+        let turn = usize::try_from(seed % 7).unwrap() % shuffled.len().max(1);
+        shuffled.rotate_left(turn);
+        shuffled.reverse();
+        prop_assert_eq!(resolve(definition, &shuffled), resolve(definition, &values));
+    }
+
+    #[test]
+    fn a_free_key_follows_the_narrowest_good_value((definition, values) in any_case()) {
+        prop_assume!(definition.narrowing == Narrowing::Free);
+        let narrowest = values.iter().filter(|v| definition.check(&v.value).is_ok()).max_by_key(|v| v.scope);
+        let expected = narrowest.map_or(definition.default_value(), |v| v.value.clone());
+        prop_assert_eq!(resolve(definition, &values).value, expected);
+    }
+
+    #[test]
+    fn below_global_a_narrow_only_key_never_gets_looser((definition, values) in any_case()) {
+        prop_assume!(definition.narrowing == Narrowing::OnlyStricter);
+        let mut outer = outside(definition, &values, PolicyScope::Org);
+        for scope in [PolicyScope::Project, PolicyScope::User] {
+            let inner = outside(definition, &values, scope);
+            prop_assert!(definition.may_narrow(&outer, &inner), "{} then {}", outer, inner);
+            outer = inner;
+        }
+        prop_assert!(definition.may_narrow(&outer, &resolve(definition, &values).value));
+    }
+
+    #[test]
+    fn what_may_be_set_takes_effect_at_its_scope((definition, values) in any_case(), scope in 0..STORED.len(), pick in any::<u8>()) {
+        let scope = STORED[scope];
+        let candidates: Vec<Value> = values.iter().map(|v| v.value.clone()).chain([definition.default_value()]).collect();
+        let value = candidates[usize::from(pick) % candidates.len()].clone();
+        if check_set(definition, scope, &value, &values, &[Role::PlatformAdmin]).is_ok() {
+            let mut after: Vec<StoredValue> = values.iter().filter(|v| v.scope < scope).cloned().collect();
+            after.push(StoredValue { scope, value: value.clone(), version: 1 });
+            let resolved = resolve(definition, &after);
+            prop_assert_eq!((resolved.value, resolved.scope), (value, scope));
+        }
+    }
+}
+
+#[test]
+fn an_explanation_names_the_source_and_what_it_overrode() {
+    let values = stored(&[Some(json!(100)), Some(json!(8)), Some(json!(16)), Some(json!(4))]);
+    let explained = resolve(&keys::QUOTA_GPUS_PER_PROJECT, &values);
+    assert_eq!((explained.value, explained.scope), (json!(4), PolicyScope::User));
+    let outcomes: Vec<_> = explained.considered.iter().map(|c| (c.scope, c.outcome)).collect();
+    assert_eq!(
+        outcomes,
+        [
+            (PolicyScope::Default, Outcome::Overridden),
+            (PolicyScope::Global, Outcome::Overridden),
+            (PolicyScope::Org, Outcome::Overridden),
+            (PolicyScope::Project, Outcome::NotStricter),
+            (PolicyScope::User, Outcome::Effective),
+        ]
+    );
+}
+
+#[test]
+fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
+    let ttl = &keys::TERMINAL_SESSION_MAX_TTL_SECONDS;
+    assert!(check_set(ttl, PolicyScope::Global, &json!(20_000), &[], &[Role::PlatformAdmin]).is_ok());
+    let refused = check_set(ttl, PolicyScope::Org, &json!(20_000), &[], &[Role::OrgOwner]).unwrap_err();
+    assert_eq!(refused.code, Code::Unprocessable);
+    let raised = stored(&[Some(json!(30_000))]);
+    assert!(check_set(ttl, PolicyScope::Org, &json!(20_000), &raised, &[Role::OrgOwner]).is_ok());
+}
+
+#[test]
+fn tenants_cannot_lift_their_own_rate_limits() {
+    let refused = check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::OrgOwner]).unwrap_err();
+    assert_eq!(refused.code, Code::AdminRequired);
+    assert!(check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::PlatformAdmin]).is_ok());
+    for key in ["billing.window_seconds", "identity.invitation_ttl_days", "rate_limit.api_requests_per_minute"] {
+        assert!(!tenant_may_set(key), "{key}");
+    }
+}

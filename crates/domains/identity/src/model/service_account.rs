@@ -1,0 +1,126 @@
+//! Service accounts and their keys.
+//!
+//! A key in the form people handle is `gpuaas_sak_<id>_<secret>`: the id finds the row, and the secret's
+//! SHA-256 (32 random bytes need no slow hash) is what the row holds.
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem, Secret,
+    digest::sha256,
+    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    policy::Setting,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ServiceAccount {
+    pub id: ServiceAccountId,
+    pub project_id: ProjectId,
+    pub name: String,
+    #[schemars(extend("enum" = ["active", "disabled"]))]
+    pub state: String,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ServiceAccountKey {
+    pub id: ServiceAccountKeyId,
+    pub service_account_id: ServiceAccountId,
+    #[schemars(extend("enum" = ["active", "expired", "revoked"]))]
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<DateTime<Utc>>,
+    pub created_at: DateTime<Utc>,
+}
+
+/// What a key is worth at `now`.
+pub fn key_state(
+    expires_at: Option<DateTime<Utc>>,
+    revoked_at: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> &'static str {
+    match (revoked_at, expires_at) {
+        (Some(_), _) => "revoked",
+        (None, Some(expires_at)) if expires_at <= now => "expired",
+        _ => "active",
+    }
+}
+
+/// May an account with `live` keys have one more?
+pub fn another_key(live: i64, limit: Setting) -> Result<(), Problem> {
+    if live < limit.get() {
+        return Ok(());
+    }
+    Err(Problem::new(Code::QuotaExceeded, "The service account has as many live keys as it may have.")
+        .detail("limit", limit.get())
+        .suggest("Revoke a key that is no longer used."))
+}
+
+/// Whom a valid key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyIdentity {
+    pub key_id: ServiceAccountKeyId,
+    pub account_id: ServiceAccountId,
+    pub org_id: OrgId,
+    pub project_id: ProjectId,
+}
+
+const KEY_PREFIX: &str = "gpuaas_sak_";
+
+/// The key as it is shown once.
+pub fn key_text(id: ServiceAccountKeyId, secret: &[u8; 32]) -> Secret {
+    let secret = BASE64_URL_SAFE_NO_PAD.encode(secret);
+    Secret::new(format!("{KEY_PREFIX}{}_{secret}", id.uuid().simple()))
+}
+
+/// The id and the hash of the secret in a presented key; nothing when it has another form.
+pub fn key_parse(presented: &str) -> Option<(ServiceAccountKeyId, [u8; 32])> {
+    let rest = presented.strip_prefix(KEY_PREFIX)?;
+    let (id, secret) = rest.split_at_checked(32)?;
+    let id = Uuid::try_parse(id).ok()?;
+    let secret: [u8; 32] = BASE64_URL_SAFE_NO_PAD.decode(secret.strip_prefix('_')?).ok()?.try_into().ok()?;
+    Some((ServiceAccountKeyId::from(id), key_hash(&secret)))
+}
+
+pub fn key_hash(secret: &[u8; 32]) -> [u8; 32] {
+    sha256(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_shown_key_is_read_back(id in any::<u128>(), secret in any::<[u8; 32]>()) {
+            let id = ServiceAccountKeyId::from(Uuid::from_u128(id));
+            prop_assert_eq!(key_parse(key_text(id, &secret).expose()), Some((id, sha256(secret))));
+        }
+
+        #[test]
+        fn other_text_is_not_a_key(text in "\\PC*") {
+            prop_assert_eq!(key_parse(&text), None);
+            prop_assert_eq!(key_parse(&format!("{KEY_PREFIX}{text}")), None);
+        }
+    }
+
+    #[test]
+    fn a_revoked_key_stays_revoked_after_it_expired() {
+        let (now, later) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::days(1));
+        assert_eq!(key_state(None, None, now), "active");
+        assert_eq!(key_state(Some(later), None, now), "active");
+        assert_eq!(key_state(Some(now), None, now), "expired");
+        assert_eq!(key_state(Some(now), Some(now), later), "revoked");
+    }
+}

@@ -1,0 +1,171 @@
+//! Invitations: made with a token that is shown once, accepted by whoever signs in with it.
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use chrono::TimeDelta;
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem, Role, Secret,
+    digest::sha256,
+    ids::{InvitationId, OrgId, UserId},
+    policy::Setting,
+    text::Email,
+};
+use pg::{Db, ReadTx, WriteTx};
+
+use super::{changed, created, found, orgs::check_takes_members};
+use crate::{
+    model::{
+        events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
+        invitation::{Invitation, InvitationEvent},
+        membership::Member,
+        role::{Authority, MemberRole},
+    },
+    store::{self, invitations::NewInvitation},
+};
+
+pub struct Invite {
+    pub email: Email,
+    pub role: MemberRole,
+    pub invited_by: UserId,
+}
+
+/// Returns the invitation and the token, which nobody can read again.
+pub async fn invitation_create(
+    tx: &mut WriteTx,
+    org: OrgId,
+    invite: Invite,
+    ttl_days: Setting,
+    actor: &[Role],
+) -> Result<(Invitation, Secret), Failure> {
+    let ambient = tx.db().ambient().clone();
+    let (now, email) = (ambient.now(), invite.email.as_str());
+    check_takes_members(tx, org).await?;
+    Authority::in_org(actor).reaches(invite.role)?;
+    if store::members::has_member_with_email(tx.conn(), org, email).await? {
+        return Err(Problem::new(Code::AlreadyExists, "Somebody with this address is a member already.").into());
+    }
+    if let Some(overdue) = store::invitations::overdue_of_email(tx.conn(), org, email, now).await? {
+        expire(tx, &overdue).await?;
+    }
+    let token = Secret::new(BASE64_URL_SAFE_NO_PAD.encode(ambient.bytes::<32>()));
+    let new = NewInvitation {
+        id: ambient.id(),
+        org,
+        email,
+        role: invite.role,
+        token_hash: sha256(token.expose()),
+        invited_by: invite.invited_by,
+        expires_at: now + TimeDelta::days(ttl_days.get()),
+        now,
+    };
+    let invitation = store::invitations::insert(tx.conn(), &new).await?;
+    created(tx, "invitation", invitation.id, &invitation)?;
+    tx.emit(&InvitationCreated {
+        org_id: org,
+        invitation_id: invitation.id,
+        email: invitation.email.clone(),
+        role: invitation.role,
+        expires_at: invitation.expires_at,
+    })?;
+    // Somebody may have asked for it before it was there.
+    tx.invalidate(format!("invitation:{}", invitation.id.uuid()));
+    Ok((invitation, token))
+}
+
+pub async fn invitation_get(tx: &mut ReadTx, org: OrgId, id: InvitationId) -> Result<Invitation, Failure> {
+    Ok(found(store::invitations::get(tx.conn(), org, id).await?, "invitation")?)
+}
+
+pub async fn invitation_list(
+    tx: &mut ReadTx,
+    org: OrgId,
+    state: Option<&str>,
+    page: &PageQuery,
+) -> Result<Page<Invitation>, Failure> {
+    let invitations = store::invitations::list(tx.conn(), org, state, page).await?;
+    Ok(page.page(invitations, |invitation| invitation.id.uuid()))
+}
+
+pub async fn invitation_revoke(
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: InvitationId,
+    if_match: Option<i64>,
+) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    let (before, _) = found(store::invitations::lock(tx.conn(), org, id).await?, "invitation")?;
+    if if_match.is_some_and(|version| version != before.version) {
+        return Err(Problem::version_conflict(before.version).into());
+    }
+    let to = before.after(InvitationEvent::Revoke)?;
+    let swap = store::invitations::transition(tx.conn(), &before, to, None, now).await?;
+    let after = swap.or_problem("invitation")?;
+    changed(tx, "invitation", id, &before, &after)?;
+    tx.emit(&InvitationRevoked { org_id: org, invitation_id: id })?;
+    tx.invalidate(format!("invitation:{}", id.uuid()));
+    Ok(())
+}
+
+pub async fn invitation_accept(
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: InvitationId,
+    token: &Secret,
+    user: UserId,
+) -> Result<Member, Failure> {
+    let now = tx.db().ambient().now();
+    // The lock makes concurrent acceptances take turns; the second finds the state changed.
+    let (before, hash) = found(store::invitations::lock(tx.conn(), org, id).await?, "invitation")?;
+    let to = before.accept(&hash, &sha256(token.expose()), now)?;
+    if !store::members::insert(tx.conn(), org, user, before.role, now).await? {
+        return Err(Problem::new(Code::AlreadyExists, "You are a member of the organization already.").into());
+    }
+    let swap = store::invitations::transition(tx.conn(), &before, to, Some(user), now).await?;
+    let after = swap.or_problem("invitation")?;
+    let member = found(store::members::get(tx.conn(), org, user).await?, "member")?;
+    changed(tx, "invitation", id, &before, &after)?;
+    tx.emit(&InvitationAccepted { org_id: org, invitation_id: id, user_id: user })?;
+    tx.emit(&MemberAdded { org_id: org, user_id: user, role: member.role })?;
+    tx.invalidate(format!("user:{}", user.uuid()));
+    tx.invalidate(format!("invitation:{}", id.uuid()));
+    Ok(member)
+}
+
+async fn expire(tx: &mut WriteTx, overdue: &Invitation) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    let to = overdue.after(InvitationEvent::Expire)?;
+    let swap = store::invitations::transition(tx.conn(), overdue, to, None, now).await?;
+    let after = swap.or_problem("invitation")?;
+    changed(tx, "invitation", after.id, overdue, &after)?;
+    tx.emit(&InvitationExpired { org_id: after.org_id, invitation_id: after.id })?;
+    tx.invalidate(format!("invitation:{}", after.id.uuid()));
+    Ok(())
+}
+
+/// Expires up to `limit` invitations whose time is over, each in its own transaction and its own
+/// organization's audit chain. Returns how many there were.
+pub async fn invitations_expire(db: &Db, limit: i64) -> Result<usize, Failure> {
+    let permit = || {
+        let correlation = kernel::CorrelationId(db.ambient().uuid());
+        pg::Permit::system("expire invitations whose time is over", pg::Origin::internal(correlation))
+    };
+    let now = db.ambient().now();
+    let overdue = {
+        let mut read = db.read(&permit()).await?;
+        store::invitations::overdue(read.conn(), now, limit).await?
+    };
+    let mut expired = 0;
+    for (org, id) in overdue {
+        let mut tx = db.write(permit(), "invitation.expire").await?;
+        let Some((invitation, _)) = store::invitations::lock(tx.conn(), org, id).await? else { continue };
+        // Somebody was faster: revoked, accepted, or another replica's turn.
+        if invitation.after(InvitationEvent::Expire).is_err() {
+            tx.roll_back().await;
+            continue;
+        }
+        tx.audit_in_org(org);
+        expire(&mut tx, &invitation).await?;
+        tx.commit(None).await?;
+        expired += 1;
+    }
+    Ok(expired)
+}

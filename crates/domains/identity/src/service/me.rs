@@ -1,0 +1,59 @@
+//! The signed-in person.
+
+use kernel::{
+    Failure,
+    ids::{ProjectId, SessionId, UserId},
+    text::Name,
+};
+use kernel::Role;
+use pg::{ReadTx, WriteTx};
+use uuid::Uuid;
+
+use super::{changed, found};
+use crate::{
+    model::{
+        person::{Me, ProjectRole, User},
+        role::{MemberRole, PlatformRole},
+    },
+    store,
+};
+
+/// More organizations than this are listed page by page elsewhere.
+const ORGS_SHOWN: i64 = 200;
+
+/// What the caller's token and grants say of them.
+pub struct Standing {
+    pub user: UserId,
+    pub session: SessionId,
+    pub platform: Vec<Role>,
+    pub projects: Vec<(ProjectId, Role)>,
+}
+
+pub async fn me_get(tx: &mut ReadTx, standing: Standing) -> Result<Me, Failure> {
+    let user = found(store::people::get(tx.conn(), standing.user).await?, "user")?;
+    let orgs = store::orgs::list_of_user(tx.conn(), standing.user, Uuid::nil(), ORGS_SHOWN).await?;
+    let role_in = |(id, role): (ProjectId, Role)| MemberRole::of(role).map(|role| ProjectRole { id, role });
+    let mut projects: Vec<ProjectRole> = standing.projects.into_iter().filter_map(role_in).collect();
+    projects.sort_by_key(|project| project.id);
+    Ok(Me {
+        user,
+        session_id: standing.session,
+        platform_roles: standing.platform.into_iter().filter_map(PlatformRole::of).collect(),
+        orgs,
+        projects,
+    })
+}
+
+pub async fn me_update(
+    tx: &mut WriteTx,
+    user: UserId,
+    name: Option<Name>,
+    if_match: Option<i64>,
+) -> Result<User, Failure> {
+    let now = tx.db().ambient().now();
+    let before = found(store::people::get(tx.conn(), user).await?, "user")?;
+    let name = name.as_ref().map(Name::as_str);
+    let after = store::people::rename(tx.conn(), user, name, if_match, now).await?.or_problem("user")?;
+    changed(tx, "user", user, &before, &after)?;
+    Ok(after)
+}

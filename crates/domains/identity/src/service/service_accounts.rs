@@ -1,0 +1,169 @@
+//! Service accounts, their keys, and what a presented key is worth.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use kernel::{
+    Failure, Page, PageQuery, Secret,
+    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    policy::Setting,
+    text::Name,
+};
+use pg::{Connection, ReadTx, WriteTx};
+use subtle::ConstantTimeEq as _;
+
+use super::{changed, created, found, removed};
+use crate::{
+    model::{
+        events::{
+            ServiceAccountChanged, ServiceAccountCreated, ServiceAccountDeleted, ServiceAccountKeyCreated,
+            ServiceAccountKeyRevoked,
+        },
+        service_account::{
+            KeyIdentity, ServiceAccount, ServiceAccountKey, another_key, key_hash, key_parse, key_text,
+        },
+    },
+    store,
+};
+
+pub async fn service_account_create(
+    tx: &mut WriteTx,
+    org: OrgId,
+    project: ProjectId,
+    name: Name,
+) -> Result<ServiceAccount, Failure> {
+    let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<ServiceAccountId>());
+    let account = store::service_accounts::insert(tx.conn(), org, project, id, name.as_str(), now).await?;
+    created(tx, "service_account", id, &account)?;
+    tx.emit(&ServiceAccountCreated { project_id: project, service_account_id: id })?;
+    Ok(account)
+}
+
+pub async fn service_account_get(
+    tx: &mut ReadTx,
+    project: ProjectId,
+    id: ServiceAccountId,
+) -> Result<ServiceAccount, Failure> {
+    Ok(found(store::service_accounts::get(tx.conn(), project, id).await?, "service_account")?)
+}
+
+pub async fn service_account_list(
+    tx: &mut ReadTx,
+    org: OrgId,
+    project: ProjectId,
+    page: &PageQuery,
+) -> Result<Page<ServiceAccount>, Failure> {
+    let accounts = store::service_accounts::list(tx.conn(), org, project, page).await?;
+    Ok(page.page(accounts, |account| account.id.uuid()))
+}
+
+#[derive(Default)]
+pub struct AccountChange {
+    pub name: Option<Name>,
+    pub disabled: Option<bool>,
+}
+
+pub async fn service_account_update(
+    tx: &mut WriteTx,
+    project: ProjectId,
+    id: ServiceAccountId,
+    change: AccountChange,
+    if_match: Option<i64>,
+) -> Result<ServiceAccount, Failure> {
+    let now = tx.db().ambient().now();
+    let before = found(store::service_accounts::lock(tx.conn(), project, id).await?, "service_account")?;
+    let name = change.name.as_ref().map(Name::as_str);
+    let swap = store::service_accounts::update(tx.conn(), project, id, name, change.disabled, if_match, now);
+    let after = swap.await?.or_problem("service_account")?;
+    changed(tx, "service_account", id, &before, &after)?;
+    let state = after.state.clone();
+    tx.emit(&ServiceAccountChanged { project_id: project, service_account_id: id, state })?;
+    tx.invalidate(format!("sa:{}", id.uuid()));
+    Ok(after)
+}
+
+pub async fn service_account_delete(
+    tx: &mut WriteTx,
+    project: ProjectId,
+    id: ServiceAccountId,
+    if_match: Option<i64>,
+) -> Result<(), Failure> {
+    found(store::service_accounts::lock(tx.conn(), project, id).await?, "service_account")?;
+    let keys = store::service_account_keys::ids(tx.conn(), id).await?;
+    let swap = store::service_accounts::delete(tx.conn(), project, id, if_match).await?;
+    let before = swap.or_problem("service_account")?;
+    removed(tx, "service_account", id, &before)?;
+    tx.emit(&ServiceAccountDeleted { project_id: project, service_account_id: id })?;
+    tx.invalidate(format!("sa:{}", id.uuid()));
+    for key in keys {
+        tx.invalidate(format!("sak:{key}"));
+    }
+    Ok(())
+}
+
+/// Returns the key and the text that proves possession of it, which nobody can read again.
+pub async fn service_account_key_create(
+    tx: &mut WriteTx,
+    (org, project): (OrgId, ProjectId),
+    account: ServiceAccountId,
+    expires_in_days: Option<u16>,
+    limit: Setting,
+) -> Result<(ServiceAccountKey, Secret), Failure> {
+    let ambient = tx.db().ambient().clone();
+    let (now, id) = (ambient.now(), ambient.id::<ServiceAccountKeyId>());
+    found(store::service_accounts::lock(tx.conn(), project, account).await?, "service_account")?;
+    another_key(store::service_account_keys::live_count(tx.conn(), account, now).await?, limit)?;
+    let secret = Secret::new(ambient.bytes::<32>());
+    let hash = key_hash(secret.expose());
+    let expires_at = expires_in_days.map(|days| now + TimeDelta::days(days.into()));
+    let key = store::service_account_keys::insert(tx.conn(), org, account, id, &hash, expires_at, now).await?;
+    created(tx, "service_account_key", id, &key)?;
+    tx.emit(&ServiceAccountKeyCreated { service_account_id: account, key_id: id })?;
+    Ok((key, key_text(id, secret.expose())))
+}
+
+pub async fn service_account_key_list(
+    tx: &mut ReadTx,
+    project: ProjectId,
+    account: ServiceAccountId,
+    page: &PageQuery,
+    now: DateTime<Utc>,
+) -> Result<Page<ServiceAccountKey>, Failure> {
+    found(store::service_accounts::get(tx.conn(), project, account).await?, "service_account")?;
+    let keys = store::service_account_keys::list(tx.conn(), account, page, now).await?;
+    Ok(page.page(keys, |key| key.id.uuid()))
+}
+
+pub async fn service_account_key_revoke(
+    tx: &mut WriteTx,
+    project: ProjectId,
+    account: ServiceAccountId,
+    id: ServiceAccountKeyId,
+) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    found(store::service_accounts::get(tx.conn(), project, account).await?, "service_account")?;
+    let revoked = store::service_account_keys::revoke(tx.conn(), account, id, now).await?;
+    let key = found(revoked, "service_account_key")?;
+    removed(tx, "service_account_key", id, &key)?;
+    tx.emit(&ServiceAccountKeyRevoked { service_account_id: account, key_id: id })?;
+    tx.invalidate(format!("sak:{}", id.uuid()));
+    Ok(())
+}
+
+/// Whom a presented key stands for; nothing when it is malformed, unknown, wrong, expired, revoked, or its
+/// account is disabled. The connection must reach every tenant, because the key says which one it is.
+pub async fn service_account_key_check(
+    conn: &mut Connection,
+    presented: &str,
+    now: DateTime<Utc>,
+) -> Result<Option<KeyIdentity>, Failure> {
+    let Some((id, presented_hash)) = key_parse(presented) else { return Ok(None) };
+    let Some((identity, stored_hash)) = store::service_account_keys::find_live(conn, id, now).await? else {
+        return Ok(None);
+    };
+    Ok(bool::from(stored_hash.ct_eq(&presented_hash)).then_some(identity))
+}
+
+/// Notes that a key was just exchanged for a token.
+pub async fn service_account_key_used(tx: &mut WriteTx, id: ServiceAccountKeyId) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    Ok(store::service_account_keys::mark_used(tx.conn(), id, now).await?)
+}

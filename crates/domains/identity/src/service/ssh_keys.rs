@@ -1,0 +1,43 @@
+//! One's own SSH public keys.
+
+use kernel::{
+    Failure, Page, PageQuery,
+    ids::{SshKeyId, UserId},
+    policy::Setting,
+    text::Name,
+};
+use pg::{ReadTx, WriteTx};
+
+use super::{created, found, removed};
+use crate::{
+    model::ssh_key::{self, SshKey},
+    store,
+};
+
+pub async fn ssh_key_create(
+    tx: &mut WriteTx,
+    user: UserId,
+    name: Name,
+    public_key: &str,
+    limit: Setting,
+) -> Result<SshKey, Failure> {
+    let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<SshKeyId>());
+    let checked = ssh_key::check(public_key)?;
+    ssh_key::another_key(store::ssh_keys::lock_count(tx.conn(), user).await?, limit)?;
+    let key = store::ssh_keys::insert(tx.conn(), user, id, name.as_str(), &checked, now).await?;
+    created(tx, "ssh_key", id, &key)?;
+    Ok(key)
+}
+
+pub async fn ssh_key_get(tx: &mut ReadTx, user: UserId, id: SshKeyId) -> Result<SshKey, Failure> {
+    Ok(found(store::ssh_keys::get(tx.conn(), user, id).await?, "ssh_key")?)
+}
+
+pub async fn ssh_key_list(tx: &mut ReadTx, user: UserId, page: &PageQuery) -> Result<Page<SshKey>, Failure> {
+    Ok(page.page(store::ssh_keys::list(tx.conn(), user, page).await?, |key| key.id.uuid()))
+}
+
+pub async fn ssh_key_delete(tx: &mut WriteTx, user: UserId, id: SshKeyId) -> Result<(), Failure> {
+    let key = found(store::ssh_keys::delete(tx.conn(), user, id).await?, "ssh_key")?;
+    removed(tx, "ssh_key", id, &key)
+}

@@ -1,0 +1,28 @@
+//! SQL of identity: the only writer of its tables.
+//!
+//! Every function takes a connection that carries a scope. Row-level security confines it to the tenant;
+//! the statements name the organization, project or person all the same.
+
+pub mod audit;
+pub mod invitations;
+pub mod members;
+pub mod orgs;
+pub mod people;
+pub mod policies;
+pub mod project_members;
+pub mod projects;
+pub mod service_account_keys;
+pub mod service_accounts;
+pub mod sessions;
+pub mod ssh_keys;
+
+use kernel::{Failure, Problem};
+
+/// Turns a violated constraint into what the client may know of it; anything else stays internal.
+fn violated(error: sqlx::Error, known: &[(&str, fn() -> Problem)]) -> Failure {
+    let name = pg::constraint_violated(&error).unwrap_or_default();
+    match known.iter().find(|(constraint, _)| *constraint == name) {
+        Some((_, problem)) => problem().into(),
+        None => error.into(),
+    }
+}

@@ -95,7 +95,9 @@ impl fmt::Display for PrincipalId {
 impl FromStr for PrincipalId {
     type Err = IdError;
     fn from_str(text: &str) -> Result<Self, IdError> {
-        text.parse().map(Self::User).or_else(|error| text.parse().map(Self::ServiceAccount).map_err(|_| error))
+        text.parse()
+            .map(Self::User)
+            .or_else(|error| text.parse().map(Self::ServiceAccount).map_err(|_| error))
     }
 }
 
@@ -108,7 +110,8 @@ impl Serialize for PrincipalId {
 impl<'de> Deserialize<'de> for PrincipalId {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(d)?;
-        text.parse().map_err(|_| serde::de::Error::custom("expected the id of a user or of a service account"))
+        text.parse()
+            .map_err(|_| serde::de::Error::custom("expected the id of a user or of a service account"))
     }
 }
 

@@ -89,7 +89,8 @@ fn a_row_rewritten_with_a_fitting_hash_is_found_by_its_successor_or_the_head() {
         let previous = rows[at].prev_hash.0.clone();
         rows[at].hash = Hex(rows[at].expected_hash(&previous).to_vec());
         let fault = verify(&head, &rows).unwrap_err();
-        let expected = if at == 2 { (3, FaultReason::HeadMismatch) } else { (at as i64 + 2, FaultReason::Unlinked) };
+        let expected =
+            if at == 2 { (3, FaultReason::HeadMismatch) } else { (at as i64 + 2, FaultReason::Unlinked) };
         assert_eq!((fault.seq, fault.reason), expected);
     }
 }

@@ -8,7 +8,9 @@ use crate::{AuthInfo, Identity};
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
         get("/api/v1/auth/config", "auth_config_get", "How to sign in")
-            .describe("The issuer, the client id of the command line, and the audience that tokens must have.")
+            .describe(
+                "The issuer, the client id of the command line, and the audience that tokens must have.",
+            )
             .public(identity.clone(), config),
     ]
 }

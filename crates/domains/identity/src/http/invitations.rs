@@ -26,10 +26,14 @@ use crate::{
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/orgs/{org_id}/invitations", "invitation_list", "List the invitations of an organization")
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::InvitationRead)
-            .handle(identity.clone(), list),
+        get(
+            "/api/v1/orgs/{org_id}/invitations",
+            "invitation_list",
+            "List the invitations of an organization",
+        )
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::InvitationRead)
+        .handle(identity.clone(), list),
         post("/api/v1/orgs/{org_id}/invitations", "invitation_create", "Invite somebody")
             .describe("The answer holds a token, shown only now: pass it on to whom you invite.")
             .in_scope(ScopeKind::Org)
@@ -41,12 +45,16 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Org)
             .needs(Permission::InvitationRead)
             .handle(identity.clone(), show),
-        delete("/api/v1/orgs/{org_id}/invitations/{invitation_id}", "invitation_revoke", "Withdraw an invitation")
-            .in_scope(ScopeKind::Org)
-            .errors(&[Code::InvalidTransition, Code::Conflict])
-            .needs(Permission::InvitationManage)
-            .audited("invitation.revoke")
-            .handle(identity.clone(), revoke),
+        delete(
+            "/api/v1/orgs/{org_id}/invitations/{invitation_id}",
+            "invitation_revoke",
+            "Withdraw an invitation",
+        )
+        .in_scope(ScopeKind::Org)
+        .errors(&[Code::InvalidTransition, Code::Conflict])
+        .needs(Permission::InvitationManage)
+        .audited("invitation.revoke")
+        .handle(identity.clone(), revoke),
         post("/api/v1/invitations/{invitation_id}/accept", "invitation_accept", "Accept an invitation")
             .describe("Makes you a member. A wrong token is answered as if there were no such invitation.")
             .in_scope(ScopeKind::Invitation)
@@ -121,8 +129,7 @@ async fn create(
     let place = Where { org: Some(org), ..Where::default() };
     let ttl_days = identity.policies().setting_at(IntegerKey(&keys::INVITATION_TTL_DAYS), place).await?;
     let invite = Invite { email: body.email, role: body.role, invited_by: input.access.user()? };
-    let (invitation, token) =
-        invitation_create(&mut tx, org, invite, ttl_days, input.access.roles()).await?;
+    let (invitation, token) = invitation_create(&mut tx, org, invite, ttl_days, input.access.roles()).await?;
     Ok(Created(InvitationCreated { invitation, token: ShownOnce::new(token) }))
 }
 

@@ -24,7 +24,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::MemberRead)
             .handle(identity.clone(), show),
         patch("/api/v1/orgs/{org_id}/members/{user_id}", "member_update", "Change a member's role")
-            .describe("Nobody gives or takes a role above their own, and an organization keeps at least one owner.")
+            .describe(
+                "Nobody gives or takes a role above their own, and an organization keeps at least one owner.",
+            )
             .in_scope(ScopeKind::Org)
             .errors(&[Code::OwnershipRequired, Code::InvalidTransition, Code::Conflict])
             .needs(Permission::MemberManage)
@@ -73,11 +75,7 @@ async fn update(
     Ok(Json(member_update(&mut tx, path.org_id, path.user_id, role, input.if_match, roles).await?))
 }
 
-async fn remove(
-    _: Identity,
-    mut tx: Write,
-    input: In<MemberPath, Empty, ()>,
-) -> Result<NoContent, Failure> {
+async fn remove(_: Identity, mut tx: Write, input: In<MemberPath, Empty, ()>) -> Result<NoContent, Failure> {
     let roles = input.access.roles();
     member_delete(&mut tx, input.path.org_id, input.path.user_id, input.if_match, roles).await?;
     Ok(NoContent)

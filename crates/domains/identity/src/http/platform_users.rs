@@ -19,13 +19,17 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformRead)
             .handle(identity.clone(), list),
-        put("/api/v1/platform/users/{user_id}/roles", "platform_user_roles_set", "Set a user's platform roles")
-            .describe("Replaces all of them. The platform keeps at least one administrator.")
-            .in_scope(ScopeKind::Platform)
-            .errors(&[Code::InvalidTransition])
-            .needs(Permission::PlatformUserManage)
-            .audited("platform_user.roles_set")
-            .handle(identity.clone(), set_roles),
+        put(
+            "/api/v1/platform/users/{user_id}/roles",
+            "platform_user_roles_set",
+            "Set a user's platform roles",
+        )
+        .describe("Replaces all of them. The platform keeps at least one administrator.")
+        .in_scope(ScopeKind::Platform)
+        .errors(&[Code::InvalidTransition])
+        .needs(Permission::PlatformUserManage)
+        .audited("platform_user.roles_set")
+        .handle(identity.clone(), set_roles),
     ]
 }
 

@@ -32,10 +32,14 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
 
 fn definitions(identity: &Identity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/policy-definitions", "policy_definition_list", "List the policy keys and what they mean")
-            .in_scope(ScopeKind::Person)
-            .needs(Permission::SelfRead)
-            .handle(identity.clone(), definition_list),
+        get(
+            "/api/v1/policy-definitions",
+            "policy_definition_list",
+            "List the policy keys and what they mean",
+        )
+        .in_scope(ScopeKind::Person)
+        .needs(Permission::SelfRead)
+        .handle(identity.clone(), definition_list),
     ]
 }
 
@@ -68,10 +72,14 @@ fn of_org(identity: &Identity) -> Vec<Endpoint> {
 fn of_project(identity: &Identity) -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/projects/{project_id}/policies/{key}";
     vec![
-        get("/api/v1/projects/{project_id}/policies", "project_policy_list", "List the policies of a project")
-            .in_scope(ScopeKind::Project)
-            .needs(Permission::PolicyRead)
-            .handle(identity.clone(), list::<ProjectPath>),
+        get(
+            "/api/v1/projects/{project_id}/policies",
+            "project_policy_list",
+            "List the policies of a project",
+        )
+        .in_scope(ScopeKind::Project)
+        .needs(Permission::PolicyRead)
+        .handle(identity.clone(), list::<ProjectPath>),
         get(ONE, "project_policy_get", "Explain a policy of a project")
             .in_scope(ScopeKind::Project)
             .needs(Permission::PolicyRead)

@@ -101,11 +101,7 @@ async fn update(
     Ok(Json(project_update(&mut tx, org, project, input.body.0.name.0, input.if_match).await?))
 }
 
-async fn remove(
-    _: Identity,
-    mut tx: Write,
-    input: In<ProjectPath, Empty, ()>,
-) -> Result<NoContent, Failure> {
+async fn remove(_: Identity, mut tx: Write, input: In<ProjectPath, Empty, ()>) -> Result<NoContent, Failure> {
     project_delete(&mut tx, input.access.org()?, input.path.project_id, input.if_match).await?;
     Ok(NoContent)
 }

@@ -90,14 +90,9 @@ async fn create(
     }
     let place = Where { org: Some(org), project: Some(path.project_id), user: None };
     let limit = identity.policies().setting_at(IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT), place).await?;
-    let (key, secret) = service_account_key_create(
-        &mut tx,
-        (org, path.project_id),
-        path.service_account_id,
-        days,
-        limit,
-    )
-    .await?;
+    let (key, secret) =
+        service_account_key_create(&mut tx, (org, path.project_id), path.service_account_id, days, limit)
+            .await?;
     Ok(Created(ServiceAccountKeyCreated { key, secret: ShownOnce::new(secret) }))
 }
 

@@ -20,7 +20,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::SelfRead)
             .handle(identity.clone(), list),
         delete("/api/v1/me/sessions", "session_revoke_others", "Sign out everywhere else")
-            .describe("Revokes every session but the one that asks. Their tokens stop working within five seconds.")
+            .describe(
+                "Revokes every session but the one that asks. Their tokens stop working within five seconds.",
+            )
             .in_scope(ScopeKind::Person)
             .needs(Permission::SessionRevoke)
             .audited("session.revoke_others")
@@ -59,11 +61,7 @@ async fn revoke_others(
     Ok(NoContent)
 }
 
-async fn revoke(
-    _: Identity,
-    mut tx: Write,
-    input: In<SessionPath, Empty, ()>,
-) -> Result<NoContent, Failure> {
+async fn revoke(_: Identity, mut tx: Write, input: In<SessionPath, Empty, ()>) -> Result<NoContent, Failure> {
     session_revoke(&mut tx, input.access.user()?, input.path.session_id).await?;
     Ok(NoContent)
 }

@@ -87,11 +87,7 @@ async fn show(
     Ok(Json(ssh_key_get(&mut tx, input.access.user()?, input.path.ssh_key_id).await?))
 }
 
-async fn remove(
-    _: Identity,
-    mut tx: Write,
-    input: In<SshKeyPath, Empty, ()>,
-) -> Result<NoContent, Failure> {
+async fn remove(_: Identity, mut tx: Write, input: In<SshKeyPath, Empty, ()>) -> Result<NoContent, Failure> {
     ssh_key_delete(&mut tx, input.access.user()?, input.path.ssh_key_id).await?;
     Ok(NoContent)
 }

@@ -45,12 +45,12 @@ pub struct Invitation {
 impl Invitation {
     /// Where `event` leads from here.
     pub fn after(&self, event: InvitationEvent) -> Result<InvitationState, Problem> {
-        InvitationState::parse(&self.state).and_then(|state| InvitationLifecycle::next(state, event)).ok_or_else(
-            || {
+        InvitationState::parse(&self.state)
+            .and_then(|state| InvitationLifecycle::next(state, event))
+            .ok_or_else(|| {
                 let text = format!("The invitation is {}; only a pending one can be changed.", self.state);
                 Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
-            },
-        )
+            })
     }
 
     /// Accepting: the right token first, so that a wrong one learns nothing; then the state; then the time.

@@ -66,7 +66,11 @@ impl Org {
         if self.suspended_at.is_some() != suspend {
             return Ok(());
         }
-        let text = if suspend { "The organization is suspended already." } else { "The organization is not suspended." };
+        let text = if suspend {
+            "The organization is suspended already."
+        } else {
+            "The organization is not suspended."
+        };
         Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()))
     }
 }

@@ -84,7 +84,8 @@ pub fn platform_roles_change(
     wanted: &[PlatformRole],
     other_admins: i64,
 ) -> Result<(), Problem> {
-    let loses = current.contains(&PlatformRole::PlatformAdmin) && !wanted.contains(&PlatformRole::PlatformAdmin);
+    let loses =
+        current.contains(&PlatformRole::PlatformAdmin) && !wanted.contains(&PlatformRole::PlatformAdmin);
     if loses && other_admins == 0 {
         return Err(Problem::new(Code::InvalidTransition, "The platform keeps at least one administrator.")
             .suggest("Make somebody else a platform_admin first."));

@@ -213,7 +213,8 @@ pub fn check_set(
 
 /// May somebody with `roles` change the key at `scope` at all?
 pub fn check_authority(definition: &Definition, scope: PolicyScope, roles: &[Role]) -> Result<(), Problem> {
-    if scope > PolicyScope::Global && !tenant_may_set(definition.key) && !roles.contains(&Role::PlatformAdmin) {
+    if scope > PolicyScope::Global && !tenant_may_set(definition.key) && !roles.contains(&Role::PlatformAdmin)
+    {
         let text = format!("{} is set by platform administrators only.", definition.key);
         return Err(Problem::new(Code::AdminRequired, text));
     }

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-const STORED: [PolicyScope; 4] = [PolicyScope::Global, PolicyScope::Org, PolicyScope::Project, PolicyScope::User];
+const STORED: [PolicyScope; 4] =
+    [PolicyScope::Global, PolicyScope::Org, PolicyScope::Project, PolicyScope::User];
 
 /// Any value: often a good one, sometimes out of bounds or of the wrong type.
 fn any_value(definition: &'static Definition) -> BoxedStrategy<Value> {
@@ -27,7 +28,9 @@ fn any_case() -> impl Strategy<Value = (&'static Definition, Vec<StoredValue>)> 
 
 fn stored(values: &[Option<Value>]) -> Vec<StoredValue> {
     let pairs = STORED.into_iter().zip(values);
-    let stored = |(scope, value): (_, &Option<Value>)| value.clone().map(|value| StoredValue { scope, value, version: 1 });
+    let stored = |(scope, value): (_, &Option<Value>)| {
+        value.clone().map(|value| StoredValue { scope, value, version: 1 })
+    };
     pairs.filter_map(stored).collect()
 }
 
@@ -120,10 +123,13 @@ fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
 
 #[test]
 fn tenants_cannot_lift_their_own_rate_limits() {
-    let refused = check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::OrgOwner]).unwrap_err();
+    let refused =
+        check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::OrgOwner]).unwrap_err();
     assert_eq!(refused.code, Code::AdminRequired);
     assert!(check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::PlatformAdmin]).is_ok());
-    for key in ["billing.window_seconds", "identity.invitation_ttl_days", "rate_limit.api_requests_per_minute"] {
+    for key in
+        ["billing.window_seconds", "identity.invitation_ttl_days", "rate_limit.api_requests_per_minute"]
+    {
         assert!(!tenant_may_set(key), "{key}");
     }
 }

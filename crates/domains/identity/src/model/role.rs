@@ -131,7 +131,10 @@ impl Authority {
             return Ok(());
         }
         if role == MemberRole::Owner {
-            return Err(Problem::new(Code::OwnershipRequired, "Only an owner may give or take the role owner."));
+            return Err(Problem::new(
+                Code::OwnershipRequired,
+                "Only an owner may give or take the role owner.",
+            ));
         }
         let text = format!("Your own role does not reach the role {}.", role.name());
         Err(Problem::new(Code::InsufficientPermissions, text))

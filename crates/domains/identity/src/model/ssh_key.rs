@@ -49,9 +49,11 @@ fn check_text(text: &str) -> Result<CheckedKey, String> {
         return Err(format!("is longer than {MAX_KEY_BYTES} bytes"));
     }
     if text.contains("PRIVATE KEY") {
-        return Err("is a private key; send the public one (the file that ends in .pub), and keep this one to \
+        return Err(
+            "is a private key; send the public one (the file that ends in .pub), and keep this one to \
                     yourself: treat it as compromised"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let line = text.trim();
     if line.chars().any(char::is_control) {

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDb4KgPU1jW7Hu3tQge9APO7bGZuZVNdWcTfKs7Yr6d+ me@host";
+const ED25519: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDb4KgPU1jW7Hu3tQge9APO7bGZuZVNdWcTfKs7Yr6d+ me@host";
 const RSA_1024: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQCrkdiJh5vxiTG3wmMImpdXAQVQOB0qltohkEReedkSjAbdMfvNOVYAPXi5sWh3e1Ku6svS/VxyBNAsNEu3Qzfo3+AmUDKfEfs8XifbpWrNq9icKE5I9GWLnLDSW6WuJJklvslZrHBSqtYr6p1C1ppfexaWPHl0LnpIPTXhwWyyuQ== me@host";
 const RSA_2048: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQCZAc423yHkxM8XJF2h2d1micvRZBDNldcWoPPQHmGKYN71zN4oT/XP/OzOb03wgZST/fIJ/9zTuMZZCo1zx7iQ1zqt+J90Mhsjsmj9esZ9k0Hhw5R2STPpzAsnSnhDnj5cV5Qz1MTMYKz/ERWUDXKQlSlkIeFmDa9SHoYxp37imm7z/YGgLFs/KXqLxdh6G7KkTn3trz0J9ZKV8JrTFDOgSJf28dOH0U/iHy+V5qcFrPKxsCL/OlXKbCmLnpZ05PXYrTdZRUmCI8p+lFLsF1CM5XUpim2rXhwy2BKd4u0eGhTXvk2fbs/rKHhOM23sLvSIFHYD2OBnwC4CL4TNhhwD me@host";
 const OTHERS: [&str; 3] = [
@@ -15,7 +16,10 @@ const OTHERS: [&str; 3] = [
 fn usual_keys_are_accepted_and_kept_without_their_comment() {
     let key = check(&format!("{ED25519}\n")).unwrap();
     assert_eq!(key.key_type, "ssh-ed25519");
-    assert_eq!(key.fingerprint, "SHA256:B+qts+E4schpvers7bQvxdrhn77RwxMonwJ7iPkMPwY", "as ssh-keygen -l prints it");
+    assert_eq!(
+        key.fingerprint, "SHA256:B+qts+E4schpvers7bQvxdrhn77RwxMonwJ7iPkMPwY",
+        "as ssh-keygen -l prints it"
+    );
     assert_eq!(key.public_key, ED25519.trim_end_matches(" me@host"));
     for text in OTHERS.iter().chain([&RSA_2048]) {
         let key = check(text).unwrap();

@@ -132,7 +132,10 @@ async fn verify_into(
 }
 
 /// How many rows are good, and the first fault if there is one.
-async fn verify_chain(conn: &mut Connection, org: Option<OrgId>) -> Result<(i64, Option<ChainFault>), Failure> {
+async fn verify_chain(
+    conn: &mut Connection,
+    org: Option<OrgId>,
+) -> Result<(i64, Option<ChainFault>), Failure> {
     let (head, last) = store::audit::head(conn, org).await?;
     let mut verifier = ChainVerifier::new(org);
     let mut after = i64::MIN;

@@ -41,7 +41,9 @@ pub async fn invitation_create(
     check_takes_members(tx, org).await?;
     Authority::in_org(actor).reaches(invite.role)?;
     if store::members::has_member_with_email(tx.conn(), org, email).await? {
-        return Err(Problem::new(Code::AlreadyExists, "Somebody with this address is a member already.").into());
+        return Err(
+            Problem::new(Code::AlreadyExists, "Somebody with this address is a member already.").into()
+        );
     }
     if let Some(overdue) = store::invitations::overdue_of_email(tx.conn(), org, email, now).await? {
         expire(tx, &overdue).await?;

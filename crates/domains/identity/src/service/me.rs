@@ -1,11 +1,11 @@
 //! The signed-in person.
 
+use kernel::Role;
 use kernel::{
     Failure,
     ids::{ProjectId, SessionId, UserId},
     text::Name,
 };
-use kernel::Role;
 use pg::{ReadTx, WriteTx};
 use uuid::Uuid;
 

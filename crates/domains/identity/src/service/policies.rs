@@ -15,7 +15,8 @@ use crate::{
     model::{
         events::PolicyChanged,
         policy::{
-            PolicyDefinition, PolicyEffective, PolicyExplanation, StoredValue, check_authority, check_set, resolve,
+            PolicyDefinition, PolicyEffective, PolicyExplanation, StoredValue, check_authority, check_set,
+            resolve,
         },
     },
     store::{self, policies::NewValue},

@@ -114,7 +114,8 @@ pub async fn service_account_key_create(
     let secret = Secret::new(ambient.bytes::<32>());
     let hash = key_hash(secret.expose());
     let expires_at = expires_in_days.map(|days| now + TimeDelta::days(days.into()));
-    let key = store::service_account_keys::insert(tx.conn(), org, account, id, &hash, expires_at, now).await?;
+    let key =
+        store::service_account_keys::insert(tx.conn(), org, account, id, &hash, expires_at, now).await?;
     created(tx, "service_account_key", id, &key)?;
     tx.emit(&ServiceAccountKeyCreated { service_account_id: account, key_id: id })?;
     Ok((key, key_text(id, secret.expose())))

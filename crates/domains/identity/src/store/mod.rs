@@ -18,8 +18,11 @@ pub mod ssh_keys;
 
 use kernel::{Failure, Problem};
 
+/// What to say when a constraint is violated.
+type Meaning<'a> = (&'a str, fn() -> Problem);
+
 /// Turns a violated constraint into what the client may know of it; anything else stays internal.
-fn violated(error: sqlx::Error, known: &[(&str, fn() -> Problem)]) -> Failure {
+fn violated(error: sqlx::Error, known: &[Meaning<'_>]) -> Failure {
     let name = pg::constraint_violated(&error).unwrap_or_default();
     match known.iter().find(|(constraint, _)| *constraint == name) {
         Some((_, problem)) => problem().into(),

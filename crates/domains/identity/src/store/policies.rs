@@ -67,8 +67,11 @@ pub async fn all_in_org(conn: &mut Connection, org: Option<OrgId>) -> Result<Vec
     Ok(rows
         .into_iter()
         .filter_map(|row| {
-            let stored =
-                StoredValue { scope: PolicyScope::parse(&row.scope)?, value: row.value, version: row.version };
+            let stored = StoredValue {
+                scope: PolicyScope::parse(&row.scope)?,
+                value: row.value,
+                version: row.version,
+            };
             let (project, user) = (row.project_id.map(ProjectId::from), row.user_id.map(UserId::from));
             Some(Entry { key: row.key, project, user, stored })
         })

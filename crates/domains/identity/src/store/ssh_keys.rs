@@ -36,7 +36,8 @@ pub async fn insert(
         super::violated(
             error,
             &[("user_ssh_keys_user_id_fingerprint_key", || {
-                Problem::new(Code::AlreadyExists, "You have stored this key already.").detail("field", "public_key")
+                Problem::new(Code::AlreadyExists, "You have stored this key already.")
+                    .detail("field", "public_key")
             })],
         )
     })
@@ -47,12 +48,9 @@ pub async fn lock_count(conn: &mut Connection, user: UserId) -> Result<i64, sqlx
     sqlx::query_scalar!("SELECT id FROM users WHERE id = $1 FOR UPDATE", user.uuid())
         .fetch_optional(&mut *conn)
         .await?;
-    sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM user_ssh_keys WHERE user_id = $1"#,
-        user.uuid()
-    )
-    .fetch_one(conn)
-    .await
+    sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM user_ssh_keys WHERE user_id = $1"#, user.uuid())
+        .fetch_one(conn)
+        .await
 }
 
 pub async fn get(conn: &mut Connection, user: UserId, id: SshKeyId) -> Result<Option<SshKey>, sqlx::Error> {
@@ -80,7 +78,11 @@ pub async fn list(conn: &mut Connection, user: UserId, page: &PageQuery) -> Resu
     .await
 }
 
-pub async fn delete(conn: &mut Connection, user: UserId, id: SshKeyId) -> Result<Option<SshKey>, sqlx::Error> {
+pub async fn delete(
+    conn: &mut Connection,
+    user: UserId,
+    id: SshKeyId,
+) -> Result<Option<SshKey>, sqlx::Error> {
     sqlx::query_as!(
         SshKey,
         "DELETE FROM user_ssh_keys WHERE user_id = $1 AND id = $2

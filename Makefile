@@ -1,0 +1,41 @@
+# The commands of this repository. `make` alone lists them.
+
+# Builds use the recorded descriptions of queries, as on any other machine, also where .env names a database.
+export SQLX_OFFLINE ?= true
+
+.DEFAULT_GOAL := help
+.PHONY: help up down reset check test generate fmt bench devdb
+
+help: ## list these commands
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+up: ## build and start the control plane on this machine (PORT=8080)
+	@scripts/up.sh
+
+down: ## stop it, keep its data
+	@scripts/down.sh
+
+reset: ## stop it and delete its data (YES=1: without asking)
+	@scripts/reset.sh
+
+check: ## run every gate
+	@scripts/tools.sh rust postgres
+	@cargo xtask check
+
+test: ## run every test
+	@scripts/tools.sh rust
+	@cargo xtask test
+
+generate: ## write every generated file (after changing SQL, endpoints, events, errors, roles)
+	@scripts/tools.sh rust postgres
+	@cargo xtask generate
+
+fmt: ## format the code
+	@cargo fmt --all
+
+bench: ## measure, and print ratios to the limits of this machine
+	@scripts/tools.sh rust postgres
+	@cargo run --release --locked --package bench
+
+devdb: ## start a database for the compiler to check queries against while you write them
+	@scripts/devdb.sh

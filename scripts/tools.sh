@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
+# network, when all is there.
+#
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc]     (nothing named: all of them)
+#
+# The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
+# version and hash in scripts/tools/.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+TOOLS="$ROOT/.tools"
+PINS="$ROOT/scripts/tools"
+ASKED=("$@")
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis oidc)
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Installs Debian packages, or says what to install.
+apt_install() {
+    local what="$1"
+    shift
+    local advice="$what is missing. Install it (on Debian or Ubuntu: sudo apt-get install $*) and try again."
+    command -v apt-get >/dev/null || fail "$advice"
+    [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || fail "$advice"
+    say "installing $what"
+    if ! apt-cache show "$1" >/dev/null 2>&1; then
+        as_root apt-get update -qq || fail "the package lists could not be read. $advice"
+    fi
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+        -o Dpkg::Options::=--force-confold "$@")
+    if ! as_root "${install[@]}" >/dev/null; then
+        # The lists may be too old for what the mirror has now.
+        as_root apt-get update -qq
+        as_root "${install[@]}" >/dev/null || fail "$advice"
+    fi
+}
+
+rust() {
+    command -v cargo >/dev/null && return
+    [ -x "$HOME/.cargo/bin/cargo" ] && fail "cargo is installed but not in PATH: run . \"\$HOME/.cargo/env\" first."
+    fail "Rust is missing. Install rustup; rust-toolchain.toml picks the version."
+}
+
+has_postgres() {
+    local dir
+    for dir in /usr/lib/postgresql/*/bin ${PATH//:/ }; do
+        [ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] && return
+    done
+    return 1
+}
+
+postgres() {
+    if ! has_postgres; then
+        # We run our own cluster: the package shall not make and start one.
+        if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+            mkdir -p /etc/postgresql-common
+            echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+        fi
+        apt_install "PostgreSQL (15 or newer)" postgresql
+        has_postgres || fail "PostgreSQL was installed but its programs are not in /usr/lib/postgresql or PATH."
+    fi
+    command -v pg_dump >/dev/null || apt_install "the PostgreSQL client" postgresql-client
+}
+
+# Whether directory $1 holds what the pins $2… ask for.
+is_current() {
+    local dir="$1"
+    shift
+    [ -f "$dir/.pins" ] && [ "$(cat "$dir/.pins")" = "$(cat "$@" | sha256sum)" ]
+}
+
+schemathesis() {
+    local dir="$TOOLS/venv" pins="$PINS/requirements.txt"
+    is_current "$dir" "$pins" && [ -x "$dir/bin/schemathesis" ] && return
+    command -v python3 >/dev/null || apt_install "Python" python3 python3-venv
+    python3 -c 'import ensurepip' 2>/dev/null || apt_install "Python's venv" python3-venv
+    say "installing schemathesis into .tools/venv"
+    rm -rf "$dir"
+    mkdir -p "$TOOLS"
+    python3 -m venv "$dir"
+    "$dir/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pins" ||
+        fail "schemathesis could not be installed from the Python package index; the API tests need it."
+    cat "$pins" | sha256sum >"$dir/.pins"
+}
+
+oidc() {
+    local dir="$TOOLS/npm"
+    is_current "$dir" "$PINS/package.json" "$PINS/package-lock.json" && [ -d "$dir/node_modules/oidc-provider" ] && return
+    command -v node >/dev/null || apt_install "Node.js" nodejs npm
+    command -v npm >/dev/null || apt_install "npm" npm
+    say "installing oidc-provider into .tools/npm"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    cp "$PINS/package.json" "$PINS/package-lock.json" "$dir/"
+    (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) ||
+        fail "oidc-provider could not be installed from the npm registry; the sign-in tests need it."
+    cat "$PINS/package.json" "$PINS/package-lock.json" | sha256sum >"$dir/.pins"
+}
+
+for tool in "${ASKED[@]}"; do
+    case "$tool" in
+    rust | postgres | schemathesis | oidc) "$tool" ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc." ;;
+    esac
+done

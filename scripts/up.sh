@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Builds the programs, starts the control plane in the background and waits until it is ready.
+#   PORT=9090 scripts/up.sh     another port on the first start (the operations port is the next one)
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+READY_SECONDS=120
+PROGRAM="$ROOT/target/up/gpuaasd"
+[ -z "${CARGO_TARGET_DIR:-}" ] || PROGRAM="$CARGO_TARGET_DIR/up/gpuaasd"
+CLI="${PROGRAM%d}"
+
+# The server's own PostgreSQL runs as an unprivileged user when we are root. That user must be able to reach the
+# data, which it cannot in a repository below, say, /root.
+choose_data_dir() {
+    local near="$RUN_DIR/data" user=postgres
+    id "$user" >/dev/null 2>&1 || user=nobody
+    if [ "$(id -u)" != 0 ] || setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups test -x "$RUN_DIR"; then
+        printf '%s' "$near"
+    else
+        printf '/var/lib/gpuaas-dev-%s' "$(printf '%s' "$ROOT" | cksum | cut -d ' ' -f 1)"
+    fi
+}
+
+write_config() {
+    local port="${PORT:-8080}"
+    [[ "$port" =~ ^[0-9]+$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65534 ] || fail "PORT must be a number from 1 to 65534."
+    local ops_port=$((port + 1)) taken
+    for taken in "$port" "$ops_port"; do
+        ! port_is_taken "$taken" || fail "port $taken is in use by another program. Choose another: make up PORT=9090"
+    done
+    local data_dir
+    data_dir="$(choose_data_dir)"
+    (umask 077 && cat >"$CONFIG") <<TOML
+# Written by \`make up\` on its first run; yours to change. \`make reset\` removes it together with the data.
+[server]
+listen = "127.0.0.1:$port"
+ops_listen = "127.0.0.1:$ops_port"
+public_url = "http://127.0.0.1:$port"
+data_dir = "$data_dir"
+
+[auth]
+admin_email = "admin@localhost"
+TOML
+}
+
+wait_until_ready() {
+    local ops_port="$1" pid="$2" second status
+    printf 'starting '
+    for ((second = 0; second < READY_SECONDS * 4; second++)); do
+        status="$(http_status "$ops_port" /readyz)"
+        if [ "$status" = 200 ]; then
+            printf ' ready\n'
+            return
+        fi
+        if ! kill -0 "$pid" 2>/dev/null; then
+            printf '\n'
+            tail -n 20 "$LOG_FILE" >&2
+            rm -f "$PID_FILE"
+            fail "the server ended while starting; its last lines are above, the whole log is $LOG_FILE"
+        fi
+        [ $((second % 4)) -ne 3 ] || printf '.'
+        sleep 0.25
+    done
+    printf '\n'
+    tail -n 20 "$LOG_FILE" >&2
+    fail "the server is not ready after $READY_SECONDS s (readyz says ${status:-nothing}); see $LOG_FILE"
+}
+
+# Shows the first administrator's password, once: the file holds the only copy, and is removed here.
+show_first_password() {
+    local file
+    file="$(setting data_dir)/first-admin-password"
+    if [ -f "$file" ]; then
+        say "  password:    $(cat "$file")   (shown only now; you will be asked to change it)"
+        rm -f "$file"
+    fi
+}
+
+"$ROOT/scripts/tools.sh" rust postgres
+mkdir -p "$RUN_DIR"
+# Others may pass through (see choose_data_dir) but not look.
+chmod 711 "$RUN_DIR"
+
+say "building (the first time takes some minutes)"
+(cd "$ROOT" && cargo build --profile up --locked --package gpuaasd --package cli)
+
+if [ ! -f "$CONFIG" ]; then
+    write_config
+elif [ -n "${PORT:-}" ] && [ "$(setting listen)" != "127.0.0.1:$PORT" ]; then
+    fail "this installation listens on $(setting listen), which its sign-ins depend on. Change $CONFIG, or start anew with make reset."
+fi
+listen="$(setting listen)"
+ops_port="$(setting ops_listen)"
+ops_port="${ops_port##*:}"
+[ -n "$listen" ] && [ -n "$ops_port" ] || fail "$CONFIG has no listen or ops_listen of the form key = \"host:port\"."
+
+if pid="$(server_pid)" && [[ "$(readlink "/proc/$pid/exe")" == *" (deleted)" ]]; then
+    say "the program has changed: restarting"
+    "$ROOT/scripts/down.sh"
+fi
+if pid="$(server_pid)"; then
+    say "already running"
+else
+    port_is_taken "${listen##*:}" && fail "$listen is in use by another program."
+    cd "$ROOT"
+    (umask 077 && touch "$LOG_FILE")
+    setsid nohup "$PROGRAM" --config "$CONFIG" run </dev/null >>"$LOG_FILE" 2>&1 &
+    pid=$!
+    printf '%s\n' "$pid" >"$PID_FILE"
+fi
+wait_until_ready "$ops_port" "$pid"
+
+url="$(setting public_url)"
+cat <<TEXT
+
+GPUaaS is up.
+  address:     $url
+  operations:  http://127.0.0.1:$ops_port/readyz   /healthz   /metrics
+  log:         $LOG_FILE
+  administrator: $(setting admin_email)
+TEXT
+show_first_password
+cat <<TEXT
+
+Next:
+  ${CLI#"$ROOT"/} auth login --server $url
+  ${CLI#"$ROOT"/} auth whoami
+  ${CLI#"$ROOT"/} --help
+  make down      stop it, keep the data
+TEXT

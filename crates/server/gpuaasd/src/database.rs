@@ -26,7 +26,8 @@ pub async fn open(config: &config::Config, ambient: Ambient, probe: &Probe) -> a
     let database = &config.database;
     let (connect, builtin) = match &database.url {
         Some(url) => {
-            let connect = Connect::external(url.expose()).map_err(|_| anyhow::anyhow!("database.url is not a Postgres URL"))?;
+            let connect = Connect::external(url.expose())
+                .map_err(|_| anyhow::anyhow!("database.url is not a Postgres URL"))?;
             (connect, None)
         }
         None => {

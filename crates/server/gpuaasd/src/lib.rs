@@ -1,5 +1,18 @@
 //! The composition root: reads the configuration, wires the roles, and holds no domain logic.
+//!
+//! Start-up order: telemetry → operations listener (so that a slow start can be watched) → database, built
+//! in or external → roles and schema → keys → the roles' listeners and workers → ready. Shutdown goes the
+//! other way: not ready → no new connections → open requests and workers finish, within a limit → database.
+//!
+//! Promises: every problem of the configuration is reported at once; a start that fails says what to do and
+//! leaves nothing running; a stop loses nothing that was answered.
+
+mod compose;
 pub mod config;
-pub mod master_key;
+mod database;
+pub mod documents;
+mod first_admin;
+mod master_key;
 pub mod roles;
-pub mod serve;
+pub mod run;
+mod serve;

@@ -84,7 +84,8 @@ async fn run_roles(config: &Config) -> anyhow::Result<()> {
 
     // The operations listener comes first, so that a slow start can be watched.
     let ops = Handle::new();
-    let bounds = Bounds { connections: OPS_CONNECTIONS, header_read_timeout: config.server.header_read_timeout };
+    let bounds =
+        Bounds { connections: OPS_CONNECTIONS, header_read_timeout: config.server.header_read_timeout };
     serve(config.server.ops_listen, health.router(), None, bounds, ops.clone()).await?;
 
     let database = tokio::select! {
@@ -137,13 +138,17 @@ async fn start_roles(config: &Config, database: &Database, health: &Health) -> a
         api = Some(start_api(config, &platform, health).await?);
     }
     if config.roles.contains(&Role::OutboxRelay) {
-        platform.start_workers(wake, &tasks, &cancel).await?;
+        platform.start_workers(wake, &tasks, &cancel);
     }
     tasks.close();
     Ok(Running { api, tasks, cancel, listener })
 }
 
-async fn start_api(config: &Config, platform: &Platform, health: &Health) -> anyhow::Result<Handle<SocketAddr>> {
+async fn start_api(
+    config: &Config,
+    platform: &Platform,
+    health: &Health,
+) -> anyhow::Result<Handle<SocketAddr>> {
     let config::Server { listen, tls, max_connections, header_read_timeout, .. } = &config.server;
     let handle = Handle::new();
     let router = platform.router().merge(health.probes());

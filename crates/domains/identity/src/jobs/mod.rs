@@ -1,11 +1,19 @@
 //! Periodic work of identity. Any replica may run it, and several at once do no harm.
 
+mod invitation_closer;
+
 use std::time::Duration;
 
 use kernel::Failure;
 use pg::Db;
 
 pub use crate::service::invitations::invitations_expire;
+pub use invitation_closer::InvitationCloser;
+
+/// Every consumer of this domain.
+pub fn consumers() -> Vec<bus::Registration> {
+    vec![bus::Registration::of(InvitationCloser)]
+}
 
 const EVERY: Duration = Duration::from_secs(60);
 /// Invitations expired in one turn; more wait for the next.

@@ -24,8 +24,10 @@ macro_rules! events {
             }
         )*
 
-        /// (type, summary) of every event.
-        pub const ALL: &[(&str, &str)] = &[$(($type, $summary)),*];
+        /// Every event as the document of events shows it.
+        pub fn docs() -> Vec<bus::asyncapi::EventDoc> {
+            vec![$(bus::asyncapi::EventDoc::of::<$name>()),*]
+        }
     };
 }
 
@@ -60,10 +62,11 @@ mod tests {
 
     #[test]
     fn event_types_are_unique_and_belong_to_identity() {
-        let mut types: Vec<_> = ALL.iter().map(|(kind, _)| *kind).collect();
+        let mut types: Vec<_> = docs().iter().map(|doc| doc.event_type).collect();
+        let count = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!(types.len(), ALL.len());
+        assert_eq!(types.len(), count);
         assert!(types.iter().all(|kind| kind.starts_with("identity.")));
     }
 }

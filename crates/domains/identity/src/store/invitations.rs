@@ -207,3 +207,21 @@ pub async fn overdue(
     .await?;
     Ok(rows.into_iter().map(|row| (row.org_id.into(), row.id.into())).collect())
 }
+
+/// The pending invitation of this address, if there is one, held until the transaction ends.
+pub async fn pending_of_email(
+    conn: &mut Connection,
+    org: OrgId,
+    email: &str,
+) -> Result<Option<Invitation>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"SELECT id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at
+           FROM invitations WHERE org_id = $1 AND lower(email) = lower($2) AND state = 'pending' FOR UPDATE"#,
+        org.uuid(),
+        email,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Invitation::from))
+}

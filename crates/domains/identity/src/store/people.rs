@@ -146,3 +146,8 @@ pub async fn set_platform_roles(
     .await?;
     Ok(())
 }
+
+/// The address of somebody: `None` when there is no such person, `Some(None)` when they have none.
+pub async fn email(conn: &mut Connection, user: UserId) -> Result<Option<Option<String>>, sqlx::Error> {
+    sqlx::query_scalar!("SELECT email FROM users WHERE id = $1", user.uuid()).fetch_optional(conn).await
+}

@@ -1,0 +1,176 @@
+//! Which parts there are, and how they are wired.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, response::IntoResponse as _, routing::get};
+use endpoint::{Endpoint, Limits, Services};
+use identity::{
+    AuthInfo, Identity,
+    authn::{Authn, Places, TrustedIssuer},
+    issuer::{self, Argon2Params, Issuer, IssuerConfig},
+};
+use kernel::{Failure, Secret, text::Email};
+use pg::{Db, Wake};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::config::Config;
+
+const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+const TIDY_EVERY: Duration = Duration::from_secs(300);
+
+/// One provider for all TLS in the process; the second call finds it installed.
+pub fn install_crypto_provider() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// The parts that every role may need. Making it touches no database, so that documents can be made from it.
+pub struct Platform {
+    db: Db,
+    identity: Identity,
+    issuer: Issuer,
+    services: Services,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ComposeError(String);
+
+/// A failure while starting, with its chain; there is no client to answer.
+fn startup(what: &str, failure: Failure) -> ComposeError {
+    ComposeError(match failure {
+        Failure::Problem(problem) => format!("{what}: {problem}"),
+        Failure::Internal(error) => {
+            let mut text = format!("{what}: {error}");
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text += &format!(": {cause}");
+                source = cause.source();
+            }
+            text
+        }
+    })
+}
+
+impl Platform {
+    pub fn new(config: &Config, db: Db, master_key: Secret<[u8; 32]>) -> anyhow::Result<Self> {
+        // The one HTTP client of the server: bounded, and it follows nobody.
+        let http = reqwest::Client::builder()
+            .timeout(HTTP_CLIENT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        let public_url = config.server.public_url.as_str().trim_end_matches('/').to_owned();
+        let identity = Identity::new(db.clone(), auth_info(config, &public_url));
+        let policies = Arc::new(identity.policies().clone());
+        let mut issuer_config = IssuerConfig::new(public_url, master_key);
+        issuer_config.people = config.auth.builtin;
+        issuer_config.self_signup = config.auth.self_signup;
+        issuer_config.console_redirects = config.auth.console_redirects.clone();
+        issuer_config.argon2 = Argon2Params {
+            memory_kib: config.auth.argon2_memory_kib,
+            iterations: config.auth.argon2_iterations,
+            parallelism: config.auth.argon2_parallelism,
+        };
+        let issuer = Issuer::new(db.clone(), issuer_config, policies.clone());
+        let mut trusted = vec![issuer.trusted()];
+        for external in &config.auth.issuers {
+            let ambient = db.ambient().clone();
+            trusted.push(TrustedIssuer::external(
+                &external.issuer,
+                &external.audience,
+                http.clone(),
+                ambient,
+            ));
+        }
+        let services = Services {
+            db: db.clone(),
+            authenticator: Arc::new(Authn::new(db.clone(), trusted)),
+            directory: Arc::new(Places::new(db.clone())),
+            policies,
+        };
+        Ok(Self { db, identity, issuer, services })
+    }
+
+    /// Every endpoint of the product.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let mut all = identity::endpoints(self.identity.clone());
+        all.extend(issuer::endpoints(&self.issuer));
+        all.extend(bus::endpoints(self.db.clone()));
+        all
+    }
+
+    /// The public listener: the API, its own document, and the built-in issuer.
+    pub fn router(&self) -> Router {
+        let endpoints = self.endpoints();
+        let document: axum::body::Bytes = crate::documents::openapi(&endpoints).into();
+        let serve_document = move || {
+            let document = document.clone();
+            async move { ([("content-type", "application/json")], document).into_response() }
+        };
+        endpoint::router(self.services.clone(), Limits::default(), endpoints)
+            .route("/api/v1/openapi.json", get(serve_document))
+            .merge(self.issuer.router())
+            .layer(CatchPanicLayer::custom(self.panic_answer()))
+    }
+
+    /// A panic is a defect: it is logged by the panic hook, and the client gets the envelope.
+    fn panic_answer(
+        &self,
+    ) -> impl tower_http::catch_panic::ResponseForPanic<ResponseBody = axum::body::Body> + Clone + use<> {
+        let ambient = self.db.ambient().clone();
+        move |_: Box<dyn std::any::Any + Send>| {
+            let id = kernel::CorrelationId(ambient.uuid());
+            tracing::error!(correlation_id = %id, "a request panicked");
+            endpoint::problem_response(&kernel::Problem::of(kernel::Code::InternalError), id)
+        }
+    }
+
+    /// What must be in the database before the first request: a signing key.
+    pub async fn prepare(&self) -> Result<(), ComposeError> {
+        self.issuer.tidy().await.map_err(|failure| startup("the issuer's keys cannot be prepared", failure))
+    }
+
+    pub async fn seed_admin(&self, email: &Email) -> Result<Option<Secret<String>>, ComposeError> {
+        let seeded = self.issuer.seed_admin(email).await;
+        seeded.map_err(|failure| startup("the first administrator cannot be made", failure))
+    }
+
+    /// Upkeep of the issuer, beside the API.
+    pub fn start_api_jobs(&self, tasks: &TaskTracker, cancel: &CancellationToken) {
+        let (issuer, cancel) = (self.issuer.clone(), cancel.clone());
+        tasks.spawn(cancel.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(TIDY_EVERY).await;
+                if let Err(failure) = issuer.tidy().await {
+                    tracing::warn!(error = ?failure, "upkeep of the issuer failed; trying again");
+                }
+            }
+        }));
+    }
+
+    /// The relay, the consumers and the periodic jobs.
+    pub fn start_workers(&self, wake: Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+        let bus = bus::Bus::on_postgres(self.db.clone(), wake);
+        tasks.spawn(bus.relay().run(cancel.clone()));
+        for consumer in identity::jobs::consumers() {
+            tasks.spawn(bus.runner(consumer).run(cancel.clone()));
+        }
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(identity::jobs::run(self.db.clone())));
+    }
+}
+
+/// What clients are told: the first external issuer when the built-in one is off.
+fn auth_info(config: &Config, public_url: &str) -> AuthInfo {
+    match config.auth.issuers.first() {
+        Some(external) if !config.auth.builtin => AuthInfo {
+            issuer: external.issuer.clone(),
+            cli_client_id: external.client_id.clone(),
+            audience: external.audience.clone(),
+        },
+        _ => AuthInfo {
+            issuer: public_url.to_owned(),
+            cli_client_id: "gpuaas-cli".to_owned(),
+            audience: issuer::AUDIENCE.to_owned(),
+        },
+    }
+}

@@ -1,0 +1,62 @@
+//! Documents that are generated from the code. `cargo xtask generate` commits them; drift gates compare.
+
+use anyhow::bail;
+use bus::asyncapi;
+use endpoint::{Endpoint, openapi};
+use kernel::{Ambient, Secret};
+use lifecycle::Lifecycle;
+use pg::{Connect, Db};
+
+use crate::{
+    compose::{Platform, install_crypto_provider},
+    config::{Config, Flags},
+};
+
+pub const NAMES: &[&str] = &["openapi", "asyncapi", "errors", "roles", "lifecycles"];
+
+/// Makes one of the documents; needs a runtime and no database.
+pub fn make(name: &str) -> anyhow::Result<String> {
+    Ok(match name {
+        "openapi" => {
+            install_crypto_provider();
+            openapi(&detached()?.endpoints())
+        }
+        "asyncapi" => {
+            let mut events = identity::model::events::docs();
+            events.push(asyncapi::EventDoc::of::<identity::authn::model::UserCreated>());
+            pretty(&asyncapi::document(&events))
+        }
+        "errors" => kernel::problem::catalog_markdown(),
+        "roles" => kernel::authz::matrix_markdown(),
+        "lifecycles" => lifecycles(),
+        other => bail!("there is no document {other:?}"),
+    })
+}
+
+/// The OpenAPI document as it is committed and served.
+pub fn openapi(endpoints: &[Endpoint]) -> String {
+    pretty(&openapi::document("GPUaaS", env!("CARGO_PKG_VERSION"), endpoints))
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// The parts, wired to nothing.
+fn detached() -> anyhow::Result<Platform> {
+    let config = Config::read(None, std::iter::empty(), Flags::default())?;
+    let connect = Connect::builtin("/nowhere".as_ref(), 5432, "nobody", "nothing");
+    let db = Db::new(connect, 1, 1, Ambient::system());
+    Platform::new(&config, db, Secret::new([0; 32]))
+}
+
+fn lifecycles() -> String {
+    let mut out = String::from(
+        "# Lifecycles\n\nGenerated from the tables in the code; do not edit. The database holds the same tables and refuses \
+         anything else.\n",
+    );
+    let mut add = |name: &str, diagram: String| out += &format!("\n## {name}\n\n```mermaid\n{diagram}```\n");
+    add("invitation", identity::model::invitation::InvitationLifecycle::diagram());
+    add("dead_letter", bus::dead_letter::DeadLetterLifecycle::diagram());
+    out
+}

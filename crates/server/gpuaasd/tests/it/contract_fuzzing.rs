@@ -1,0 +1,40 @@
+//! The whole OpenAPI document against the running server, by schemathesis: no 5xx, no contract violation.
+
+use std::time::Duration;
+
+use testkit::World;
+
+use crate::tools;
+
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
+                      response_schema_conformance,negative_data_rejection,missing_required_header,unsupported_method,\
+                      allow_header_conformance,ignored_auth";
+
+#[tokio::test]
+async fn schemathesis_finds_no_server_error_and_no_contract_violation() {
+    let world = World::start().await;
+    let org = world.org("acme").await;
+    world.project(&org, "p").await;
+    let mut command = tools::command(tools::tool("venv/bin/schemathesis"));
+    command
+        .arg("run")
+        .arg(format!("{}/api/v1/openapi.json", world.server.base))
+        .args(["--checks", CHECKS, "--max-examples", "12", "--seed", "1", "--workers", "2", "--no-color"])
+        .args([
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--generation-database",
+            "none",
+            "--continue-on-failure",
+        ])
+        .args(["--request-timeout", "20", "--suppress-health-check", "all", "--warnings", "off"])
+        .arg("--header")
+        .arg(format!("Authorization: Bearer {}", world.admin.token.as_deref().unwrap()))
+        .current_dir(world.server.dir.path());
+    let output = tools::run(command, Duration::from_secs(480)).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    // The server is the same process as before, and still itself.
+    world.admin.get("/api/v1/me").await.expect(200);
+    assert!(!world.server.log().contains("\"level\":\"ERROR\""), "{}", world.server.log());
+}

@@ -1,0 +1,13 @@
+//! The product through its public surface: real processes, real Postgres, real sockets.
+
+mod commit_trap;
+mod contract_fuzzing;
+mod dead_letters;
+mod external_issuer;
+mod hostile_input;
+mod idempotency;
+mod isolation;
+mod matrix;
+mod operations;
+mod replicas;
+mod tools;

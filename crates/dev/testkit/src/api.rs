@@ -40,11 +40,7 @@ pub struct Api {
 
 impl Api {
     pub fn new(base: &str, token: Option<String>) -> Self {
-        let http = reqwest::Client::builder()
-            .timeout(std::time::Duration::from_secs(60))
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .expect("HTTP client");
+        let http = crate::http_client().build().expect("HTTP client");
         Self { base: base.to_owned(), token, http }
     }
 

@@ -20,11 +20,7 @@ pub struct Page {
 
 impl Default for Browser {
     fn default() -> Self {
-        let http = reqwest::Client::builder()
-            .timeout(std::time::Duration::from_secs(30))
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .expect("HTTP client");
+        let http = crate::http_client().build().expect("HTTP client");
         Self { http, cookies: BTreeMap::new() }
     }
 }

@@ -26,6 +26,6 @@ pub use browser::{Browser, Page, pkce};
 pub use database::{TestDb, admin_url};
 pub use eventually::{eventually, eventually_within};
 pub use idp::{AUDIENCE, Idp};
-pub use process::{free_port, program};
+pub use process::{free_port, http_client, program};
 pub use server::{Server, ServerOptions};
 pub use world::{Person, World};

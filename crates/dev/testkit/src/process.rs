@@ -18,3 +18,10 @@ pub fn program(name: &str) -> PathBuf {
     );
     path
 }
+
+/// The HTTP client of tests: it waits a minute at most and follows no redirects.
+pub fn http_client() -> reqwest::ClientBuilder {
+    // The second call finds it installed.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    reqwest::Client::builder().timeout(std::time::Duration::from_secs(60)).redirect(reqwest::redirect::Policy::none())
+}

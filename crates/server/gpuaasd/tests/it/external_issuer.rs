@@ -57,7 +57,7 @@ async fn start_provider(port: u16) -> Background {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let provider = Background(command.spawn().expect("start the provider"));
-    let probe = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().unwrap();
+    let probe = testkit::http_client().timeout(Duration::from_secs(2)).build().unwrap();
     let url = format!("http://127.0.0.1:{port}/.well-known/openid-configuration");
     eventually_within(Duration::from_secs(30), "the provider answers", || async {
         probe.get(&url).send().await.ok().filter(|r| r.status().is_success()).map(|_| ())

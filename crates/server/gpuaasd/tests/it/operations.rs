@@ -230,7 +230,7 @@ async fn tls_is_served_when_configured_and_a_bad_certificate_is_a_clear_error() 
     let server =
         Server::start_with(&db, ServerOptions { env: settings(&cert), ..ServerOptions::default() }).await;
     let trusted = reqwest::Certificate::from_pem(&std::fs::read(&cert).unwrap()).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only([trusted]).build().unwrap();
+    let client = testkit::http_client().tls_certs_only([trusted]).build().unwrap();
     let url = server.base.replace("http://", "https://");
     let answer = client.get(format!("{url}/healthz")).send().await.expect("TLS works");
     assert_eq!(answer.status().as_u16(), 200);

@@ -162,15 +162,12 @@ pub struct OutboxEvent {
     pub event_type: String,
     pub correlation_id: Uuid,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "OrgId")]
     pub org_id: Option<OrgId>,
     pub attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub last_error: Option<String>,
     /// Absent before the first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "DateTime<Utc>")]
     pub next_attempt_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
 }
@@ -184,7 +181,6 @@ pub struct Outbox {
     pub items: Vec<OutboxEvent>,
     /// Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub next_cursor: Option<String>,
 }
 

@@ -26,7 +26,6 @@ pub struct DeadLetter {
     pub event_id: EventId,
     pub event_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "OrgId")]
     pub org_id: Option<OrgId>,
     pub state: State,
     /// What went wrong last.
@@ -35,10 +34,8 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// When it is tried again by itself; absent when it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "DateTime<Utc>")]
     pub next_attempt_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub discard_reason: Option<String>,
     pub version: i64,
     pub created_at: DateTime<Utc>,

@@ -1,0 +1,155 @@
+//! The command line: what every command takes, and the groups of commands.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{
+    api, audit, auth, completion, context, doctor, invitations, members, ops, orgs, platform, policy,
+    projects, service_accounts, ssh_keys,
+};
+
+/// Work with a GPUaaS control plane.
+#[derive(Parser)]
+#[command(
+    name = "gpuaas",
+    version,
+    propagate_version = true,
+    after_help = "Exit codes: 0 ok, 1 usage or client, 2 server or network, 3 authentication or permission, \
+                  4 not found, 5 conflict, 6 capacity, quota or funds."
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// How to print results.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Leave out the headers of tables and CSV.
+    #[arg(long, global = true)]
+    pub no_headers: bool,
+    /// Never ask anything; fail instead.
+    #[arg(long, global = true)]
+    pub no_input: bool,
+    /// The server's address; otherwise that of the context.
+    #[arg(long, global = true, env = "GPUAAS_SERVER", value_name = "URL")]
+    pub server: Option<String>,
+    /// The organization, by id or slug; otherwise that of the context.
+    #[arg(long, global = true, env = "GPUAAS_ORG", value_name = "ORG")]
+    pub org: Option<String>,
+    /// The project, by id or slug; otherwise that of the context.
+    #[arg(short, long, global = true, env = "GPUAAS_PROJECT", value_name = "PROJECT")]
+    pub project: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+    Yaml,
+    Csv,
+}
+
+/// How much of a list to fetch.
+#[derive(ClapArgs)]
+pub struct Limit {
+    /// At most this many; all when not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+}
+
+impl Limit {
+    pub fn get(&self) -> Option<usize> {
+        self.limit.and_then(|n| usize::try_from(n).ok())
+    }
+}
+
+/// For what cannot be taken back.
+#[derive(ClapArgs)]
+pub struct Confirm {
+    /// Do not ask for confirmation.
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// A role in an organization or a project.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Role {
+    Owner,
+    Admin,
+    Member,
+    Viewer,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Admin => "admin",
+            Self::Member => "member",
+            Self::Viewer => "viewer",
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Sign in and out, see who you are.
+    #[command(subcommand)]
+    Auth(auth::Command),
+    /// The server, organization and project that commands work with.
+    #[command(subcommand)]
+    Context(context::Command),
+    /// Organizations that you belong to.
+    #[command(subcommand)]
+    Orgs(orgs::Command),
+    /// Projects and their members.
+    #[command(subcommand)]
+    Projects(projects::Command),
+    /// Members of an organization.
+    #[command(subcommand)]
+    Members(members::Command),
+    /// Invitations to an organization.
+    #[command(subcommand)]
+    Invitations(invitations::Command),
+    /// Your SSH public keys.
+    #[command(subcommand)]
+    SshKeys(ssh_keys::Command),
+    /// Machines that act in a project, and their keys.
+    #[command(subcommand)]
+    ServiceAccounts(service_accounts::Command),
+    /// Limits and settings, and why they are what they are.
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// The audit trail.
+    #[command(subcommand)]
+    Audit(audit::Command),
+    /// Work of platform administrators: organizations, people, local accounts.
+    #[command(subcommand)]
+    Platform(platform::Command),
+    /// Work of operators: outbox and dead letters.
+    #[command(subcommand)]
+    Ops(ops::Command),
+    /// Any request of the API, with your credentials.
+    Api(api::Command),
+    /// Check that this machine can work with the server.
+    Doctor(doctor::Command),
+    /// Print the completion script of a shell.
+    Completion(completion::Command),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,212 @@
+//! `gpuaas audit`.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+};
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use futures_util::StreamExt as _;
+use kernel::audit_chain::{ExportFault, ExportVerifier};
+use sdk::{Client, types};
+use serde_json::json;
+
+use super::optional;
+use crate::{
+    app::App,
+    args::Limit,
+    failure::{Exit, Failure, Result, local},
+    output::{Columns, note, write_bytes},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the audit trail, newest first.
+    List {
+        #[command(flatten)]
+        trail: Trail,
+        #[command(flatten)]
+        filter: Filter,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Write the whole trail as NDJSON.
+    Export {
+        #[command(flatten)]
+        trail: Trail,
+        /// Where to; standard output when not given.
+        #[arg(long, value_name = "FILE")]
+        out: Option<String>,
+    },
+    /// Check that no row was changed, removed or inserted.
+    Verify {
+        #[command(flatten)]
+        trail: Trail,
+        /// Check an export instead, without the server; `-` for standard input.
+        #[arg(long, value_name = "FILE", conflicts_with = "platform")]
+        file: Option<String>,
+    },
+}
+
+#[derive(ClapArgs)]
+pub struct Trail {
+    /// The platform's own trail (for `verify`: every trail) instead of the organization's.
+    #[arg(long)]
+    platform: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Outcome {
+    Allowed,
+    Refused,
+}
+
+#[derive(ClapArgs)]
+pub struct Filter {
+    /// Only what this user or service account did.
+    #[arg(long, value_name = "ID")]
+    actor: Option<String>,
+    /// Only this action, such as project.create.
+    #[arg(long)]
+    action: Option<String>,
+    #[arg(long, value_enum)]
+    result: Option<Outcome>,
+    /// Only what was done to this thing.
+    #[arg(long, value_name = "ID")]
+    target: Option<String>,
+    /// Only from this time on (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only before this time (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+const COLUMNS: Columns = &[
+    ("SEQ", "seq"),
+    ("AT", "at"),
+    ("ACTOR", "actor_id"),
+    ("ROLE", "actor_role"),
+    ("ACTION", "action"),
+    ("TARGET", "target_id"),
+    ("RESULT", "result"),
+    ("CODE", "code"),
+];
+const VERIFIED: Columns = &[("OK", "ok"), ("CHAINS", "chains"), ("ROWS", "rows")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    match command {
+        Command::Verify { file: Some(file), .. } => verify_file(app, &file),
+        Command::List { trail, filter, limit } => list(app, trail, filter, &limit).await,
+        Command::Export { trail, out } => {
+            let client = app.client().await?;
+            export(app, &client, trail, out).await
+        }
+        Command::Verify { trail, file: None } => verify(app, trail).await,
+    }
+}
+
+async fn list(app: &App, trail: Trail, filter: Filter, limit: &Limit) -> Result {
+    let client = app.client().await?;
+    let since: Option<chrono::DateTime<chrono::Utc>> = optional("--since", filter.since)?;
+    let until: Option<chrono::DateTime<chrono::Utc>> = optional("--until", filter.until)?;
+    let result = filter.result.map(|result| match result {
+        Outcome::Allowed => "allowed",
+        Outcome::Refused => "refused",
+    });
+    macro_rules! filtered {
+        ($request:expr) => {{
+            let mut request = $request;
+            filter!(
+                request,
+                actor_id = filter.actor.clone(),
+                action = filter.action.clone(),
+                result = result,
+                target_id = filter.target.clone(),
+                since = since,
+                until = until,
+            );
+            request
+        }};
+    }
+    let rows: Vec<types::AuditRecord> = if trail.platform {
+        pages!(limit.get(), {
+            let mut request = filtered!(client.platform_audit_list());
+            filter!(request, org_id = app.given.org.clone());
+            request
+        })?
+    } else {
+        let org = resolve::org(app, &client).await?;
+        pages!(limit.get(), filtered!(client.audit_list().org_id(org.as_str())))?
+    };
+    app.out.list(&rows, COLUMNS)
+}
+
+/// Streamed as it comes: an export may be larger than memory.
+async fn export(app: &App, client: &Client, trail: Trail, out: Option<String>) -> Result {
+    let mut stream = if trail.platform {
+        let mut request = client.platform_audit_export();
+        filter!(request, org_id = app.given.org.clone());
+        send!(request)
+    } else {
+        send!(client.audit_export().org_id(resolve::org(app, client).await?))
+    };
+    let mut file = match &out {
+        Some(out) => Some(fs::File::create(out).map_err(local(format!("{out} cannot be written")))?),
+        None => None,
+    };
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(sdk::Error::Network)?;
+        match &mut file {
+            Some(file) => file.write_all(&chunk).map_err(local("the export cannot be written"))?,
+            None => write_bytes(&chunk)?,
+        }
+    }
+    if let (Some(file), Some(out)) = (file, out) {
+        file.sync_all().map_err(local("the export cannot be written"))?;
+        note(&format!("Written to {out}."));
+    }
+    Ok(())
+}
+
+async fn verify(app: &App, trail: Trail) -> Result {
+    let client = app.client().await?;
+    let found = if trail.platform {
+        send!(client.platform_audit_verify())
+    } else {
+        let org = resolve::org(app, &client).await?;
+        send!(client.audit_verify().org_id(org))
+    };
+    app.out.item(&found, VERIFIED)?;
+    if found.ok {
+        return Ok(());
+    }
+    let first = found.faults.first().and_then(|fault| {
+        let fault = serde_json::to_value(fault).ok()?;
+        serde_json::from_value::<kernel::audit_chain::ChainFault>(fault).ok()
+    });
+    let what = first.map(|fault| fault.to_string()).unwrap_or_else(|| "a chain is broken".to_owned());
+    Err(Failure::new(Exit::Server, format!("the audit trail is not whole: {what}")))
+}
+
+/// An export, checked on this machine, line by line.
+fn verify_file(app: &App, file: &str) -> Result {
+    let unreadable = || local(format!("{file} cannot be read"));
+    let reader: Box<dyn std::io::BufRead> = match file {
+        "-" => Box::new(BufReader::new(std::io::stdin())),
+        path => Box::new(BufReader::new(fs::File::open(path).map_err(unreadable())?)),
+    };
+    let mut verifier = ExportVerifier::default();
+    let broken = |fault: ExportFault| {
+        Failure::client(format!("the audit trail is not whole: {fault}"))
+            .suggest("Compare with a new export, and check the server with `gpuaas audit verify`.")
+    };
+    for line in reader.split(b'\n') {
+        let line = line.map_err(unreadable())?;
+        verifier.line(&String::from_utf8_lossy(&line)).map_err(broken)?;
+    }
+    let verified = verifier.finish().map_err(broken)?;
+    let shown = json!({ "ok": true, "chains": verified.chains, "rows": verified.rows });
+    app.out.item(&shown, VERIFIED)
+}

@@ -1,0 +1,108 @@
+//! `gpuaas invitations`.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::types;
+
+use super::{field, projects::MEMBERS, read_input};
+use crate::{
+    app::App,
+    args::{Limit, Role},
+    failure::Result,
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum State {
+    Pending,
+    Accepted,
+    Revoked,
+    Expired,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Accepted => "accepted",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the invitations to the organization.
+    List {
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show an invitation.
+    Get { invitation: String },
+    /// Invite somebody. The answer holds a token to pass on; it is shown only now.
+    Create {
+        email: String,
+        #[arg(long, value_enum, default_value_t = Role::Member)]
+        role: Role,
+    },
+    /// Take an invitation back.
+    Revoke { invitation: String },
+    /// Accept an invitation that you were given.
+    Accept {
+        invitation: String,
+        /// The file with the token; `-` for standard input.
+        #[arg(long, value_name = "FILE")]
+        token_file: String,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("EMAIL", "email"),
+    ("ROLE", "role"),
+    ("STATE", "state"),
+    ("EXPIRES", "expires_at"),
+    ("CREATED", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { state, limit } => {
+            let org = resolve::org(app, &client).await?;
+            let list: Vec<types::Invitation> = pages!(limit.get(), {
+                let mut request = client.invitation_list().org_id(org.as_str());
+                filter!(request, state = state.map(State::name));
+                request
+            })?;
+            app.out.list(&list, COLUMNS)
+        }
+        Command::Get { invitation } => {
+            let org = resolve::org(app, &client).await?;
+            app.out.item(&send!(client.invitation_get().org_id(org).invitation_id(invitation)), COLUMNS)
+        }
+        Command::Create { email, role } => {
+            let org = resolve::org(app, &client).await?;
+            let body =
+                types::InvitationCreate { email: field("email", email)?, role: field("role", role.name())? };
+            let made = send!(client.invitation_create().org_id(org).body(body));
+            note("Pass id and token on to whom you invite: the token is shown only now.");
+            app.out.item(&made, COLUMNS)
+        }
+        Command::Revoke { invitation } => {
+            let org = resolve::org(app, &client).await?;
+            send!(client.invitation_revoke().org_id(org).invitation_id(invitation.as_str()));
+            note(&format!("Revoked {invitation}."));
+            Ok(())
+        }
+        Command::Accept { invitation, token_file } => {
+            // Not an argument: those can be seen by everybody on the machine.
+            let token = read_input(&token_file)?;
+            let body = types::InvitationAccept { token: field("token", token.trim())? };
+            app.out.item(&send!(client.invitation_accept().invitation_id(invitation).body(body)), MEMBERS)
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The commands, one file per group.
+
+/// Follows the pages of a list request up to a limit.
+macro_rules! pages {
+    ($limit:expr, $request:expr) => {
+        sdk::Pages::new(|page: sdk::PageRequest| {
+            let mut request = $request.page_size(page.page_size);
+            if let Some(cursor) = page.cursor {
+                request = request.cursor(cursor);
+            }
+            async move {
+                let page = request.send().await?.into_inner();
+                Ok((page.items, page.next_cursor))
+            }
+        })
+        .collect($limit)
+        .await
+    };
+}
+pub(crate) use pages;
+
+/// Sends a request and gives the answer's content.
+macro_rules! send {
+    ($request:expr) => {
+        $request.send().await.map_err(sdk::Error::from)?.into_inner()
+    };
+}
+
+/// Adds a filter to a request when it is given.
+macro_rules! filter {
+    ($request:ident, $($name:ident = $value:expr),+ $(,)?) => {
+        $(if let Some(value) = $value { $request = $request.$name(value); })+
+    };
+}
+
+pub mod api;
+pub mod audit;
+pub mod auth;
+pub mod completion;
+pub mod context;
+pub mod doctor;
+pub mod invitations;
+pub mod members;
+pub mod ops;
+pub mod orgs;
+pub mod platform;
+pub mod policy;
+pub mod projects;
+pub mod service_accounts;
+pub mod sessions;
+pub mod ssh_keys;
+
+use std::{fmt::Display, str::FromStr};
+
+use crate::{
+    app::App,
+    args::Command,
+    failure::{Failure, Result},
+};
+
+pub async fn run(app: &App, command: Command) -> Result {
+    match command {
+        Command::Auth(command) => auth::run(app, command).await,
+        Command::Context(command) => context::run(app, command).await,
+        Command::Orgs(command) => orgs::run(app, command).await,
+        Command::Projects(command) => projects::run(app, command).await,
+        Command::Members(command) => members::run(app, command).await,
+        Command::Invitations(command) => invitations::run(app, command).await,
+        Command::SshKeys(command) => ssh_keys::run(app, command).await,
+        Command::ServiceAccounts(command) => service_accounts::run(app, command).await,
+        Command::Policy(command) => policy::run(app, command).await,
+        Command::Audit(command) => audit::run(app, command).await,
+        Command::Platform(command) => platform::run(app, command).await,
+        Command::Ops(command) => ops::run(app, command).await,
+        Command::Api(command) => api::run(app, command).await,
+        Command::Doctor(command) => doctor::run(app, command).await,
+        Command::Completion(command) => completion::run(&command),
+    }
+}
+
+/// A value of a request's field, checked before anything is sent.
+pub fn field<T: FromStr<Err: Display>>(name: &str, text: impl AsRef<str>) -> Result<T> {
+    text.as_ref().parse().map_err(|error| Failure::client(format!("{name}: {error}")))
+}
+
+pub fn optional<T: FromStr<Err: Display>>(name: &str, text: Option<impl AsRef<str>>) -> Result<Option<T>> {
+    text.map(|text| field(name, text)).transpose()
+}
+
+/// The text of a file, or of standard input for `-`.
+pub fn read_input(place: &str) -> Result<String> {
+    let read =
+        if place == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(place) };
+    read.map_err(|error| Failure::client(format!("{place} cannot be read: {error}")))
+}

@@ -1,0 +1,154 @@
+//! `gpuaas ops`.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::{Client, types};
+
+use super::field;
+use crate::{
+    app::App,
+    args::{Confirm, Format, Limit},
+    failure::Result,
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// What waits to be published.
+    Outbox {
+        /// Only what could not be published yet.
+        #[arg(long)]
+        failing: bool,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Messages that a consumer could not handle.
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum State {
+    Dead,
+    Requeued,
+    Discarded,
+    Resolved,
+}
+
+#[derive(Subcommand)]
+pub enum DlqCommand {
+    /// List dead letters, newest first.
+    List {
+        /// Only those of a consumer.
+        #[arg(long)]
+        consumer: Option<String>,
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a dead letter with its message.
+    Show { letter: String },
+    /// Give a message to its consumer again.
+    Requeue { letter: String },
+    /// Give a message up: it will never have an effect.
+    Discard {
+        letter: String,
+        /// Why; it is kept in the audit trail.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const EVENTS: Columns = &[
+    ("ID", "id"),
+    ("TYPE", "event_type"),
+    ("STATE", "state"),
+    ("ATTEMPTS", "attempts"),
+    ("NEXT ATTEMPT", "next_attempt_at"),
+    ("CREATED", "created_at"),
+];
+const LETTERS: Columns = &[
+    ("ID", "id"),
+    ("CONSUMER", "consumer"),
+    ("TYPE", "event_type"),
+    ("STATE", "state"),
+    ("CLASS", "class"),
+    ("ATTEMPTS", "attempts"),
+    ("ERROR", "error"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::Outbox { failing, limit } => {
+            outbox(app, &client, failing.then_some(types::OutboxState::Failing), &limit).await
+        }
+        Command::Dlq(command) => dlq(app, &client, command).await,
+    }
+}
+
+async fn outbox(app: &App, client: &Client, state: Option<types::OutboxState>, limit: &Limit) -> Result {
+    let limit = limit.get().unwrap_or(usize::MAX);
+    // Every page brings the figures along; those of the first are shown with the events of all.
+    let mut pages = sdk::Pages::new(|page: sdk::PageRequest| {
+        let mut request = client.outbox_list().page_size(page.page_size);
+        filter!(request, cursor = page.cursor, state = state);
+        async move {
+            let page = request.send().await?.into_inner();
+            let next = page.next_cursor.clone();
+            Ok((vec![page], next))
+        }
+    });
+    let mut shown: Option<types::Outbox> = None;
+    while shown.as_ref().is_none_or(|shown| shown.items.len() < limit)
+        && let Some(page) = pages.next().await?
+    {
+        match &mut shown {
+            Some(shown) => shown.items.extend(page.items),
+            None => shown = Some(page),
+        }
+    }
+    let Some(mut shown) = shown else { return Ok(()) };
+    shown.items.truncate(limit);
+    shown.next_cursor = None;
+    if matches!(app.out.format, Format::Table | Format::Csv) {
+        let types::Outbox { pending, failing, oldest_age_seconds, .. } = shown;
+        note(&format!("{pending} pending, {failing} failing, the oldest for {oldest_age_seconds} s."));
+        return app.out.list(&shown.items, EVENTS);
+    }
+    app.out.item(&shown, EVENTS)
+}
+
+async fn dlq(app: &App, client: &Client, command: DlqCommand) -> Result {
+    match command {
+        DlqCommand::List { consumer, state, limit } => {
+            let state = state.map(|state| match state {
+                State::Dead => types::DeadLetterState::Dead,
+                State::Requeued => types::DeadLetterState::Requeued,
+                State::Discarded => types::DeadLetterState::Discarded,
+                State::Resolved => types::DeadLetterState::Resolved,
+            });
+            let letters: Vec<types::DeadLetter> = pages!(limit.get(), {
+                let mut request = client.dead_letter_list();
+                filter!(request, consumer = consumer.clone(), state = state);
+                request
+            })?;
+            app.out.list(&letters, LETTERS)
+        }
+        DlqCommand::Show { letter } => {
+            app.out.item(&send!(client.dead_letter_get().dead_letter_id(letter)), LETTERS)
+        }
+        DlqCommand::Requeue { letter } => {
+            app.out.item(&send!(client.dead_letter_requeue().dead_letter_id(letter)), LETTERS)
+        }
+        DlqCommand::Discard { letter, reason, confirm } => {
+            let body = types::DeadLetterDiscard { reason: field("reason", reason)? };
+            app.confirm(&confirm, &format!("Give up {letter}: its message will never have an effect"))?;
+            let discarded = send!(client.dead_letter_discard().dead_letter_id(letter.as_str()).body(body));
+            note(&format!("Discarded {letter}."));
+            app.out.item(&discarded, LETTERS)
+        }
+    }
+}

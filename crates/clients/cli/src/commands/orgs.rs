@@ -1,0 +1,59 @@
+//! `gpuaas orgs`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::field;
+use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the organizations that you belong to.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show an organization; that of the context when none is named.
+    Get { org: Option<String> },
+    /// Change an organization's name.
+    Rename { org: String, name: String },
+}
+
+const MEMBERSHIP: Columns = &[
+    ("ID", "id"),
+    ("SLUG", "slug"),
+    ("NAME", "name"),
+    ("KIND", "kind"),
+    ("STATE", "state"),
+    ("ROLE", "role"),
+];
+pub const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("SLUG", "slug"),
+    ("NAME", "name"),
+    ("KIND", "kind"),
+    ("STATE", "state"),
+    ("CREATED", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { limit } => {
+            let orgs: Vec<types::OrgMembership> = pages!(limit.get(), client.org_list())?;
+            app.out.list(&orgs, MEMBERSHIP)
+        }
+        Command::Get { org } => {
+            let id = match org {
+                Some(text) => resolve::org_named(&client, &text).await?,
+                None => resolve::org(app, &client).await?,
+            };
+            app.out.item(&send!(client.org_get().org_id(id)), COLUMNS)
+        }
+        Command::Rename { org, name } => {
+            let id = resolve::org_named(&client, &org).await?;
+            let body = types::OrgUpdate { name: Some(field("name", name)?) };
+            app.out.item(&send!(client.org_update().org_id(id).body(body)), COLUMNS)
+        }
+    }
+}

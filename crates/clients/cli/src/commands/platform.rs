@@ -1,0 +1,215 @@
+//! `gpuaas platform`.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::{Client, types};
+
+use super::{field, optional, orgs::COLUMNS as ORGS};
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// All organizations.
+    #[command(subcommand)]
+    Orgs(OrgsCommand),
+    /// All people, and what they may do on the platform.
+    #[command(subcommand)]
+    Users(UsersCommand),
+    /// Accounts of the built-in issuer.
+    #[command(subcommand)]
+    Accounts(AccountsCommand),
+}
+
+#[derive(Subcommand)]
+pub enum OrgsCommand {
+    /// List all organizations.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Create an enterprise organization.
+    Create {
+        /// Short name, unique: lower-case letters, digits and hyphens.
+        slug: String,
+        /// The name to show; the slug when not given.
+        #[arg(long)]
+        name: Option<String>,
+        /// The person who owns it; you when not given.
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
+    },
+    /// Suspend an organization: it can be read but not changed.
+    Suspend {
+        org: String,
+        /// Why; its members see it.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// End a suspension.
+    Resume { org: String },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum PlatformRole {
+    #[value(name = "platform_admin")]
+    Admin,
+    #[value(name = "platform_ops")]
+    Ops,
+    #[value(name = "platform_auditor")]
+    Auditor,
+}
+
+impl PlatformRole {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "platform_admin",
+            Self::Ops => "platform_ops",
+            Self::Auditor => "platform_auditor",
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub enum UsersCommand {
+    /// List all people.
+    List {
+        /// Only those with this e-mail address.
+        #[arg(long)]
+        email: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Set the platform roles of a person; none takes them all away.
+    SetRoles {
+        user: String,
+        #[arg(value_enum)]
+        roles: Vec<PlatformRole>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum AccountsCommand {
+    /// List the accounts.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Create an account. The answer holds a password to pass on; it is shown only once.
+    Create {
+        email: String,
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Give an account a new one-time password, unlock it and end its sessions.
+    ResetPassword {
+        account: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// Stop an account from signing in and end its sessions.
+    Disable {
+        account: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// Let a disabled account sign in again.
+    Enable { account: String },
+}
+
+const USERS: Columns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("EMAIL", "email"),
+    ("PLATFORM ROLES", "platform_roles"),
+    ("CREATED", "created_at"),
+];
+const ACCOUNTS: Columns =
+    &[("ID", "id"), ("EMAIL", "email"), ("NAME", "name"), ("STATE", "state"), ("CREATED", "created_at")];
+const NEW_ACCOUNT: Columns =
+    &[("ID", "account.id"), ("EMAIL", "account.email"), ("PASSWORD", "one_time_password")];
+const PASSWORD: Columns = &[("PASSWORD", "one_time_password")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::Orgs(command) => orgs(app, &client, command).await,
+        Command::Users(command) => users(app, &client, command).await,
+        Command::Accounts(command) => accounts(app, &client, command).await,
+    }
+}
+
+async fn orgs(app: &App, client: &Client, command: OrgsCommand) -> Result {
+    match command {
+        OrgsCommand::List { limit } => {
+            let orgs: Vec<types::Org> = pages!(limit.get(), client.platform_org_list())?;
+            app.out.list(&orgs, ORGS)
+        }
+        OrgsCommand::Create { slug, name, owner } => {
+            let body = types::OrgCreate {
+                name: field("name", name.as_deref().unwrap_or(&slug))?,
+                slug: field("slug", &slug)?,
+                owner_user_id: optional("owner", owner)?,
+            };
+            app.out.item(&send!(client.platform_org_create().body(body)), ORGS)
+        }
+        OrgsCommand::Suspend { org, reason, confirm } => {
+            let body = types::OrgSuspend { reason: field("reason", reason)? };
+            app.confirm(&confirm, &format!("Suspend {org} for everybody in it"))?;
+            app.out.item(&send!(client.platform_org_suspend().org_id(org).body(body)), ORGS)
+        }
+        OrgsCommand::Resume { org } => app.out.item(&send!(client.platform_org_resume().org_id(org)), ORGS),
+    }
+}
+
+async fn users(app: &App, client: &Client, command: UsersCommand) -> Result {
+    match command {
+        UsersCommand::List { email, limit } => {
+            let users: Vec<types::PlatformUser> = pages!(limit.get(), {
+                let mut request = client.platform_user_list();
+                filter!(request, email = email.clone());
+                request
+            })?;
+            app.out.list(&users, USERS)
+        }
+        UsersCommand::SetRoles { user, roles } => {
+            let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
+            let body = types::PlatformRolesPut { roles };
+            app.out.item(&send!(client.platform_user_roles_set().user_id(user).body(body)), USERS)
+        }
+    }
+}
+
+async fn accounts(app: &App, client: &Client, command: AccountsCommand) -> Result {
+    const ONCE: &str = "Pass the password on: it is shown only now.";
+    match command {
+        AccountsCommand::List { limit } => {
+            let accounts: Vec<types::Account> = pages!(limit.get(), client.platform_account_list())?;
+            app.out.list(&accounts, ACCOUNTS)
+        }
+        AccountsCommand::Create { email, name } => {
+            let body = types::AccountCreate { email: field("email", email)?, name: optional("name", name)? };
+            let made = send!(client.platform_account_create().body(body));
+            note(ONCE);
+            app.out.item(&made, NEW_ACCOUNT)
+        }
+        AccountsCommand::ResetPassword { account, confirm } => {
+            app.confirm(&confirm, &format!("Reset the password of {account} and end its sessions"))?;
+            let reset = send!(client.platform_account_reset_password().account_id(account));
+            note(ONCE);
+            app.out.item(&reset, PASSWORD)
+        }
+        AccountsCommand::Disable { account, confirm } => {
+            app.confirm(&confirm, &format!("Disable {account} and end its sessions"))?;
+            app.out.item(&send!(client.platform_account_disable().account_id(account)), ACCOUNTS)
+        }
+        AccountsCommand::Enable { account } => {
+            app.out.item(&send!(client.platform_account_enable().account_id(account)), ACCOUNTS)
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `gpuaas policy`.
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use sdk::{Client, types};
+use serde_json::Value;
+
+use crate::{
+    app::App,
+    args::Limit,
+    failure::{Failure, Result},
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the keys and what they mean.
+    Definitions {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// List what holds in a place.
+    List {
+        #[command(flatten)]
+        place: PlaceArgs,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Print the value that holds in a place.
+    Get {
+        key: String,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+    /// Show the value that holds, where it came from, and what it overrode.
+    Explain {
+        key: String,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+    /// Set a value at a place: a whole number, true, false, or one of the key's choices.
+    Set {
+        key: String,
+        value: String,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+    /// Remove the value of a place, so that the wider one holds again.
+    Unset {
+        key: String,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scope {
+    Platform,
+    Org,
+    Project,
+    User,
+}
+
+#[derive(ClapArgs)]
+pub struct PlaceArgs {
+    /// Whose policy: the platform's, or that of the organization or project of the command line or context.
+    #[arg(long, value_enum, default_value_t = Scope::Org)]
+    scope: Scope,
+    /// The member, for `--scope user`.
+    #[arg(long, value_name = "USER", required_if_eq("scope", "user"))]
+    user: Option<String>,
+}
+
+/// A place with its id.
+enum Place {
+    Platform,
+    Org(String),
+    Project(String),
+    User { org: String, user: String },
+}
+
+impl PlaceArgs {
+    async fn find(self, app: &App, client: &Client) -> Result<Place> {
+        Ok(match (self.scope, self.user) {
+            (Scope::User, Some(user)) => Place::User { org: resolve::org(app, client).await?, user },
+            (Scope::User, None) | (_, Some(_)) => {
+                return Err(Failure::client("--user and `--scope user` go together"));
+            }
+            (Scope::Platform, None) => Place::Platform,
+            (Scope::Org, None) => Place::Org(resolve::org(app, client).await?),
+            (Scope::Project, None) => Place::Project(resolve::project(app, client).await?),
+        })
+    }
+}
+
+const DEFINITIONS: Columns = &[
+    ("KEY", "key"),
+    ("TYPE", "type"),
+    ("DEFAULT", "default"),
+    ("NARROW ONLY", "narrow_only"),
+    ("PURPOSE", "purpose"),
+];
+const EFFECTIVE: Columns = &[("KEY", "key"), ("VALUE", "value"), ("FROM", "scope")];
+const CONSIDERED: Columns = &[("SCOPE", "scope"), ("VALUE", "value"), ("OUTCOME", "outcome")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::Definitions { limit } => {
+            let all: Vec<types::PolicyDefinition> = pages!(limit.get(), client.policy_definition_list())?;
+            app.out.list(&all, DEFINITIONS)
+        }
+        Command::List { place, limit } => {
+            let place = place.find(app, &client).await?;
+            app.out.list(&list(&client, &place, &limit).await?, EFFECTIVE)
+        }
+        Command::Get { key, place } => {
+            let place = place.find(app, &client).await?;
+            app.out.value(&explain(&client, &place, &key).await?, "value")
+        }
+        Command::Explain { key, place } => {
+            let place = place.find(app, &client).await?;
+            explained(app, &explain(&client, &place, &key).await?)
+        }
+        Command::Set { key, value, place } => {
+            let place = place.find(app, &client).await?;
+            explained(app, &set(&client, &place, &key, parsed(value)).await?)
+        }
+        Command::Unset { key, place } => {
+            let place = place.find(app, &client).await?;
+            unset(&client, &place, &key).await?;
+            note(&format!("Removed the value of {key}."));
+            Ok(())
+        }
+    }
+}
+
+/// Numbers and booleans as such; everything else is a choice.
+fn parsed(text: String) -> Value {
+    match serde_json::from_str(&text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::String(text),
+    }
+}
+
+/// A table shows what was considered; everything else shows the whole explanation.
+fn explained(app: &App, explanation: &types::PolicyExplanation) -> Result {
+    if app.out.is_table() {
+        return app.out.list(&explanation.considered, CONSIDERED);
+    }
+    app.out.item(explanation, EFFECTIVE)
+}
+
+async fn list(client: &Client, place: &Place, limit: &Limit) -> Result<Vec<types::PolicyEffective>> {
+    Ok(match place {
+        Place::Platform => pages!(limit.get(), client.platform_policy_list())?,
+        Place::Org(org) => pages!(limit.get(), client.org_policy_list().org_id(org.as_str()))?,
+        Place::Project(project) => {
+            pages!(limit.get(), client.project_policy_list().project_id(project.as_str()))?
+        }
+        Place::User { .. } => {
+            return Err(Failure::client("a member's policies are shown one by one")
+                .suggest("Use `gpuaas policy explain KEY --scope user --user …`."));
+        }
+    })
+}
+
+async fn explain(client: &Client, place: &Place, key: &str) -> Result<types::PolicyExplanation> {
+    Ok(match place {
+        Place::Platform => send!(client.platform_policy_get().key(key)),
+        Place::Org(org) => send!(client.org_policy_get().org_id(org.as_str()).key(key)),
+        Place::Project(project) => send!(client.project_policy_get().project_id(project.as_str()).key(key)),
+        Place::User { org, user } => {
+            send!(client.member_policy_get().org_id(org.as_str()).user_id(user.as_str()).key(key))
+        }
+    })
+}
+
+async fn set(client: &Client, place: &Place, key: &str, value: Value) -> Result<types::PolicyExplanation> {
+    let body = types::PolicyPut { value };
+    Ok(match place {
+        Place::Platform => send!(client.platform_policy_set().key(key).body(body)),
+        Place::Org(org) => send!(client.org_policy_set().org_id(org.as_str()).key(key).body(body)),
+        Place::Project(project) => {
+            send!(client.project_policy_set().project_id(project.as_str()).key(key).body(body))
+        }
+        Place::User { org, user } => {
+            send!(client.member_policy_set().org_id(org.as_str()).user_id(user.as_str()).key(key).body(body))
+        }
+    })
+}
+
+async fn unset(client: &Client, place: &Place, key: &str) -> Result {
+    match place {
+        Place::Platform => send!(client.platform_policy_unset().key(key)),
+        Place::Org(org) => send!(client.org_policy_unset().org_id(org.as_str()).key(key)),
+        Place::Project(project) => send!(client.project_policy_unset().project_id(project.as_str()).key(key)),
+        Place::User { org, user } => {
+            send!(client.member_policy_unset().org_id(org.as_str()).user_id(user.as_str()).key(key))
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_have_the_type_that_they_look_like() {
+        assert_eq!(parsed("8".to_owned()), json!(8));
+        assert_eq!(parsed("true".to_owned()), json!(true));
+        assert_eq!(parsed("full-reimage".to_owned()), json!("full-reimage"));
+        assert_eq!(parsed("null".to_owned()), json!("null"));
+    }
+}

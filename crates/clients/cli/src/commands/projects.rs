@@ -1,0 +1,125 @@
+//! `gpuaas projects`.
+
+use clap::Subcommand;
+use sdk::{Client, types};
+
+use super::field;
+use crate::{
+    app::App,
+    args::{Confirm, Limit, Role},
+    failure::Result,
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the projects of the organization.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a project; that of the context when none is named.
+    Get { project: Option<String> },
+    /// Create a project.
+    Create {
+        /// Short name, unique in the organization: lower-case letters, digits and hyphens.
+        slug: String,
+        /// The name to show; the slug when not given.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Change a project's name.
+    Rename { project: String, name: String },
+    /// Delete a project and everything in it.
+    Delete {
+        project: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// People with a role of their own in a project.
+    #[command(subcommand)]
+    Members(MembersCommand),
+}
+
+#[derive(Subcommand)]
+pub enum MembersCommand {
+    /// List them.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Give a member of the organization a role in the project.
+    Set { user: String, role: Role },
+    /// Take the role away.
+    Remove { user: String },
+}
+
+const COLUMNS: Columns =
+    &[("ID", "id"), ("SLUG", "slug"), ("NAME", "name"), ("ORG", "org_id"), ("CREATED", "created_at")];
+pub const MEMBERS: Columns =
+    &[("ID", "id"), ("NAME", "name"), ("EMAIL", "email"), ("ROLE", "role"), ("SINCE", "created_at")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { limit } => {
+            let org = resolve::org(app, &client).await?;
+            let projects: Vec<types::Project> =
+                pages!(limit.get(), client.project_list().org_id(org.as_str()))?;
+            app.out.list(&projects, COLUMNS)
+        }
+        Command::Get { project } => {
+            let id = match project {
+                Some(text) => resolve::project_named(app, &client, &text).await?,
+                None => resolve::project(app, &client).await?,
+            };
+            app.out.item(&send!(client.project_get().project_id(id)), COLUMNS)
+        }
+        Command::Create { slug, name } => {
+            let org = resolve::org(app, &client).await?;
+            let body = types::ProjectCreate {
+                name: field("name", name.as_deref().unwrap_or(&slug))?,
+                slug: field("slug", &slug)?,
+            };
+            app.out.item(&send!(client.project_create().org_id(org).body(body)), COLUMNS)
+        }
+        Command::Rename { project, name } => {
+            let id = resolve::project_named(app, &client, &project).await?;
+            let body = types::ProjectUpdate { name: Some(field("name", name)?) };
+            app.out.item(&send!(client.project_update().project_id(id).body(body)), COLUMNS)
+        }
+        Command::Delete { project, confirm } => {
+            let id = resolve::project_named(app, &client, &project).await?;
+            app.confirm(
+                &confirm,
+                &format!("Delete project {project} with its service accounts and memberships"),
+            )?;
+            send!(client.project_delete().project_id(id.as_str()));
+            note(&format!("Deleted {id}."));
+            Ok(())
+        }
+        Command::Members(command) => members(app, &client, command).await,
+    }
+}
+
+async fn members(app: &App, client: &Client, command: MembersCommand) -> Result {
+    let project = resolve::project(app, client).await?;
+    match command {
+        MembersCommand::List { limit } => {
+            let list: Vec<types::ProjectMember> =
+                pages!(limit.get(), client.project_member_list().project_id(project.as_str()))?;
+            app.out.list(&list, MEMBERS)
+        }
+        MembersCommand::Set { user, role } => {
+            let body = types::ProjectMemberPut { role: field("role", role.name())? };
+            let request = client.project_member_set().project_id(project).user_id(user).body(body);
+            app.out.item(&send!(request), MEMBERS)
+        }
+        MembersCommand::Remove { user } => {
+            send!(client.project_member_remove().project_id(project).user_id(user.as_str()));
+            note(&format!("Removed {user} from the project."));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `gpuaas auth sessions`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List your sessions.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// End a session; it stops working at once.
+    Revoke { session: String },
+    /// End all sessions but this one.
+    RevokeOthers {
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("CURRENT", "current"),
+    ("CLIENT", "client_id"),
+    ("FROM", "source_ip"),
+    ("LAST SEEN", "last_seen_at"),
+    ("EXPIRES", "expires_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { limit } => {
+            let sessions: Vec<types::Session> = pages!(limit.get(), client.session_list())?;
+            app.out.list(&sessions, COLUMNS)
+        }
+        Command::Revoke { session } => {
+            send!(client.session_revoke().session_id(session.as_str()));
+            note(&format!("Revoked {session}."));
+            Ok(())
+        }
+        Command::RevokeOthers { confirm } => {
+            app.confirm(&confirm, "End all your other sessions")?;
+            send!(client.session_revoke_others());
+            note("Revoked all other sessions.");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `gpuaas ssh-keys`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::{field, read_input};
+use crate::{
+    app::App,
+    args::Limit,
+    failure::{Failure, Result},
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List your SSH public keys.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a key.
+    Get { key: String },
+    /// Add a public key.
+    Add {
+        /// The file with the public key, such as ~/.ssh/id_ed25519.pub; `-` for standard input.
+        file: String,
+        /// The name to show; the key's comment when not given.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Remove a key.
+    Remove { key: String },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("TYPE", "key_type"),
+    ("FINGERPRINT", "fingerprint"),
+    ("CREATED", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    match command {
+        Command::List { limit } => {
+            let client = app.client().await?;
+            let keys: Vec<types::SshKey> = pages!(limit.get(), client.ssh_key_list())?;
+            app.out.list(&keys, COLUMNS)
+        }
+        Command::Get { key } => {
+            let client = app.client().await?;
+            app.out.item(&send!(client.ssh_key_get().ssh_key_id(key)), COLUMNS)
+        }
+        Command::Add { file, name } => {
+            let text = read_input(&file)?;
+            let (public_key, name) = checked(&text, name)?;
+            let body = types::SshKeyCreate {
+                name: field("name", name)?,
+                public_key: field("public_key", public_key)?,
+            };
+            let client = app.client().await?;
+            app.out.item(&send!(client.ssh_key_create().body(body)), COLUMNS)
+        }
+        Command::Remove { key } => {
+            let client = app.client().await?;
+            send!(client.ssh_key_delete().ssh_key_id(key.as_str()));
+            note(&format!("Removed {key}."));
+            Ok(())
+        }
+    }
+}
+
+/// The key and its name. A private key never leaves the machine.
+fn checked(text: &str, name: Option<String>) -> Result<(&str, String)> {
+    if text.contains("PRIVATE KEY") {
+        return Err(
+            Failure::client("this is a private key").suggest("Give the public one, whose file ends in .pub.")
+        );
+    }
+    let key = text.trim();
+    let comment =
+        key.splitn(3, char::is_whitespace).nth(2).map(str::trim).filter(|comment| !comment.is_empty());
+    match name.as_deref().or(comment) {
+        Some(name) => Ok((key, name.to_owned())),
+        None => Err(Failure::client("the key has no comment to name it by").suggest("Give --name.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comment_names_the_key_unless_a_name_is_given() {
+        assert_eq!(
+            checked("ssh-ed25519 AAAA me@home\n", None).unwrap(),
+            ("ssh-ed25519 AAAA me@home", "me@home".to_owned())
+        );
+        assert_eq!(checked("ssh-ed25519 AAAA me", Some("x".to_owned())).unwrap().1, "x");
+        assert!(checked("ssh-ed25519 AAAA", None).is_err());
+    }
+
+    #[test]
+    fn a_private_key_is_refused_before_it_is_sent() {
+        assert!(checked("-----BEGIN OPENSSH PRIVATE KEY-----", Some("x".to_owned())).is_err());
+    }
+}

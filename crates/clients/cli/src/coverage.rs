@@ -1,0 +1,138 @@
+//! Which command reaches which operation of the API. A new operation fails the tests until it is here.
+
+/// Operation and the command that uses it.
+const COVERED: &[(&str, &str)] = &[
+    ("audit_export", "audit export"),
+    ("audit_list", "audit list"),
+    ("audit_verify", "audit verify"),
+    ("auth_config_get", "auth login"),
+    ("dead_letter_discard", "ops dlq discard"),
+    ("dead_letter_get", "ops dlq show"),
+    ("dead_letter_list", "ops dlq list"),
+    ("dead_letter_requeue", "ops dlq requeue"),
+    ("invitation_accept", "invitations accept"),
+    ("invitation_create", "invitations create"),
+    ("invitation_get", "invitations get"),
+    ("invitation_list", "invitations list"),
+    ("invitation_revoke", "invitations revoke"),
+    ("me_get", "auth whoami"),
+    ("me_update", "auth rename"),
+    ("member_delete", "members remove"),
+    ("member_get", "members get"),
+    ("member_list", "members list"),
+    ("member_policy_get", "policy explain"),
+    ("member_policy_set", "policy set"),
+    ("member_policy_unset", "policy unset"),
+    ("member_update", "members set-role"),
+    ("org_get", "orgs get"),
+    ("org_list", "orgs list"),
+    ("org_policy_get", "policy explain"),
+    ("org_policy_list", "policy list"),
+    ("org_policy_set", "policy set"),
+    ("org_policy_unset", "policy unset"),
+    ("org_update", "orgs rename"),
+    ("outbox_list", "ops outbox"),
+    ("platform_account_create", "platform accounts create"),
+    ("platform_account_disable", "platform accounts disable"),
+    ("platform_account_enable", "platform accounts enable"),
+    ("platform_account_list", "platform accounts list"),
+    ("platform_account_reset_password", "platform accounts reset-password"),
+    ("platform_audit_export", "audit export"),
+    ("platform_audit_list", "audit list"),
+    ("platform_audit_verify", "audit verify"),
+    ("platform_org_create", "platform orgs create"),
+    ("platform_org_list", "platform orgs list"),
+    ("platform_org_resume", "platform orgs resume"),
+    ("platform_org_suspend", "platform orgs suspend"),
+    ("platform_policy_get", "policy get"),
+    ("platform_policy_list", "policy list"),
+    ("platform_policy_set", "policy set"),
+    ("platform_policy_unset", "policy unset"),
+    ("platform_user_list", "platform users list"),
+    ("platform_user_roles_set", "platform users set-roles"),
+    ("policy_definition_list", "policy definitions"),
+    ("project_create", "projects create"),
+    ("project_delete", "projects delete"),
+    ("project_get", "projects get"),
+    ("project_list", "projects list"),
+    ("project_member_list", "projects members list"),
+    ("project_member_remove", "projects members remove"),
+    ("project_member_set", "projects members set"),
+    ("project_policy_get", "policy get"),
+    ("project_policy_list", "policy list"),
+    ("project_policy_set", "policy set"),
+    ("project_policy_unset", "policy unset"),
+    ("project_update", "projects rename"),
+    ("service_account_create", "service-accounts create"),
+    ("service_account_delete", "service-accounts delete"),
+    ("service_account_get", "service-accounts get"),
+    ("service_account_key_create", "service-accounts keys create"),
+    ("service_account_key_list", "service-accounts keys list"),
+    ("service_account_key_revoke", "service-accounts keys revoke"),
+    ("service_account_list", "service-accounts list"),
+    ("service_account_update", "service-accounts rename"),
+    ("session_list", "auth sessions list"),
+    ("session_revoke", "auth sessions revoke"),
+    ("session_revoke_others", "auth sessions revoke-others"),
+    ("ssh_key_create", "ssh-keys add"),
+    ("ssh_key_delete", "ssh-keys remove"),
+    ("ssh_key_get", "ssh-keys get"),
+    ("ssh_key_list", "ssh-keys list"),
+];
+
+/// Operations without a command of their own, and why; `gpuaas api` reaches them.
+const EXCEPTIONS: &[(&str, &str)] = &[];
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use clap::CommandFactory as _;
+use serde_json::Value;
+
+/// The operations of the committed document.
+fn operations() -> BTreeSet<String> {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../openapi/public.json");
+    let document: Value = serde_json::from_str(&fs::read_to_string(document).unwrap()).unwrap();
+    let paths = document["paths"].as_object().unwrap().values();
+    paths
+        .flat_map(|item| item.as_object().unwrap().values())
+        .filter_map(|operation| operation["operationId"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// All source of the commands, in one text.
+fn sources(directory: &Path, text: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.file_name().is_some_and(|name| name != "coverage.rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_operation_of_the_api_has_a_command_or_a_stated_reason() {
+    let operations = operations();
+    assert!(!operations.is_empty());
+    let listed: Vec<&str> = COVERED.iter().chain(EXCEPTIONS).map(|(operation, _)| *operation).collect();
+    let unique: BTreeSet<String> = listed.iter().map(|operation| (*operation).to_owned()).collect();
+    assert_eq!(unique.len(), listed.len(), "an operation is listed twice");
+    let missing: Vec<_> = operations.difference(&unique).collect();
+    assert!(missing.is_empty(), "no command uses {missing:?}: add one, and list it");
+    let gone: Vec<_> = unique.difference(&operations).collect();
+    assert!(gone.is_empty(), "the API has no {gone:?}");
+}
+
+#[test]
+fn the_listed_commands_exist_and_the_listed_operations_are_called() {
+    let mut text = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut text);
+    for (operation, command) in COVERED {
+        let mut place = &crate::args::Args::command();
+        for word in command.split(' ') {
+            place = place.find_subcommand(word).unwrap_or_else(|| panic!("there is no command {command:?}"));
+        }
+        assert!(text.contains(&format!(".{operation}()")), "nothing calls {operation}");
+    }
+}

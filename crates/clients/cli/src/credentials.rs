@@ -1,0 +1,154 @@
+//! Tokens, kept in `credentials.json` beside the context, one sign-in per server.
+//!
+//! The file is readable by its owner only, and one that others can read is refused. Refreshing uses up the
+//! refresh token, so only one process may do it at a time: a lock file is held from reading to writing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{ErrorKind, Read as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use sdk::oidc::TokenSet;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::write_private,
+    failure::{Exit, Failure, Result, local},
+};
+
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+const LOCK_POLL: Duration = Duration::from_millis(50);
+/// A token that ends this soon counts as ended: the request still has to get there.
+const MARGIN_SECONDS: i64 = 20;
+
+/// A sign-in. No `Debug`: it holds tokens.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct SignIn {
+    pub issuer: String,
+    pub client_id: String,
+    pub access_token: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_token: Option<String>,
+    /// Unix seconds.
+    pub expires_at: i64,
+}
+
+impl SignIn {
+    pub fn new(issuer: &str, client_id: &str, tokens: TokenSet, now: i64) -> Self {
+        Self {
+            issuer: issuer.to_owned(),
+            client_id: client_id.to_owned(),
+            access_token: tokens.access_token,
+            refresh_token: tokens.refresh_token,
+            expires_at: now.saturating_add(i64::try_from(tokens.expires_in).unwrap_or(i64::MAX)),
+        }
+    }
+
+    pub fn is_fresh(&self, now: i64) -> bool {
+        self.expires_at.saturating_sub(now) > MARGIN_SECONDS
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Content {
+    #[serde(default)]
+    servers: BTreeMap<String, SignIn>,
+}
+
+pub struct Credentials {
+    path: PathBuf,
+}
+
+/// Held while the file is read and written. Ends with the value, or with the process.
+pub struct Locked<'a> {
+    file: &'a Credentials,
+    _lock: fs::File,
+}
+
+impl Credentials {
+    pub fn at(directory: &Path) -> Self {
+        Self { path: directory.join("credentials.json") }
+    }
+
+    pub fn get(&self, server: &str) -> Result<Option<SignIn>> {
+        Ok(self.load()?.servers.remove(server))
+    }
+
+    /// Waits for other processes, within a limit.
+    pub async fn lock(&self) -> Result<Locked<'_>> {
+        let path = self.path.with_extension("lock");
+        let cannot = |error: std::io::Error| local(format!("{} cannot be locked", path.display()))(error);
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(cannot)?;
+        }
+        let lock =
+            fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(cannot)?;
+        let deadline = Instant::now() + LOCK_WAIT;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Locked { file: self, _lock: lock }),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    tokio::time::sleep(LOCK_POLL).await;
+                }
+                Err(error) => return Err(cannot(std::io::Error::from(error))),
+            }
+        }
+    }
+
+    fn load(&self) -> Result<Content> {
+        let unreadable =
+            |error: std::io::Error| local(format!("{} cannot be read", self.path.display()))(error);
+        let mut file = match fs::File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::default()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        // Of the opened file, so that it cannot be swapped in between.
+        let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let message = format!("{} can be read by others (mode {mode:03o})", self.path.display());
+            return Err(Failure::new(Exit::Auth, message).suggest(format!(
+                "Others may have your tokens: `gpuaas auth login` anew after `chmod 600 {}`.",
+                self.path.display()
+            )));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(unreadable)?;
+        // The error's own text could quote a token.
+        serde_json::from_str(&text).map_err(|_| {
+            Failure::new(Exit::Auth, format!("{} is damaged", self.path.display()))
+                .suggest("Remove it and sign in again with `gpuaas auth login`.")
+        })
+    }
+}
+
+impl Locked<'_> {
+    pub fn get(&self, server: &str) -> Result<Option<SignIn>> {
+        self.file.get(server)
+    }
+
+    pub fn put(&self, server: &str, sign_in: SignIn) -> Result {
+        let mut content = self.file.load()?;
+        content.servers.insert(server.to_owned(), sign_in);
+        self.write(&content)
+    }
+
+    /// Says whether there was anything to forget.
+    pub fn forget(&self, server: &str) -> Result<bool> {
+        let mut content = self.file.load()?;
+        let known = content.servers.remove(server).is_some();
+        if known {
+            self.write(&content)?;
+        }
+        Ok(known)
+    }
+
+    fn write(&self, content: &Content) -> Result {
+        let text = serde_json::to_vec_pretty(content).map_err(local("the credentials cannot be written"))?;
+        write_private(&self.file.path, &text)
+    }
+}

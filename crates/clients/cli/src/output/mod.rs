@@ -1,0 +1,119 @@
+//! Results, in the form that was asked for.
+//!
+//! A result is JSON: one object or a list of them, as the API gave it. `json` and `yaml` print all of it; `table`
+//! and `csv` print the columns that the command names. Only results go to standard output.
+
+mod cell;
+mod table;
+
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use cell::printable;
+
+use crate::{
+    args::Format,
+    failure::{Result, local},
+};
+
+/// Title and where its value is in an item: `name`, or `envelope.event_type`.
+pub type Columns = &'static [(&'static str, &'static str)];
+
+pub struct Output {
+    pub format: Format,
+    headers: bool,
+}
+
+impl Output {
+    pub fn new(format: Format, headers: bool) -> Self {
+        Self { format, headers }
+    }
+
+    pub fn is_table(&self) -> bool {
+        self.format == Format::Table
+    }
+
+    pub fn list<T: Serialize>(&self, items: &[T], columns: Columns) -> Result {
+        let rows: Vec<Value> = items.iter().map(json).collect::<Result<_>>()?;
+        match self.format {
+            Format::Table => write(&table::list(&rows, columns, self.headers)),
+            Format::Csv => self.csv(&rows, columns),
+            Format::Json | Format::Yaml => self.document(&Value::Array(rows)),
+        }
+    }
+
+    pub fn item<T: Serialize>(&self, item: &T, columns: Columns) -> Result {
+        let row = json(item)?;
+        match self.format {
+            Format::Table => write(&table::item(&row, columns)),
+            Format::Csv => self.csv(&[row], columns),
+            Format::Json | Format::Yaml => self.document(&row),
+        }
+    }
+
+    /// A result that is a single value: as it is in a table or CSV, whole in JSON and YAML.
+    pub fn value<T: Serialize>(&self, item: &T, path: &str) -> Result {
+        let row = json(item)?;
+        match self.format {
+            Format::Table | Format::Csv => {
+                write(&format!("{}\n", printable(&cell::text(cell::at(&row, path)))))
+            }
+            Format::Json | Format::Yaml => self.document(&row),
+        }
+    }
+
+    fn document(&self, value: &Value) -> Result {
+        let text = match self.format {
+            Format::Yaml => serde_yaml_ng::to_string(value).map_err(local("the result cannot be printed"))?,
+            _ => format!("{:#}\n", value),
+        };
+        write(&text)
+    }
+
+    fn csv(&self, rows: &[Value], columns: Columns) -> Result {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let cannot = |error: csv::Error| local("the result cannot be printed")(error);
+        if self.headers {
+            writer.write_record(columns.iter().map(|(_, path)| path)).map_err(cannot)?;
+        }
+        for row in rows {
+            writer
+                .write_record(columns.iter().map(|(_, path)| cell::text(cell::at(row, path))))
+                .map_err(cannot)?;
+        }
+        let bytes =
+            writer.into_inner().map_err(|error| local("the result cannot be printed")(error.error()))?;
+        write(&String::from_utf8_lossy(&bytes))
+    }
+}
+
+fn json<T: Serialize>(item: &T) -> Result<Value> {
+    serde_json::to_value(item).map_err(local("the result cannot be printed"))
+}
+
+/// To standard output. Whoever stopped reading has what they wanted.
+pub fn write(text: &str) -> Result {
+    write_bytes(text.as_bytes())
+}
+
+pub fn write_bytes(bytes: &[u8]) -> Result {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(local("the output cannot be written")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A remark for the person, not a result.
+pub fn note(text: &str) {
+    eprintln!("{}", printable(text));
+}
+
+/// Colour is for people, and for those who do not mind.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

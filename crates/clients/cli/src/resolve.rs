@@ -1,0 +1,70 @@
+//! Which organization or project is meant: an id, a slug, or the only one there is.
+
+use sdk::{Client, types};
+
+use crate::{
+    app::App,
+    commands::pages,
+    failure::{Exit, Failure, Result},
+};
+
+/// The organization of the command line or the context; otherwise the only one.
+pub async fn org(app: &App, client: &Client) -> Result<String> {
+    match &app.org {
+        Some(text) => org_named(client, text).await,
+        None => {
+            let orgs: Vec<types::OrgMembership> = pages!(Some(2), client.org_list())?;
+            only(orgs.into_iter().map(|org| org.id.to_string()), "organization", "org")
+        }
+    }
+}
+
+pub async fn org_named(client: &Client, text: &str) -> Result<String> {
+    if is_id(text, "org_") {
+        return Ok(text.to_owned());
+    }
+    let orgs: Vec<types::OrgMembership> = pages!(None, client.org_list())?;
+    let found = orgs.into_iter().find(|org| org.slug.as_str() == text);
+    found.map(|org| org.id.to_string()).ok_or_else(|| unknown("organization", text))
+}
+
+/// The project of the command line or the context; otherwise the only one of the organization.
+pub async fn project(app: &App, client: &Client) -> Result<String> {
+    match &app.project {
+        Some(text) => project_named(app, client, text).await,
+        None => {
+            let org = org(app, client).await?;
+            let projects: Vec<types::Project> = pages!(Some(2), client.project_list().org_id(org.as_str()))?;
+            only(projects.into_iter().map(|project| project.id.to_string()), "project", "project")
+        }
+    }
+}
+
+pub async fn project_named(app: &App, client: &Client, text: &str) -> Result<String> {
+    if is_id(text, "proj_") {
+        return Ok(text.to_owned());
+    }
+    let org = org(app, client).await?;
+    let projects: Vec<types::Project> = pages!(None, client.project_list().org_id(org.as_str()))?;
+    let found = projects.into_iter().find(|project| project.slug.as_str() == text);
+    found.map(|project| project.id.to_string()).ok_or_else(|| unknown("project", text))
+}
+
+/// Slugs have no underscore, so an id cannot be mistaken for one.
+fn is_id(text: &str, prefix: &str) -> bool {
+    text.starts_with(prefix)
+}
+
+fn only(ids: impl Iterator<Item = String>, kind: &str, flag: &str) -> Result<String> {
+    let ids: Vec<String> = ids.collect();
+    match ids.as_slice() {
+        [id] => Ok(id.clone()),
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no {kind} that you belong to"))),
+        _ => Err(Failure::client(format!("which {kind}?"))
+            .suggest(format!("Give --{flag}, or choose one with `gpuaas context use --{flag} …`."))),
+    }
+}
+
+fn unknown(kind: &str, text: &str) -> Failure {
+    Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} among yours"))
+}

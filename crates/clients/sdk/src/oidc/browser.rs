@@ -1,0 +1,117 @@
+//! Authorization code with PKCE (S256), for a program that can open a browser.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::{Issuer, SignInError, TokenSet, tokens};
+use crate::random;
+
+/// A secret of this sign-in, and what may be known of it.
+pub struct Pkce {
+    verifier: String,
+    challenge: String,
+}
+
+impl Pkce {
+    pub fn fresh() -> Self {
+        let verifier = URL_SAFE_NO_PAD.encode(random::bytes::<32>());
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        Self { verifier, challenge }
+    }
+}
+
+/// A sign-in under way.
+pub struct Authorization {
+    client_id: String,
+    redirect_uri: String,
+    state: String,
+    pkce: Pkce,
+    url: Url,
+}
+
+impl Authorization {
+    pub fn begin(issuer: &Issuer, client_id: &str, scope: &str, redirect_uri: &str) -> Self {
+        let (pkce, state) = (Pkce::fresh(), URL_SAFE_NO_PAD.encode(random::bytes::<16>()));
+        let mut url = issuer.authorization_endpoint.clone();
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", client_id)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("scope", scope)
+            .append_pair("state", &state)
+            .append_pair("code_challenge", &pkce.challenge)
+            .append_pair("code_challenge_method", "S256");
+        Self { client_id: client_id.to_owned(), redirect_uri: redirect_uri.to_owned(), state, pkce, url }
+    }
+
+    /// Where the person signs in.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The code in a callback's query. `None` when the query is not an answer to this sign-in, which is
+    /// then to be ignored: anything on the machine can call us.
+    pub fn code(&self, query: &str) -> Option<Result<String, SignInError>> {
+        let fields: std::collections::HashMap<String, String> = serde_urlencoded::from_str(query).ok()?;
+        if fields.get("state") != Some(&self.state) {
+            return None;
+        }
+        if let Some(code) = fields.get("code") {
+            return Some(Ok(code.clone()));
+        }
+        let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
+        Some(Err(SignInError::Refused { code: text("error"), description: text("error_description") }))
+    }
+
+    pub async fn exchange(
+        self,
+        http: &reqwest::Client,
+        issuer: &Issuer,
+        code: &str,
+    ) -> Result<TokenSet, SignInError> {
+        let form = [
+            ("grant_type", "authorization_code"),
+            ("client_id", self.client_id.as_str()),
+            ("code", code),
+            ("redirect_uri", self.redirect_uri.as_str()),
+            ("code_verifier", self.pkce.verifier.as_str()),
+        ];
+        tokens::post(http, &issuer.token_endpoint, &form).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authorization() -> Authorization {
+        let issuer = Issuer {
+            issuer: "http://issuer".to_owned(),
+            authorization_endpoint: "http://issuer/authorize".parse().unwrap(),
+            token_endpoint: "http://issuer/token".parse().unwrap(),
+            device_authorization_endpoint: None,
+            revocation_endpoint: None,
+        };
+        Authorization::begin(&issuer, "cli", "openid", "http://127.0.0.1:1/callback")
+    }
+
+    #[test]
+    fn the_address_shows_the_challenge_and_never_the_verifier() {
+        let authorization = authorization();
+        let url = authorization.url().as_str();
+        assert!(url.contains(&authorization.pkce.challenge) && url.contains("code_challenge_method=S256"));
+        assert!(!url.contains(&authorization.pkce.verifier));
+    }
+
+    #[test]
+    fn only_the_answer_to_this_sign_in_counts() {
+        let authorization = authorization();
+        assert!(authorization.code("code=x&state=other").is_none());
+        assert!(authorization.code("code=x").is_none());
+        let good = format!("code=x&state={}", authorization.state);
+        assert_eq!(authorization.code(&good).unwrap().unwrap(), "x");
+        let refused = format!("error=access_denied&state={}", authorization.state);
+        assert!(authorization.code(&refused).unwrap().is_err());
+    }
+}

@@ -73,6 +73,9 @@ checked_text! {
         { "type": "string", "minLength": 1, "maxLength": 40, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" };
     Email, is_email, "must be an e-mail address such as name@example.org",
         { "type": "string", "maxLength": 254, "pattern": r"^[^@ ]+@[^@ ]+$" };
+    /// What a filter compares with: 1–200 printable characters.
+    Term, |t| is_printable_line(t, 200), "must be 1 to 200 printable characters without blanks at either end",
+        { "type": "string", "minLength": 1, "maxLength": 200 };
     /// Why somebody did a thing: 3–500 printable characters.
     Reason, |t| is_printable_line(t, 500) && t.chars().count() >= 3, "must say why, in 3 to 500 printable characters",
         { "type": "string", "minLength": 3, "maxLength": 500 };

@@ -19,6 +19,7 @@ mod eventually;
 mod idp;
 mod process;
 mod server;
+mod sign_in;
 mod world;
 
 pub use api::{Answer, Api};
@@ -28,4 +29,5 @@ pub use eventually::{eventually, eventually_within};
 pub use idp::{AUDIENCE, Idp};
 pub use process::{free_port, http_client, program};
 pub use server::{Server, ServerOptions};
+pub use sign_in::{sign_in, sign_in_first_admin};
 pub use world::{Person, World};

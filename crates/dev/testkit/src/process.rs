@@ -23,5 +23,7 @@ pub fn program(name: &str) -> PathBuf {
 pub fn http_client() -> reqwest::ClientBuilder {
     // The second call finds it installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    reqwest::Client::builder().timeout(std::time::Duration::from_secs(60)).redirect(reqwest::redirect::Policy::none())
+    reqwest::Client::builder()
+        .timeout(std::time::Duration::from_secs(60))
+        .redirect(reqwest::redirect::Policy::none())
 }

@@ -6,6 +6,7 @@ use kernel::{
     Failure, Page, PageQuery, Permission,
     audit_chain::{AuditRecord, PrincipalId},
     ids::OrgId,
+    text::Term,
 };
 use pg::ReadTx;
 use schemars::JsonSchema;
@@ -76,14 +77,12 @@ macro_rules! audit_query {
             actor_id: Given<PrincipalId>,
             /// Only this action, such as `project.create`.
             #[serde(default)]
-            #[schemars(length(max = 100))]
-            action: Given<String>,
+            action: Given<Term>,
             #[serde(default)]
             result: Given<ResultFilter>,
             /// Only what was done to this thing.
             #[serde(default)]
-            #[schemars(length(max = 200))]
-            target_id: Given<String>,
+            target_id: Given<Term>,
             /// Only from this time on.
             #[serde(default)]
             since: Given<DateTime<Utc>>,
@@ -100,9 +99,9 @@ macro_rules! audit_query {
                 });
                 Filter {
                     actor_id: self.actor_id.0.map(PrincipalId::uuid),
-                    action: self.action.0.clone(),
+                    action: self.action.0.as_ref().map(Term::to_string),
                     result: result.map(str::to_owned),
-                    target_id: self.target_id.0.clone(),
+                    target_id: self.target_id.0.as_ref().map(Term::to_string),
                     since: self.since.0,
                     until: self.until.0,
                 }

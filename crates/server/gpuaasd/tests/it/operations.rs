@@ -218,7 +218,15 @@ async fn tls_is_served_when_configured_and_a_bad_certificate_is_a_clear_error() 
         "2",
     ]);
     command
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout"])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-keyout",
+        ])
         .arg(&key)
         .arg("-out")
         .arg(&cert);

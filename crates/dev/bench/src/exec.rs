@@ -1,0 +1,61 @@
+//! The one place that starts programs.
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+// The programs of a benchmark are started here, and only here.
+#[allow(clippy::disallowed_methods)]
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    Command::new(program)
+}
+
+/// A child that is stopped when dropped.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn start(mut command: Command) -> anyhow::Result<Self> {
+        let shown = format!("{command:?}");
+        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start {shown}"))?))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+        }
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while std::time::Instant::now() < deadline {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs to the end and gives standard output.
+pub async fn output(mut command: Command) -> anyhow::Result<String> {
+    let shown = format!("{command:?}");
+    let work = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output());
+    let output =
+        tokio::time::timeout(LIMIT, work).await.with_context(|| format!("{shown} took too long"))??;
+    let output = output.with_context(|| format!("start {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown} failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

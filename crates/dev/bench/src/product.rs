@@ -1,0 +1,100 @@
+//! The product under measurement: a release `gpuaasd` with its built-in Postgres, and people in it.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use testkit::{Api, free_port, sign_in_first_admin};
+
+use crate::{cpu, exec};
+
+pub struct Product {
+    pub base: String,
+    ops: String,
+    pub dir: tempfile::TempDir,
+    config: PathBuf,
+    running: Option<exec::Running>,
+}
+
+impl Product {
+    pub fn prepare() -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("gpuaas-bench-").tempdir()?;
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let (port, ops) = (free_port(), free_port());
+        let config = dir.path().join("gpuaas.toml");
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\ndata_dir = \"{}\"\n\
+             [telemetry]\nlog_filter = \"warn\"\n",
+            dir.path().join("data").display()
+        );
+        std::fs::write(&config, text)?;
+        let (base, ops) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{ops}"));
+        Ok(Self { base, ops, dir, config, running: None })
+    }
+
+    /// Starts and gives the time until `/readyz` said yes.
+    pub async fn start(&mut self, roles: &[&str]) -> anyhow::Result<Duration> {
+        let program = std::env::current_exe()?.with_file_name("gpuaasd");
+        anyhow::ensure!(program.exists(), "build it first: cargo build --release -p gpuaasd");
+        let mut command = exec::command(program);
+        command.arg("--config").arg(&self.config).args(roles).arg("run");
+        command
+            .stdout(std::process::Stdio::null())
+            .stderr(std::fs::File::create(self.dir.path().join("log"))?);
+        let begun = Instant::now();
+        self.running = Some(exec::Running::start(command)?);
+        let http = testkit::http_client().timeout(Duration::from_secs(2)).build()?;
+        while begun.elapsed() < Duration::from_secs(60) {
+            let answer = http.get(format!("{}/readyz", self.ops)).send().await;
+            if answer.is_ok_and(|a| a.status().is_success()) {
+                return Ok(begun.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        anyhow::bail!(
+            "gpuaasd did not become ready: {}",
+            std::fs::read_to_string(self.dir.path().join("log"))?
+        )
+    }
+
+    pub fn stop(&mut self) {
+        self.running = None;
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().map_or(0, exec::Running::pid)
+    }
+
+    pub fn postmaster(&self) -> u32 {
+        cpu::children(self.pid()).first().copied().unwrap_or(0)
+    }
+
+    /// Where the built-in server's socket is: it says so itself.
+    pub fn socket_dir(&self) -> anyhow::Result<String> {
+        let pid_file = self.dir.path().join("data/postgres/pgdata/postmaster.pid");
+        let text =
+            std::fs::read_to_string(&pid_file).with_context(|| format!("read {}", pid_file.display()))?;
+        text.lines().nth(4).map(str::to_owned).context("no socket directory in postmaster.pid")
+    }
+
+    /// The administrator, with the rate limits out of the way.
+    pub async fn administrator(&self) -> anyhow::Result<Api> {
+        let api = sign_in_first_admin(&self.base, &self.dir.path().join("data")).await;
+        for lane in ["api", "admin_overview", "financial"] {
+            let path = format!("/api/v1/platform/policies/rate_limit.{lane}_requests_per_minute");
+            api.put(&path, json!({ "value": 10_000_000 })).await.expect(200);
+        }
+        Ok(api)
+    }
+}
+
+/// A new organization and a project in it.
+pub async fn org_with_project(api: &Api, slug: &str) -> (Value, Value) {
+    let org = api.post("/api/v1/platform/orgs", json!({ "name": slug, "slug": slug })).await.expect(201);
+    let path = format!("/api/v1/orgs/{}/projects", org["id"].as_str().unwrap_or_default());
+    let project = api.post(&path, json!({ "name": "p", "slug": "p" })).await.expect(201);
+    (org, project)
+}

@@ -1,0 +1,88 @@
+//! The table.
+
+use std::fmt::Write as _;
+
+use crate::cpu;
+
+/// One measurement of one variant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    pub per_second: f64,
+    /// CPU microseconds per operation.
+    pub product_cpu: f64,
+    pub postgres_cpu: f64,
+    pub client_cpu: f64,
+}
+
+impl Sample {
+    /// What the servers spend on one operation.
+    pub fn server_cpu(&self) -> f64 {
+        self.product_cpu + self.postgres_cpu
+    }
+}
+
+/// The median of each column.
+pub fn median(samples: &[Sample]) -> Sample {
+    let column = |pick: fn(&Sample) -> f64| {
+        let mut values: Vec<f64> = samples.iter().map(pick).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or_default()
+    };
+    Sample {
+        per_second: column(|s| s.per_second),
+        product_cpu: column(|s| s.product_cpu),
+        postgres_cpu: column(|s| s.postgres_cpu),
+        client_cpu: column(|s| s.client_cpu),
+    }
+}
+
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<String>,
+    figures: Vec<String>,
+}
+
+impl Report {
+    /// Ours beside its peers, all measured in the same run.
+    pub fn compare(&mut self, operation: &str, ours: Sample, peers: &[(&str, Sample)]) {
+        let row = |name: &str, s: Sample| {
+            format!(
+                "| {operation} | {name} | {:.0} | {:.0} | {:.0} | {:.0} |",
+                s.per_second, s.product_cpu, s.postgres_cpu, s.client_cpu
+            )
+        };
+        self.rows.push(format!("{} | |", row("**gpuaasd**", ours)));
+        for (name, peer) in peers {
+            let rate = ours.per_second / peer.per_second;
+            let cpu = (peer.server_cpu() + peer.client_cpu) / (ours.server_cpu() + ours.client_cpu);
+            self.rows.push(format!("{} {rate:.2} | {cpu:.2} |", row(name, *peer)));
+        }
+    }
+
+    pub fn figure(&mut self, name: &str, value: String, aim: &str) {
+        self.figures.push(format!("| {name} | {value} | {aim} |"));
+    }
+
+    pub fn render(&self) -> String {
+        let mut out = String::from(
+            "# Benchmarks\n\nWritten by `make bench`. Wall-clock rates swing with the machine; CPU per operation and ratios do not.\n",
+        );
+        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        let _ = writeln!(
+            out,
+            "Machine: {cores} cores; load average at the end: {}. Medians of interleaved runs.\n",
+            cpu::load_average()
+        );
+        out += "| operation | variant | ops/s | CPU µs/op in the server | in Postgres | in the client | ops/s ratio (ours ÷ variant) | CPU ratio (variant ÷ ours, all processes) |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+        for row in &self.rows {
+            out += row;
+            out.push('\n');
+        }
+        out += "\n| figure | measured | aim |\n| --- | --- | --- |\n";
+        for row in &self.figures {
+            out += row;
+            out.push('\n');
+        }
+        out
+    }
+}

@@ -20,6 +20,7 @@ const REGISTRIES: [&str; 4] = [
 ];
 const SECRET_WORDS: [&str; 5] = ["password", "secret", "token", "api_key", "apikey"];
 const SHORTEST_SECRET: usize = 16;
+const SHORTEST_KEY_LINE: usize = 32;
 /// Bits per character: words stay below, random text of 16 characters and more lies above.
 const ENTROPY_LIMIT: f64 = 3.4;
 
@@ -38,8 +39,10 @@ impl Gate for Secrets {
         let mut found = Vec::new();
         for path in tree.files()? {
             let Some(text) = tree.text(path)? else { continue };
-            for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.contains(MARKER)) {
-                if let Some(message) = problem(path, line) {
+            let lines: Vec<&str> = text.lines().collect();
+            for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.contains(MARKER)) {
+                let next = lines.get(index + 1).copied().unwrap_or_default();
+                if let Some(message) = problem(path, line, next) {
                     found.push(Finding::at_line(path, index + 1, message));
                 }
             }
@@ -56,9 +59,14 @@ impl Gate for Secrets {
         let harmless = "let password = \"\";\npassword_hash: String,\nlet token_kind = \"refresh_token_grant_type\";\n\
                         let secret = format!(\"{a}-{b}-{c}-{d}-{e}\");\nsee docs/work/notes and homework/root/a\n\
                         token_url = \"https://id.example.com/a1b2c3d4\"\n";
-        let key = format!("{}RSA {}\n", KEY_BLOCK.0, KEY_BLOCK.1);
+        let header = format!("{}RSA {}", KEY_BLOCK.0, KEY_BLOCK.1);
+        let (key, key_in_code) = (
+            format!("{header}\n{}\n", random.repeat(3)),
+            format!("f(\"{header}\\n{}\")\n", random.repeat(3)),
+        );
+        let harmless = format!("{harmless}refuse(\"{header}\");\nfn next() {{}}\n");
         let tree = FixtureTree::new(&[
-            ("src/a.rs", harmless),
+            ("src/a.rs", &harmless),
             ("src/allowed.rs", &allowed),
             ("tests/t.rs", &assignment),
         ]);
@@ -74,6 +82,9 @@ impl Gate for Secrets {
             })
             .bad("private key, in tests too", "tests/key.pem:1: a private key", |tree| {
                 tree.with("tests/key.pem", key)
+            })
+            .bad("private key in a string", "src/c.rs:1: a private key", |tree| {
+                tree.with("src/c.rs", key_in_code)
             })
             .bad("AWS key", "a.txt:1: an AWS access key", |tree| {
                 tree.with("a.txt", format!("use {}IOSFODNN7EXAMPLE here\n", AWS_PREFIXES[0]))
@@ -93,8 +104,8 @@ impl Gate for Secrets {
     }
 }
 
-fn problem(path: &str, line: &str) -> Option<&'static str> {
-    if line.contains(KEY_BLOCK.0) && line.contains(KEY_BLOCK.1) {
+fn problem(path: &str, line: &str, next: &str) -> Option<&'static str> {
+    if has_private_key(line, next) {
         return Some("a private key: remove it, and make a new one");
     }
     if has_aws_key(line) {
@@ -110,6 +121,16 @@ fn problem(path: &str, line: &str) -> Option<&'static str> {
         return Some("looks like a secret: remove it, or mark the line `secret-scan: allow` when it is none");
     }
     None
+}
+
+/// The header of a key with key material behind it or below it. The header alone is only its name.
+fn has_private_key(line: &str, next: &str) -> bool {
+    let Some(at) = line.find(KEY_BLOCK.1).filter(|_| line.contains(KEY_BLOCK.0)) else { return false };
+    let is_material = |text: &str| {
+        let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+        text.split(|c| !is_base64(c)).any(|run| run.len() >= SHORTEST_KEY_LINE)
+    };
+    is_material(&line[at + KEY_BLOCK.1.len()..]) || is_material(next)
 }
 
 fn has_aws_key(line: &str) -> bool {

@@ -1,0 +1,137 @@
+//! Row-level security: the second line of defence, tried without the first.
+
+use identity::{
+    model::role::MemberRole,
+    service::{
+        invitations::{Invite, invitation_create},
+        policies::{Place, policy_set},
+        service_accounts::{service_account_create, service_account_key_create},
+    },
+};
+use kernel::{
+    Permission, Role,
+    ids::{OrgId, UserId},
+    policy::{IntegerKey, keys},
+    text::{Email, Name},
+};
+use pg::{Roles, Scope};
+use uuid::Uuid;
+
+use crate::world::World;
+
+/// An organization with a row in every tenant table.
+async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
+    let owner = world.user(&format!("owner-of-{slug}")).await;
+    let org = world.org(slug, owner).await.id;
+    let project = world.project(owner, org, "work").await;
+    let mut tx = world.write_in(owner, org, "test.furnish").await;
+    let invite = Invite {
+        email: Email::parse("guest@example.org").unwrap(),
+        role: MemberRole::Member,
+        invited_by: owner,
+    };
+    let days = IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting();
+    invitation_create(&mut tx, org, invite, days, &[Role::OrgOwner]).await.unwrap();
+    let account =
+        service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
+    let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
+    service_account_key_create(&mut tx, (org, project.id), account.id, None, limit).await.unwrap();
+    policy_set(&mut tx, Place::Org(org), "quota.gpus_per_org", &4.into(), None, &[Role::OrgOwner])
+        .await
+        .unwrap();
+    tx.commit(None).await.unwrap();
+    (owner, org)
+}
+
+/// Tenant tables with the column that names the organization.
+async fn tenant_tables(world: &World) -> Vec<(String, &'static str)> {
+    let mut admin = world.test.conn(Roles::Admin).await;
+    let names: Vec<String> = sqlx::query_scalar(
+        "SELECT c.relname::text FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
+         AND obj_description(c.oid, 'pg_class') LIKE 'tenant:%' ORDER BY 1",
+    )
+    .fetch_all(&mut admin)
+    .await
+    .unwrap();
+    let column = |name: &str| if name == "organizations" { "id" } else { "org_id" };
+    names
+        .into_iter()
+        .map(|name| {
+            let column = column(&name);
+            (name, column)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_query_without_a_tenant_filter_sees_only_its_own_organization() {
+    let world = World::new().await;
+    let (alice, a) = furnished(&world, "a").await;
+    let (bob, b) = furnished(&world, "b").await;
+    let tables = tenant_tables(&world).await;
+    assert!(tables.len() >= 9, "{tables:?}");
+    for (user, org) in [(alice, a), (bob, b)] {
+        for (table, column) in &tables {
+            let sql = format!("SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL");
+            let mut read = world.read_in(user, org).await;
+            let seen: Vec<Uuid> =
+                sqlx::query_scalar(sqlx::AssertSqlSafe(sql.clone())).fetch_all(read.conn()).await.unwrap();
+            assert_eq!(seen, [org.uuid()], "{sql}");
+        }
+        let mut read = world.read_in(user, org).await;
+        let people: Vec<Uuid> =
+            sqlx::query_scalar("SELECT id FROM users").fetch_all(read.conn()).await.unwrap();
+        assert_eq!(people, [user.uuid()], "only members of the organization");
+    }
+}
+
+#[tokio::test]
+async fn an_update_without_a_tenant_filter_changes_only_its_own_organization() {
+    let world = World::new().await;
+    let (alice, a) = furnished(&world, "a").await;
+    let (_, b) = furnished(&world, "b").await;
+    let mut tx = world.write_in(alice, a, "test.careless").await;
+    sqlx::query("UPDATE projects SET name = 'mine now'").execute(tx.conn()).await.unwrap();
+    sqlx::query("DELETE FROM policy_values").execute(tx.conn()).await.unwrap();
+    tx.commit(None).await.unwrap();
+    let taken = "SELECT count(*) FROM projects WHERE org_id = $1 AND name = 'mine now'";
+    assert_eq!(world.count(taken, a.uuid()).await, 2);
+    assert_eq!(world.count(taken, b.uuid()).await, 0);
+    assert_eq!(world.count("SELECT count(*) FROM policy_values WHERE org_id = $1", b.uuid()).await, 1);
+}
+
+#[tokio::test]
+async fn a_row_cannot_be_put_into_another_organization() {
+    let world = World::new().await;
+    let (alice, a) = furnished(&world, "a").await;
+    let (_, b) = furnished(&world, "b").await;
+    for sql in [
+        "INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at) VALUES ($1, $2, 'owner', now(), now())",
+        "UPDATE projects SET org_id = $1 WHERE org_id <> $2",
+    ] {
+        let mut tx = world.write_in(alice, a, "test.intrude").await;
+        let refused = sqlx::query(sql).bind(b.uuid()).bind(alice.uuid()).execute(tx.conn()).await;
+        assert!(refused.is_err_and(|e| e.to_string().contains("row-level security")), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_without_an_organization_sees_themselves_and_their_own_places() {
+    let world = World::new().await;
+    let (alice, a) = furnished(&world, "a").await;
+    furnished(&world, "b").await;
+    let permit = world.permit(alice, Role::Person, Scope::Person, Permission::SelfRead);
+    let mut read = world.db().read(&permit).await.unwrap();
+    for (sql, expected) in [
+        ("SELECT id FROM users", vec![alice.uuid()]),
+        ("SELECT id FROM organizations", vec![a.uuid()]),
+        ("SELECT org_id FROM tenant_memberships", vec![a.uuid()]),
+        ("SELECT id FROM projects", vec![]),
+        ("SELECT id FROM invitations", vec![]),
+        ("SELECT id FROM service_account_keys", vec![]),
+        ("SELECT id FROM audit_logs", vec![]),
+    ] {
+        let seen: Vec<Uuid> = sqlx::query_scalar(sql).fetch_all(read.conn()).await.unwrap();
+        assert_eq!(seen, expected, "{sql}");
+    }
+}

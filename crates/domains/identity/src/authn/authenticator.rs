@@ -109,7 +109,7 @@ impl Authn {
         client: &ClientInfo,
         now: DateTime<Utc>,
     ) -> Result<Arc<Dated<Person>>, Failure> {
-        let mark = self.0.remembered.mark();
+        let mut mark = self.0.remembered.mark();
         let row = match self.read_person(verified).await? {
             Some(row) => row,
             None if verified.builtin => return Err(refused(Code::TokenRevoked)),
@@ -120,6 +120,7 @@ impl Authn {
                     expires_at: verified.expires_at,
                 };
                 service::first_sign_in(&self.0.db, &verified.identity(), &session, client).await?;
+                mark = self.0.remembered.mark();
                 self.read_person(verified).await?.ok_or_else(|| refused(Code::TokenInvalid))?
             }
         };

@@ -37,7 +37,8 @@ impl Params {
             serde_urlencoded::from_bytes(text).map_err(|_| "The parameters cannot be read.")?;
         let mut params = HashMap::with_capacity(pairs.len());
         for (name, value) in pairs {
-            if value.contains('\0') {
+            // What is not UTF-8 arrives as the replacement character.
+            if value.contains(['\0', '\u{fffd}']) {
                 return Err("A parameter holds a character that is not allowed.");
             }
             if params.insert(name, value).is_some() {

@@ -142,6 +142,43 @@ async fn the_first_administrator_is_made_once_and_must_change_the_password() {
 }
 
 #[tokio::test]
+async fn an_administrator_makes_resets_and_disables_accounts() {
+    let kit = Kit::start().await;
+    let write = async || {
+        let origin = pg::Origin::internal(kernel::CorrelationId(kit.db.db.ambient().uuid()));
+        kit.db.db.write(pg::Permit::system("test", origin), "test.account").await.unwrap()
+    };
+    kit.sign_up(&mut Browser::default(), "ann@example.org").await;
+    let new = identity::issuer::NewAccount { email: Email::parse("Ann@example.org").unwrap(), name: None };
+    let taken = kit.issuer.create_account(&mut write().await, &new).await.unwrap_err();
+    assert!(format!("{taken:?}").starts_with("already_exists"), "{taken:?}");
+
+    let new = identity::issuer::NewAccount { email: Email::parse("bob@example.org").unwrap(), name: None };
+    let mut tx = write().await;
+    let (account, password) = kit.issuer.create_account(&mut tx, &new).await.unwrap();
+    tx.commit(None).await.unwrap();
+    assert!(account.must_change_password);
+    let page = kit.sign_in(&mut Browser::default(), "bob@example.org", password.expose()).await;
+    assert_eq!(page.url.path(), "/auth/password");
+
+    let mut tx = write().await;
+    let reset = kit.issuer.reset_password(&mut tx, account.id).await.unwrap();
+    tx.commit(None).await.unwrap();
+    assert_eq!(kit.sign_in(&mut Browser::default(), "bob@example.org", password.expose()).await.status, 401);
+    let mut browser = Browser::default();
+    assert_eq!(kit.sign_in(&mut browser, "bob@example.org", reset.expose()).await.status, 200);
+
+    for (disabled, status) in [(true, 401), (false, 200)] {
+        let mut tx = write().await;
+        kit.issuer.set_account_disabled(&mut tx, account.id, disabled).await.unwrap();
+        tx.commit(None).await.unwrap();
+        assert_eq!(browser.open(kit.url("/auth/device"), None).await.url.path(), "/auth/login");
+        let page = kit.sign_in(&mut Browser::default(), "bob@example.org", reset.expose()).await;
+        assert_eq!(page.status, status);
+    }
+}
+
+#[tokio::test]
 async fn without_self_signup_an_account_needs_an_open_invitation_and_gets_its_address() {
     let kit = Kit::start_with(|config| identity::issuer::IssuerConfig { self_signup: false, ..config }).await;
     let email = Email::parse("root@example.org").unwrap();

@@ -1,6 +1,12 @@
 //! What the tests of issuer and authentication share: a database, a clock moved by hand, the issuer on a
 //! port, and an external issuer that can be broken.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "each test uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "each test uses a part"
+)]
 
 use std::{
     net::SocketAddr,

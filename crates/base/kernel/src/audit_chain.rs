@@ -8,7 +8,7 @@
 //!
 //! An export is NDJSON: one `{"head": …}` line per chain, then the chain's rows in order.
 
-use std::{borrow::Cow, fmt, fmt::Write as _, str::FromStr};
+use std::{fmt, fmt::Write as _};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -16,116 +16,9 @@ use uuid::Uuid;
 
 use crate::{
     digest::sha256,
-    ids::{AuditId, IdError, OrgId, ProjectId, ServiceAccountId, UserId},
+    ids::{AuditId, OrgId, ProjectId, UserId},
 };
-
-/// Bytes, as lower-case hexadecimal on the wire.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Hex(pub Vec<u8>);
-
-impl fmt::Display for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for Hex {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hex {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(d)?;
-        let digits: Option<Vec<u8>> =
-            text.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
-        match digits {
-            Some(digits) if digits.len() % 2 == 0 => {
-                Ok(Self(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
-            }
-            _ => Err(serde::de::Error::custom("expected hexadecimal digits in pairs")),
-        }
-    }
-}
-
-impl schemars::JsonSchema for Hex {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Hex".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^([0-9a-f]{2})*$" })
-    }
-}
-
-/// Whoever can act: a person or a service account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PrincipalId {
-    User(UserId),
-    ServiceAccount(ServiceAccountId),
-}
-
-impl PrincipalId {
-    pub const fn uuid(self) -> Uuid {
-        match self {
-            Self::User(id) => id.uuid(),
-            Self::ServiceAccount(id) => id.uuid(),
-        }
-    }
-}
-
-impl fmt::Display for PrincipalId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(id) => id.fmt(f),
-            Self::ServiceAccount(id) => id.fmt(f),
-        }
-    }
-}
-
-impl FromStr for PrincipalId {
-    type Err = IdError;
-    fn from_str(text: &str) -> Result<Self, IdError> {
-        text.parse()
-            .map(Self::User)
-            .or_else(|error| text.parse().map(Self::ServiceAccount).map_err(|_| error))
-    }
-}
-
-impl Serialize for PrincipalId {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for PrincipalId {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(d)?;
-        text.parse()
-            .map_err(|_| serde::de::Error::custom("expected the id of a user or of a service account"))
-    }
-}
-
-impl schemars::JsonSchema for PrincipalId {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "PrincipalId".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^(user|sa)_[0-9a-f]{32}$" })
-    }
-}
+pub use crate::{hex::Hex, principal::PrincipalId};
 
 /// One row of the audit trail; one line of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -1,0 +1,68 @@
+//! The id of whoever can act.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ids::{IdError, ServiceAccountId, UserId};
+
+/// Whoever can act: a person or a service account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PrincipalId {
+    User(UserId),
+    ServiceAccount(ServiceAccountId),
+}
+
+impl PrincipalId {
+    pub const fn uuid(self) -> Uuid {
+        match self {
+            Self::User(id) => id.uuid(),
+            Self::ServiceAccount(id) => id.uuid(),
+        }
+    }
+}
+
+impl fmt::Display for PrincipalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(id) => id.fmt(f),
+            Self::ServiceAccount(id) => id.fmt(f),
+        }
+    }
+}
+
+impl FromStr for PrincipalId {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        text.parse()
+            .map(Self::User)
+            .or_else(|error| text.parse().map(Self::ServiceAccount).map_err(|_| error))
+    }
+}
+
+impl Serialize for PrincipalId {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PrincipalId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(d)?;
+        text.parse()
+            .map_err(|_| serde::de::Error::custom("expected the id of a user or of a service account"))
+    }
+}
+
+impl schemars::JsonSchema for PrincipalId {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "PrincipalId".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^(user|sa)_[0-9a-f]{32}$" })
+    }
+}

@@ -147,6 +147,7 @@ definitions! {
     NOTIFY_BALANCE_DEPLETED: "notification.balance_depleted_enabled", Kind::Boolean, Default::Boolean(true), Free, "Tell people about a depleted balance.";
     QUOTA_GPUS_PER_PROJECT: "quota.gpus_per_project", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one project may hold.";
     QUOTA_GPUS_PER_ORG: "quota.gpus_per_org", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one organization may hold.";
+    IDEMPOTENCY_RETENTION_DAYS: "api.idempotency_retention_days", int(1, 90), Default::Integer(7), Free, "Days for which a repeated request gets its first answer.";
     INVITATION_TTL_DAYS: "identity.invitation_ttl_days", int(1, 90), Default::Integer(7), Free, "Days after which an invitation expires.";
     SSH_KEYS_PER_USER: "identity.ssh_keys_per_user", int(1, 1000), Default::Integer(50), Free, "SSH public keys that one person may store.";
     KEYS_PER_SERVICE_ACCOUNT: "identity.keys_per_service_account", int(1, 100), Default::Integer(5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";

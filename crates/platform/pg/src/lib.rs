@@ -27,6 +27,7 @@ mod migrate;
 mod permit;
 mod pool;
 mod read;
+mod upkeep;
 mod write;
 
 pub use audit_entry::refuse;
@@ -38,6 +39,7 @@ pub use listen::Wake;
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::ReadTx;
+pub use upkeep::idempotency_forget;
 pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
 
 /// Queries go through this connection type.

@@ -298,3 +298,25 @@ async fn committed_invalidations_reach_this_replica_before_commit_returns_and_ot
     .await;
     listening.abort();
 }
+
+#[tokio::test]
+async fn stored_responses_are_forgotten_after_their_time_and_not_before() {
+    let test = TestDb::create().await;
+    let (org, user) = make_org(&test, "a").await;
+    for key in ["old", "new"] {
+        let Begin::New(mut tx) =
+            test.db.write_once(permit_for(org, user), "project.create", claim(user, key, "b")).await.unwrap()
+        else {
+            panic!("a fresh key is claimed")
+        };
+        insert_project(&mut tx, org, key).await;
+        tx.commit(response()).await.unwrap();
+    }
+    let mut conn = test.conn(Roles::Admin).await;
+    let age = "UPDATE idempotency_records SET created_at = created_at - interval '8 days' WHERE key = 'old'";
+    conn.execute(age).await.unwrap();
+    let cutoff = test.db.ambient().now() - chrono::TimeDelta::days(7);
+    assert_eq!(pg::idempotency_forget(&test.db, cutoff).await.unwrap(), 1);
+    assert_eq!(pg::idempotency_forget(&test.db, cutoff).await.unwrap(), 0);
+    assert_eq!(counts(&test).await.3, 1);
+}

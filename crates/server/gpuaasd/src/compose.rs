@@ -3,13 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, response::IntoResponse as _, routing::get};
+use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
 use identity::{
     AuthInfo, Identity,
     authn::{Authn, Places, TrustedIssuer},
     issuer::{self, Argon2Params, Issuer, IssuerConfig},
 };
-use kernel::{Failure, Secret, text::Email};
+use kernel::{
+    Failure, Secret,
+    policy::{IntegerKey, keys},
+    text::Email,
+};
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -18,6 +23,7 @@ use crate::config::Config;
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
+const FORGET_ANSWERS_EVERY: Duration = Duration::from_secs(3600);
 
 /// One provider for all TLS in the process; the second call finds it installed.
 pub fn install_crypto_provider() {
@@ -156,6 +162,24 @@ impl Platform {
             tasks.spawn(bus.runner(consumer).run(cancel.clone()));
         }
         tasks.spawn(cancel.clone().run_until_cancelled_owned(identity::jobs::run(self.db.clone())));
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_answers(self.services.clone())));
+    }
+}
+
+/// Stored responses are kept as long as policy says.
+async fn forget_old_answers(services: Services) {
+    loop {
+        tokio::time::sleep(FORGET_ANSWERS_EVERY).await;
+        let key = IntegerKey(&keys::IDEMPOTENCY_RETENTION_DAYS);
+        let days = match services.policies.setting(key, None, None).await {
+            Ok(days) => TimeDelta::days(days.get()),
+            Err(_) => continue,
+        };
+        let cutoff = services.db.ambient().now() - days;
+        match pg::idempotency_forget(&services.db, cutoff).await {
+            Ok(forgotten) => tracing::debug!(forgotten, "old idempotency records were forgotten"),
+            Err(error) => tracing::warn!(%error, "idempotency records could not be forgotten; trying again"),
+        }
     }
 }
 

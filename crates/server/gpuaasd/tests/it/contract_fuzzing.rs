@@ -19,7 +19,7 @@ async fn schemathesis_finds_no_server_error_and_no_contract_violation() {
     command
         .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/schemathesis.toml"), "run"])
         .arg(format!("{}/api/v1/openapi.json", world.server.base))
-        .args(["--checks", CHECKS, "--max-examples", "12", "--seed", "1", "--workers", "2", "--no-color"])
+        .args(["--checks", CHECKS, "--max-examples", "12", "--seed", "1", "--workers", "1", "--no-color"])
         .args([
             "--phases",
             "examples,coverage,fuzzing",

@@ -106,4 +106,6 @@ pub struct Services {
     pub authenticator: Arc<dyn Authenticator>,
     pub directory: Arc<dyn Directory>,
     pub policies: Arc<dyn PolicySource>,
+    /// Seals stored responses: some hold a secret that is shown once and kept nowhere else.
+    pub answers: Arc<trust::Sealer>,
 }

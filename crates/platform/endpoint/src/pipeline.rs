@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::ConnectInfo, response::Response};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use kernel::{Code, CorrelationId, Failure, Problem};
 use pg::{Begin, Claim, Origin, Permit, Scope, StoredResponse};
 use tracing::Instrument as _;
@@ -15,9 +15,8 @@ use crate::{
     handler::{Erased, ReadyWrite, Write, take_back},
     input::RawInput,
     rate::{Budget, Lanes},
-    reply::ReplyBody,
     request::{idempotency_key, if_match, read_body, request_hash},
-    respond::{problem_response, publish},
+    respond::{plain, problem_response, publish, reply},
 };
 
 /// Bounds on what a request may cost before its handler runs.
@@ -314,18 +313,19 @@ impl Pipeline {
         claim: Option<Claim>,
         ready: ReadyWrite,
     ) -> Result<Response, Failure> {
-        let claimed = claim.is_some();
+        let bound_to = claim.as_ref().map(|c| format!("{} {} {}", c.principal_id, c.endpoint, c.key));
         let begun = self.services.db.write_once(permit, action, claim).await;
         let tx = match begun {
             Ok(Begin::New(tx)) => *tx,
             Ok(Begin::Replay(stored)) => {
                 metrics::counter!("idempotency_replays_total").increment(1);
-                let mut response = plain(stored.status, stored.body);
+                let body = self.open_answer(bound_to.as_deref().unwrap_or_default(), &stored.body)?;
+                let mut response = plain(stored.status, body);
                 response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
                 return Ok(response);
             }
             Ok(Begin::KeyReused) => return Err(Problem::of(Code::IdempotencyKeyReused).into()),
-            Err(pg::Error::LockTimeout(_)) if claimed => {
+            Err(pg::Error::LockTimeout(_)) if bound_to.is_some() => {
                 let text = "A request with this idempotency key is still under way.";
                 return Err(Problem::new(Code::Conflict, text).retry_after(1).into());
             }
@@ -347,37 +347,24 @@ impl Pipeline {
             return Err(Failure::from(std::io::Error::other("a handler kept its transaction")));
         };
         let status = endpoint.declaration.types.reply_status;
-        tx.commit(Some(StoredResponse { status, body: body.clone() })).await?;
+        let stored = match &bound_to {
+            Some(bound_to) => Some(StoredResponse { status, body: self.seal_answer(bound_to, &body)? }),
+            None => None,
+        };
+        tx.commit(stored).await?;
         metrics::counter!("audit_rows_total").increment(1);
         Ok(plain(status, body))
     }
-}
 
-fn plain(status: u16, body: Vec<u8>) -> Response {
-    let empty = body.is_empty();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    if !empty {
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fn seal_answer(&self, bound_to: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        Ok(self.services.answers.seal(self.services.db.ambient(), bound_to, body)?)
     }
-    response
-}
 
-fn reply(endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
-    let types = &endpoint.declaration.types;
-    Ok(match body {
-        ReplyBody::Plain(bytes) => plain(types.reply_status, bytes),
-        ReplyBody::Stream(stream) => {
-            use futures_util::TryStreamExt as _;
-            // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
-            let stream = stream.map_err(|failure| std::io::Error::other(publish(failure).to_string()));
-            let mut response = Response::new(Body::from_stream(stream));
-            response
-                .headers_mut()
-                .insert(header::CONTENT_TYPE, HeaderValue::from_static(types.reply_content));
-            response
-        }
-    })
+    fn open_answer(&self, bound_to: &str, sealed: &[u8]) -> Result<Vec<u8>, Failure> {
+        let text = "The answer to this idempotency key was stored under another master key and cannot be shown again.";
+        let opened = self.services.answers.open(bound_to, sealed);
+        Ok(opened.map_err(|_| Problem::new(Code::Conflict, text))?.expose().clone())
+    }
 }
 
 fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {

@@ -1,8 +1,11 @@
 //! Answers: the error envelope, and what becomes of internal errors.
 
 use axum::{body::Body, response::Response};
+use futures_util::TryStreamExt as _;
 use http::{HeaderValue, StatusCode, header};
 use kernel::{Code, CorrelationId, Failure, Problem};
+
+use crate::{declare::Endpoint, reply::ReplyBody};
 
 /// The error envelope as a response.
 pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Response {
@@ -44,4 +47,32 @@ pub(crate) fn publish(failure: Failure) -> Problem {
     }
     tracing::error!(error_code = Code::InternalError.as_str(), error = chain, "request failed");
     Problem::of(Code::InternalError)
+}
+
+/// A whole body of JSON, or none.
+pub(crate) fn plain(status: u16, body: Vec<u8>) -> Response {
+    let empty = body.is_empty();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    if !empty {
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    response
+}
+
+/// What a handler returned, as a response.
+pub(crate) fn reply(endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
+    let types = &endpoint.declaration.types;
+    Ok(match body {
+        ReplyBody::Plain(bytes) => plain(types.reply_status, bytes),
+        ReplyBody::Stream(stream) => {
+            // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
+            let stream = stream.map_err(|failure| std::io::Error::other(publish(failure).to_string()));
+            let mut response = Response::new(Body::from_stream(stream));
+            response
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, HeaderValue::from_static(types.reply_content));
+            response
+        }
+    })
 }

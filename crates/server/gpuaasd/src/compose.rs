@@ -68,6 +68,7 @@ impl Platform {
         let public_url = config.server.public_url.as_str().trim_end_matches('/').to_owned();
         let identity = Identity::new(db.clone(), auth_info(config, &public_url));
         let policies = Arc::new(identity.policies().clone());
+        let answers = trust::Sealer::for_purpose(&master_key, b"stored responses")?;
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;
         issuer_config.self_signup = config.auth.self_signup;
@@ -93,6 +94,7 @@ impl Platform {
             authenticator: Arc::new(Authn::new(db.clone(), trusted)),
             directory: Arc::new(Places::new(db.clone())),
             policies,
+            answers: Arc::new(answers),
         };
         Ok(Self { db, identity, issuer, services })
     }

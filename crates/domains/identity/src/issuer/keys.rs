@@ -17,10 +17,11 @@ use kernel::{CorrelationId, Failure, digest::sha256};
 use pg::{Db, Origin, Permit};
 use serde_json::{Value, json};
 
+use trust::Sealer;
+
 use super::{
     config::IssuerConfig,
     model::KEY_OVERLAP,
-    seal::Sealer,
     store::keys::{self as store, KeyRow},
 };
 use crate::authn::VerifyingKey;

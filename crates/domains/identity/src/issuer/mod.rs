@@ -27,7 +27,6 @@ mod keys;
 mod limits;
 pub mod model;
 mod passwords;
-mod seal;
 mod sessions;
 mod store;
 mod tidy;
@@ -74,7 +73,7 @@ impl Issuer {
             passwords: passwords::Passwords::new(config.argon2, db.ambient().clone()),
             limits: limits::Limits::new(config.rates),
             authn: Authn::new(db.clone(), vec![trusted]),
-            csrf_key: seal::derive(&config.master_key, b"forms of the built-in issuer"),
+            csrf_key: trust::derive(&config.master_key, b"forms of the built-in issuer"),
             ring,
             policies,
             config,

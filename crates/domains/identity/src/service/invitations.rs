@@ -176,10 +176,13 @@ pub async fn invitations_expire(db: &Db, limit: i64) -> Result<usize, Failure> {
 pub async fn invitation_close_for_member(tx: &mut WriteTx, org: OrgId, user: UserId) -> Result<(), Failure> {
     let email = found(store::people::email(tx.conn(), user).await?, "user")?;
     let Some(email) = email else { return Ok(()) };
-    let Some(before) = store::invitations::pending_of_email(tx.conn(), org, &email).await? else { return Ok(()) };
+    let Some(before) = store::invitations::pending_of_email(tx.conn(), org, &email).await? else {
+        return Ok(());
+    };
     let now = tx.db().ambient().now();
     let to = before.after(InvitationEvent::Revoke)?;
-    let after = store::invitations::transition(tx.conn(), &before, to, None, now).await?.or_problem("invitation")?;
+    let after =
+        store::invitations::transition(tx.conn(), &before, to, None, now).await?.or_problem("invitation")?;
     changed(tx, "invitation", after.id, &before, &after)?;
     tx.emit(&InvitationRevoked { org_id: org, invitation_id: after.id })?;
     tx.invalidate(format!("invitation:{}", after.id.uuid()));

@@ -110,3 +110,21 @@ async fn a_refused_request_stores_nothing_and_may_be_repeated_with_its_key() {
         .refused(400, "validation_error");
     world.admin.post_once("k", &path, json!({ "name": "A", "slug": "a" })).await.expect(201);
 }
+
+#[tokio::test]
+async fn a_secret_shown_once_is_replayed_but_never_readable_in_the_database() {
+    let world = World::start().await;
+    let org = world.org("acme").await;
+    let path = format!("/api/v1/orgs/{org}/invitations");
+    let body = json!({ "email": "ada@example.org", "role": "member" });
+    let made = world.admin.post_once("k", &path, body.clone()).await.expect(201);
+    let again = world.admin.post_once("k", &path, body).await.expect(201);
+    let token = made["token"].as_str().unwrap();
+    assert_eq!(again["token"], token);
+    let stored = world.count("SELECT count(*) FROM idempotency_records WHERE body IS NOT NULL").await;
+    assert_eq!(stored, 1);
+    let readable = format!(
+        "SELECT count(*) FROM idempotency_records WHERE position(convert_to('{token}', 'UTF8') IN body) > 0"
+    );
+    assert_eq!(world.count(&readable).await, 0);
+}

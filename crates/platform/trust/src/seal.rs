@@ -7,15 +7,25 @@ use aws_lc_rs::{
 };
 use kernel::{Ambient, Secret};
 
-pub(crate) struct Sealer(LessSafeKey);
+/// The content could not be sealed or opened: another key, another owner, or altered bytes. It says no more.
+pub type SealError = Unspecified;
+
+pub struct Sealer(LessSafeKey);
 
 impl Sealer {
-    pub fn new(master_key: &Secret<[u8; 32]>) -> Result<Self, Unspecified> {
+    /// Seals with a key that is derived for one purpose.
+    pub fn for_purpose(master_key: &Secret<[u8; 32]>, purpose: &[u8]) -> Result<Self, SealError> {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, master_key.expose());
+        let key = hmac::sign(&root, purpose);
+        Ok(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref())?)))
+    }
+
+    pub fn new(master_key: &Secret<[u8; 32]>) -> Result<Self, SealError> {
         Ok(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, master_key.expose())?)))
     }
 
     /// nonce ‖ ciphertext ‖ tag
-    pub fn seal(&self, ambient: &Ambient, bound_to: &str, secret: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    pub fn seal(&self, ambient: &Ambient, bound_to: &str, secret: &[u8]) -> Result<Vec<u8>, SealError> {
         let nonce: [u8; NONCE_LEN] = ambient.bytes();
         let mut text = secret.to_vec();
         let aad = Aad::from(bound_to.as_bytes());
@@ -23,7 +33,7 @@ impl Sealer {
         Ok([&nonce[..], &text].concat())
     }
 
-    pub fn open(&self, bound_to: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Unspecified> {
+    pub fn open(&self, bound_to: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, SealError> {
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
         let mut text = text.to_vec();
         let aad = Aad::from(bound_to.as_bytes());
@@ -34,7 +44,7 @@ impl Sealer {
 }
 
 /// A key of its own for another purpose.
-pub(crate) fn derive(master_key: &Secret<[u8; 32]>, purpose: &[u8]) -> hmac::Key {
+pub fn derive(master_key: &Secret<[u8; 32]>, purpose: &[u8]) -> hmac::Key {
     let root = hmac::Key::new(hmac::HMAC_SHA256, master_key.expose());
     hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&root, purpose).as_ref())
 }
@@ -54,5 +64,6 @@ mod tests {
         assert!(sealer.open("a", &[]).is_err());
         assert!(Sealer::new(&Secret::new([8; 32])).unwrap().open("a", &sealed).is_err());
         assert_ne!(sealed, sealer.seal(&ambient, "a", b"private").unwrap());
+        assert!(Sealer::for_purpose(&Secret::new([7; 32]), b"other").unwrap().open("a", &sealed).is_err());
     }
 }

@@ -59,6 +59,11 @@ impl TestDb {
         PgConnection::connect_with(&self.connect.options(role)).await.expect("connect to the test database")
     }
 
+    /// Runs statements as the superuser, behind everybody's back.
+    pub async fn sql(&self, statements: &str) {
+        run(&mut self.conn(Roles::Admin).await, statements).await;
+    }
+
     pub fn url(&self) -> String {
         admin_url(&self.name)
     }

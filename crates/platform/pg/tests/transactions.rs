@@ -1,4 +1,10 @@
 //! What a write transaction promises, against a real Postgres.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, a failure is a failed test"
+)]
 
 use std::sync::Arc;
 

@@ -124,7 +124,7 @@ impl Platform {
     /// A panic is a defect: it is logged by the panic hook, and the client gets the envelope.
     fn panic_answer(
         &self,
-    ) -> impl tower_http::catch_panic::ResponseForPanic<ResponseBody = axum::body::Body> + Clone + use<> {
+    ) -> impl tower_http::catch_panic::ResponseForPanic<ResponseBody = axum::body::Body> + use<> {
         let ambient = self.db.ambient().clone();
         move |_: Box<dyn std::any::Any + Send>| {
             let id = kernel::CorrelationId(ambient.uuid());

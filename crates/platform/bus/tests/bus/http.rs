@@ -71,6 +71,7 @@ impl Operators {
             authenticator: Arc::new(Anyone),
             directory: Arc::new(Anyone),
             policies: Arc::new(Anyone),
+            answers: std::sync::Arc::new(trust::Sealer::new(&kernel::Secret::new([1; 32])).unwrap()),
         };
         Self(endpoint::router(services, Limits::default(), bus::endpoints(fixture.db.clone())))
     }

@@ -1,4 +1,10 @@
 //! The product through its public surface: real processes, real Postgres, real sockets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, a failure is a failed test"
+)]
 
 mod commit_trap;
 mod contract_fuzzing;

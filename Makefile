@@ -28,7 +28,7 @@ test: ## run every test
 
 generate: ## write every generated file (after changing SQL, endpoints, events, errors, roles)
 	@scripts/tools.sh rust postgres
-	@cargo xtask generate
+	@scripts/generate.sh
 
 fmt: ## format the code
 	@cargo fmt --all

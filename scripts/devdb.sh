@@ -20,7 +20,7 @@ as_server() {
 }
 
 if [ "${1:-}" = stop ]; then
-    [ ! -d "$DIR" ] || as_server "$BIN/pg_ctl" -D "$DIR/data" -m fast stop || true
+    [ ! -d "$DIR" ] || as_server "$BIN/pg_ctl" -D "$DIR/data" -m fast stop >/dev/null || true
     rm -rf -- "$DIR"
     rm -f "$ROOT/.env"
     exit 0

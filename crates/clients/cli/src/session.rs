@@ -102,10 +102,10 @@ impl Session {
         let (token, expires_at) = match &self.origin {
             Origin::Environment(token) => (token.clone(), i64::MAX),
             Origin::ServiceAccount(key) => {
-                let config = sign_in_config(&self.http, &self.server).await?;
-                let issuer = Issuer::discover(&self.http, &config.issuer).await?;
+                // Keys are ours, so they are exchanged at the server itself, wherever people sign in.
+                let issuer = Issuer::discover_at(&self.http, &self.server).await?;
                 let tokens = issuer.service_account(&self.http, key).await?;
-                let sign_in = SignIn::new(&config.issuer, key.id(), tokens, self.now());
+                let sign_in = SignIn::new(&issuer.issuer, key.id(), tokens, self.now());
                 (sign_in.access_token, sign_in.expires_at)
             }
             Origin::Stored => {

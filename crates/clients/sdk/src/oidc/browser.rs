@@ -23,6 +23,7 @@ impl Pkce {
 
 /// A sign-in under way.
 pub struct Authorization {
+    issuer: String,
     client_id: String,
     redirect_uri: String,
     state: String,
@@ -31,9 +32,19 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    pub fn begin(issuer: &Issuer, client_id: &str, scope: &str, redirect_uri: &str) -> Self {
+    pub fn begin(
+        issuer: &Issuer,
+        client_id: &str,
+        scope: &str,
+        redirect_uri: &str,
+    ) -> Result<Self, SignInError> {
+        let Some(mut url) = issuer.authorization_endpoint.clone() else {
+            return Err(SignInError::Issuer {
+                issuer: issuer.issuer.clone(),
+                reason: "people do not sign in there".to_owned(),
+            });
+        };
         let (pkce, state) = (Pkce::fresh(), URL_SAFE_NO_PAD.encode(random::bytes::<16>()));
-        let mut url = issuer.authorization_endpoint.clone();
         url.query_pairs_mut()
             .append_pair("response_type", "code")
             .append_pair("client_id", client_id)
@@ -42,7 +53,8 @@ impl Authorization {
             .append_pair("state", &state)
             .append_pair("code_challenge", &pkce.challenge)
             .append_pair("code_challenge_method", "S256");
-        Self { client_id: client_id.to_owned(), redirect_uri: redirect_uri.to_owned(), state, pkce, url }
+        let (client_id, redirect_uri) = (client_id.to_owned(), redirect_uri.to_owned());
+        Ok(Self { issuer: issuer.issuer.clone(), client_id, redirect_uri, state, pkce, url })
     }
 
     /// Where the person signs in.
@@ -55,6 +67,11 @@ impl Authorization {
     pub fn code(&self, query: &str) -> Option<Result<String, SignInError>> {
         let fields: std::collections::HashMap<String, String> = serde_urlencoded::from_str(query).ok()?;
         if fields.get("state") != Some(&self.state) {
+            return None;
+        }
+        // An answer that says who it is from (RFC 9207) must be from whom we asked.
+        if fields.get("iss").is_some_and(|iss| iss.trim_end_matches('/') != self.issuer.trim_end_matches('/'))
+        {
             return None;
         }
         if let Some(code) = fields.get("code") {
@@ -88,12 +105,11 @@ mod tests {
     fn authorization() -> Authorization {
         let issuer = Issuer {
             issuer: "http://issuer".to_owned(),
-            authorization_endpoint: "http://issuer/authorize".parse().unwrap(),
+            authorization_endpoint: Some("http://issuer/authorize".parse().unwrap()),
             token_endpoint: "http://issuer/token".parse().unwrap(),
             device_authorization_endpoint: None,
-            revocation_endpoint: None,
         };
-        Authorization::begin(&issuer, "cli", "openid", "http://127.0.0.1:1/callback")
+        Authorization::begin(&issuer, "cli", "openid", "http://127.0.0.1:1/callback").unwrap()
     }
 
     #[test]
@@ -111,6 +127,7 @@ mod tests {
         assert!(authorization.code("code=x").is_none());
         let good = format!("code=x&state={}", authorization.state);
         assert_eq!(authorization.code(&good).unwrap().unwrap(), "x");
+        assert!(authorization.code(&format!("{good}&iss=http://other")).is_none());
         let refused = format!("error=access_denied&state={}", authorization.state);
         assert!(authorization.code(&refused).unwrap().is_err());
     }

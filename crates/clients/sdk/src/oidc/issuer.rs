@@ -9,39 +9,49 @@ use super::SignInError;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Issuer {
     pub issuer: String,
-    pub authorization_endpoint: Url,
+    /// Absent when people sign in elsewhere.
+    #[serde(default)]
+    pub authorization_endpoint: Option<Url>,
     pub token_endpoint: Url,
     #[serde(default)]
     pub device_authorization_endpoint: Option<Url>,
-    #[serde(default)]
-    pub revocation_endpoint: Option<Url>,
 }
 
 impl Issuer {
+    /// The issuer of that name. One that calls itself otherwise is refused: it could collect another's codes.
     pub async fn discover(http: &reqwest::Client, issuer: &str) -> Result<Self, SignInError> {
-        let unusable =
-            |reason: &str| SignInError::Issuer { issuer: issuer.to_owned(), reason: reason.to_owned() };
-        let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-        let response = http.get(address).send().await.map_err(SignInError::Network)?;
+        let found = Self::discover_at(http, issuer).await?;
+        if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
+            return Err(unusable(issuer, "its discovery document names another issuer"));
+        }
+        Ok(found)
+    }
+
+    /// The issuer that a server brings along for its service accounts, by the address of that server, which may
+    /// be another than the one it calls itself by.
+    pub async fn discover_at(http: &reqwest::Client, address: &str) -> Result<Self, SignInError> {
+        let document = format!("{}/.well-known/openid-configuration", address.trim_end_matches('/'));
+        let response = http.get(document).send().await.map_err(SignInError::Network)?;
         if !response.status().is_success() {
-            return Err(unusable(&format!("its discovery document answers {}", response.status())));
+            let reason = format!("its discovery document answers {}", response.status());
+            return Err(unusable(address, &reason));
         }
         let found: Self =
-            response.json().await.map_err(|_| unusable("its discovery document cannot be read"))?;
-        // An issuer that speaks for another one could collect its codes.
-        if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
-            return Err(unusable("its discovery document names another issuer"));
-        }
-        let endpoints = [&found.authorization_endpoint, &found.token_endpoint]
+            response.json().await.map_err(|_| unusable(address, "its discovery document cannot be read"))?;
+        let endpoints = [&found.token_endpoint]
             .into_iter()
-            .chain(&found.device_authorization_endpoint)
-            .chain(&found.revocation_endpoint);
+            .chain(&found.authorization_endpoint)
+            .chain(&found.device_authorization_endpoint);
         for endpoint in endpoints {
             let secure = endpoint.scheme() == "https";
-            if !secure && (issuer.starts_with("https://") || endpoint.scheme() != "http") {
-                return Err(unusable("one of its endpoints is not an https address"));
+            if !secure && (address.starts_with("https://") || endpoint.scheme() != "http") {
+                return Err(unusable(address, "one of its endpoints is not an https address"));
             }
         }
         Ok(found)
     }
+}
+
+fn unusable(issuer: &str, reason: &str) -> SignInError {
+    SignInError::Issuer { issuer: issuer.to_owned(), reason: reason.to_owned() }
 }

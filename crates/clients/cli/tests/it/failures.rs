@@ -1,0 +1,48 @@
+//! The exit code says what kind of failure it was.
+
+use crate::kit::{Gpuaas, Place};
+
+#[tokio::test]
+async fn mistakes_on_the_command_line_are_1_and_an_unreachable_server_is_2() {
+    let nowhere = Gpuaas::new("http://127.0.0.1:1").env("GPUAAS_TOKEN", "x");
+    for wrong in
+        [&["orgs", "lst"][..], &["orgs", "list", "--limit", "0"], &["orgs", "list", "-o", "xml"], &[]]
+    {
+        nowhere.run(wrong).await.fails(1);
+    }
+    nowhere.run(&["orgs", "list", "--server", "not an address"]).await.fails(1);
+    for answered in [&["--help"][..], &["--version"], &["audit", "verify", "--help"]] {
+        nowhere.run(answered).await.ok();
+    }
+    let said = nowhere.run(&["orgs", "list"]).await.fails(2);
+    assert!(said.contains("cannot be reached") && said.contains("Connection refused"), "{said}");
+    let odd = Gpuaas::new("http://127.0.0.1:1").env("GPUAAS_SERVICE_ACCOUNT_KEY", "hunter2");
+    let said = odd.run(&["orgs", "list"]).await.fails(3);
+    assert!(!said.contains("hunter2"), "{said}");
+    nowhere.run(&["auth", "login", "--no-input"]).await.fails(1);
+}
+
+#[tokio::test]
+async fn refusals_have_the_exit_code_of_their_kind_and_say_what_to_do() {
+    let place = Place::start().await;
+    let (org, _) = place.org_and_project().await;
+    let ghost = "org_0193b3a000007000800000000000dead";
+    let said = place.admin.run(&["orgs", "get", ghost]).await.fails(4);
+    assert!(
+        said.starts_with("error: ") && said.contains("(not_found)") && said.contains("correlation id: "),
+        "{said}"
+    );
+    place.admin.run(&["orgs", "get", "no-such-slug"]).await.fails(4);
+    place.admin.run(&["orgs", "get", "org_bad"]).await.fails(1);
+    let said = place.admin.run(&["projects", "create", "lab", "--org", &org]).await.fails(5);
+    assert!(said.contains("(already_exists)"), "{said}");
+    place.admin.run(&["projects", "create", "Not A Slug", "--org", &org]).await.fails(1);
+    let stranger = place.gpuaas().env("GPUAAS_TOKEN", "nonsense");
+    let said = stranger.run(&["orgs", "list"]).await.fails(3);
+    assert!(said.contains("(token_invalid)"), "{said}");
+    let bob = place.person("bob@example.org").await;
+    bob.run(&["platform", "orgs", "list"]).await.fails(3);
+    // Two organizations and none chosen: which one is meant is not guessed.
+    let said = place.admin.run(&["projects", "list"]).await.fails(1);
+    assert!(said.contains("which organization?") && said.contains("--org"), "{said}");
+}

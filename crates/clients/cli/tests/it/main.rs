@@ -1,0 +1,9 @@
+//! The program against a real server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod audit;
+mod failures;
+mod kit;
+mod operations;
+mod signing_in;
+mod tenants;

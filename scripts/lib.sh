@@ -37,7 +37,7 @@ http_status() {
         printf 'GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' "$2" >&3
         read -r -t 5 line <&3
         printf '%s' "$line" | cut -d ' ' -f 2
-    } 3<>"/dev/tcp/127.0.0.1/$1" 2>/dev/null || true
+    } 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$1" || true
 }
 
 port_is_taken() {

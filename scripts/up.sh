@@ -117,7 +117,7 @@ GPUaaS is up.
   address:     $url
   operations:  http://127.0.0.1:$ops_port/readyz   /healthz   /metrics
   log:         $LOG_FILE
-  administrator: $(setting admin_email)
+  sign in as:  $(setting admin_email)
 TEXT
 show_first_password
 cat <<TEXT

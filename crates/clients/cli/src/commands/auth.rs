@@ -6,7 +6,8 @@ use sdk::types;
 use super::sessions;
 use crate::{
     app::App,
-    failure::{Exit, Failure, Result},
+    config::Config,
+    failure::{Exit, Failure, Result, local},
     login::{self, Flow},
     output::{Columns, note},
     session::Origin,
@@ -34,6 +35,25 @@ pub enum Command {
     Sessions(sessions::Command),
 }
 
+/// Whoever signs in somewhere means to work there: the next command goes to the same server.
+fn remember_server(app: &App) -> Result {
+    if app.config.server.as_ref() == Some(&app.server) {
+        return Ok(());
+    }
+    // What belonged to another server means nothing here.
+    Config { server: Some(app.server.clone()), org: None, project: None }.save(&app.directory)
+}
+
+/// For people: organizations by slug and role, and how many projects.
+fn summarise(me: &mut serde_json::Value) {
+    let text = |value: &serde_json::Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let orgs = me["orgs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let orgs: Vec<String> =
+        orgs.iter().map(|o| format!("{} ({})", text(o, "slug"), text(o, "role"))).collect();
+    me["projects"] = me["projects"].as_array().map_or(0, Vec::len).into();
+    me["orgs"] = orgs.join(", ").into();
+}
+
 const ME: Columns = &[("ID", "id"), ("NAME", "name"), ("EMAIL", "email"), ("SESSION", "session_id")];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -43,11 +63,16 @@ pub async fn run(app: &App, command: Command) -> Result {
             login::sign_in(app, flow).await?;
             let me = send!(app.client().await?.me_get());
             note(&format!("Signed in to {} as {}.", app.server, me.name));
-            Ok(())
+            remember_server(app)
         }
         Command::Whoami => {
             let client = app.client().await?;
-            app.out.item(&send!(client.me_get()), ME)
+            let mut me =
+                serde_json::to_value(send!(client.me_get())).map_err(local("the answer cannot be shown"))?;
+            if app.out.is_table() {
+                summarise(&mut me);
+            }
+            app.out.item(&me, ME)
         }
         Command::Rename { name } => {
             let client = app.client().await?;

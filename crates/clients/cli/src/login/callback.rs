@@ -55,7 +55,11 @@ async fn query(stream: &mut TcpStream) -> Option<String> {
 }
 
 async fn answer(stream: &mut TcpStream, status: &str, text: &str) -> std::io::Result<()> {
-    let page = format!("<!doctype html><html lang=\"en\"><title>gpuaas</title><p>{text}</p></html>\n");
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><meta name=\"viewport\" content=\"width=device-width\"><title>gpuaas</title>\
+         <style>:root{{color-scheme:light dark}}body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:22rem;margin:15vh auto;\
+         padding:0 1.5rem}}</style><b>GPUaaS</b><h1>{text}</h1></html>\n"
+    );
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\n\
          cache-control: no-store\r\nreferrer-policy: no-referrer\r\nconnection: close\r\n\r\n",

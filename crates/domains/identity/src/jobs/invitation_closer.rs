@@ -14,7 +14,8 @@ impl Consumer for InvitationCloser {
     const NAME: &'static str = "identity-invitation-closer";
     const STREAM: Stream = Stream::Identity;
     const EVENT_TYPES: &'static [&'static str] = &[MemberAdded::TYPE];
-    const AUDIT_ACTION: &'static str = "invitation.close";
+    // Most newcomers have no open invitation left, and then nothing is closed.
+    const AUDIT_ACTION: &'static str = "event.handle";
     const REASON: &'static str = "withdraw the invitation of somebody who joined";
 
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {

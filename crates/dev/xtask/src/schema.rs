@@ -40,8 +40,10 @@ pub fn with_empty<T>(
             if migrator.iter().next().is_none() {
                 bail!("{MIGRATIONS} holds no migration");
             }
-            let name = format!("gate_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-            let connect = server.connect(&name)?;
+            // Other processes may have databases on the same server.
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("gate_{}_{number}", std::process::id());
+            let connect = server.connect(&name);
             let database = Database { server, name, connect };
             database.administer(&format!("CREATE DATABASE {}", database.name)).await?;
             pg::bootstrap(&database.connect).await.context("make the database roles")?;
@@ -79,7 +81,7 @@ impl Database<'_> {
 
     /// The schema as `pg_dump` writes it, without what depends on its version.
     pub fn dump(&self) -> anyhow::Result<String> {
-        let socket_dir = self.server.socket_dir()?.display().to_string();
+        let socket_dir = self.server.socket_dir().display().to_string();
         let host = format!("--host={socket_dir}");
         let user = format!("--username={}", pg::builtin::SUPERUSER);
         let args = [
@@ -99,7 +101,7 @@ impl Database<'_> {
     }
 
     async fn administer(&self, sql: &str) -> anyhow::Result<()> {
-        let admin = self.server.connect("postgres")?.options(Roles::Admin);
+        let admin = self.server.connect("postgres").options(Roles::Admin);
         let mut connection =
             Box::pin(PgConnection::connect_with(&admin)).await.context("connect as superuser")?;
         connection.execute(AssertSqlSafe(sql.to_owned())).await.with_context(|| sql.to_owned())?;

@@ -60,6 +60,7 @@ impl Gate for Layering {
             ("crates/domains/identity/src/store/org.rs", "async fn f(tx: pg::Tx) { sqlx::query!(\"\") }\n"),
             ("crates/domains/identity/src/http/org.rs", "async fn f(x: &AtomicU8) { x.store(1, O) }\n"),
             ("crates/domains/identity/src/service/org.rs", "use crate::store::org;\n"),
+            ("crates/domains/identity/src/issuer/store.rs", "fn f() { sqlx::query!(\"\") }\n"),
             (
                 in_fleet,
                 "use identity::api::Org;\nuse identity::{api::{A, B}};\nuse crate::identity::model;\n",
@@ -107,6 +108,12 @@ impl Gate for Layering {
             })
             .bad("imported query in a service", "service/org.rs:1: SQL belongs to store/", |tree| {
                 tree.with(&in_identity("service/org.rs"), "use sqlx::{PgPool, query};\n")
+            })
+            .bad("query in a part's service", "service.rs:1: SQL belongs to store/", |tree| {
+                tree.with(&in_identity("issuer/service.rs"), "fn f() { sqlx::query!(\"\") }\n")
+            })
+            .bad("handler of a part on the store", "cx.rs:1: http must not reach into store", |tree| {
+                tree.with(&in_identity("issuer/http/cx.rs"), "use super::super::store;\n")
             })
             .bad("query in the server", "main.rs:1: SQL belongs to store/", |tree| {
                 tree.with("crates/server/gpuaasd/src/main.rs", "fn f() { sqlx::query!(\"\") }\n")

@@ -1,10 +1,12 @@
 //! The rooms of a domain crate: pure models, SQL in the store, thin handlers, other domains through their `api`.
+//! A part of a domain that is large enough to stand alone (`issuer/`, say) has the same rooms inside.
 
 use crate::gates::Finding;
 use crate::manifest::Crate;
 use crate::rust_tokens::{self, Kind, Token, names_crate, path_heads};
 use crate::tree::{Tree, is_test_path};
 
+const ROOMS: [&str; 5] = ["model", "store", "service", "http", "jobs"];
 /// Platform crates whose job is SQL.
 const SQL_CRATES: [&str; 2] = ["pg", "bus"];
 
@@ -15,7 +17,8 @@ pub fn check(tree: &Tree, crates: &[Crate]) -> anyhow::Result<Vec<Finding>> {
         let src = format!("{}/src/", member.dir);
         for path in member.sources(tree)? {
             let Some(inside) = path.strip_prefix(&src).filter(|_| !is_test_path(path)) else { continue };
-            let room = inside.split('/').next().unwrap_or_default().trim_end_matches(".rs");
+            let mut parts = inside.split('/').map(|part| part.trim_end_matches(".rs"));
+            let room = parts.find(|part| ROOMS.contains(part)).unwrap_or_default();
             match rust_tokens::tokens(&tree.read(path)?) {
                 Ok(tokens) => check_file(path, room, member, crates, &tokens, &mut found),
                 Err(error) => found.push(Finding::new(path, format!("{error:#}"))),

@@ -52,6 +52,25 @@ pub async fn bootstrap(connect: &Connect) -> Result<(), MigrateError> {
     Ok(())
 }
 
+/// Makes the database of a private server when it is not there yet. `connect` leads to its maintenance database.
+pub async fn create_database(connect: &Connect, name: &str) -> Result<(), MigrateError> {
+    let mut conn = PgConnection::connect_with(&connect.options(Roles::Admin))
+        .await
+        .map_err(MigrateError::Unreachable)?;
+    let statement: Option<String> = sqlx::query_scalar(
+        "SELECT format('CREATE DATABASE %I', $1) WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = $1)",
+    )
+    .bind(name)
+    .fetch_optional(&mut conn)
+    .await
+    .map_err(MigrateError::Bootstrap)?;
+    if let Some(statement) = statement {
+        conn.execute(sqlx::AssertSqlSafe(statement)).await.map_err(MigrateError::Bootstrap)?;
+    }
+    let _ = conn.close().await;
+    Ok(())
+}
+
 /// Brings the schema to this program's version, as the owner.
 pub async fn migrate(connect: &Connect) -> Result<(), MigrateError> {
     let mut conn = PgConnection::connect_with(&connect.options(Roles::Owner))

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use kernel::Ambient;
 use pg::{
-    Connect, Db, Roles,
+    Connect, Db,
     builtin::{BuiltinConfig, BuiltinServer, SUPERUSER, ServerState},
 };
-use sqlx::{Connection as _, Executor as _};
 use telemetry::Probe;
 
 use crate::config;
@@ -42,7 +41,7 @@ pub async fn open(config: &config::Config, ambient: Ambient, probe: &Probe) -> a
             })
             .await?;
             let connect = |name| Connect::builtin(server.socket_dir(), server.port(), SUPERUSER, name);
-            create_database(&connect("postgres")).await?;
+            pg::create_database(&connect("postgres"), DATABASE).await?;
             (connect(DATABASE), Some(server))
         }
     };
@@ -53,18 +52,6 @@ pub async fn open(config: &config::Config, ambient: Ambient, probe: &Probe) -> a
     db.ping().await?;
     probe.ready();
     Ok(Database { db, builtin })
-}
-
-async fn create_database(admin: &Connect) -> Result<(), sqlx::Error> {
-    let mut conn = sqlx::PgConnection::connect_with(&admin.options(Roles::Admin)).await?;
-    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
-        .bind(DATABASE)
-        .fetch_one(&mut conn)
-        .await?;
-    if !exists {
-        conn.execute("CREATE DATABASE gpuaas").await?;
-    }
-    conn.close().await
 }
 
 impl Database {

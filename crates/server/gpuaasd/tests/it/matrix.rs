@@ -188,13 +188,12 @@ async fn rows(
     for (label, place) in labels.iter().zip(places) {
         let url = fill(path, place);
         let machine = if *label == "suspended" { &cast.suspended_machine } else { &cast.own_machine };
-        let mut cells = Vec::new();
-        for (role, api) in
-            cast.people.iter().map(|(r, a)| (r.as_str(), a)).chain([("service_account", machine)])
-        {
-            cells.push((role.to_owned(), ask(api, &method, &url).await));
-        }
-        out += &line(label, &cells);
+        let all = cast.people.iter().map(|(r, a)| (r.as_str(), a)).chain([("service_account", machine)]);
+        let asked = all.map(|(role, api)| {
+            let question = ask(api, &method, &url);
+            async move { (role.to_owned(), question.await) }
+        });
+        out += &line(label, &futures_util::future::join_all(asked).await);
     }
     let url = fill(path, places[0]);
     let outsiders = [

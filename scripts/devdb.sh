@@ -34,6 +34,7 @@ fi
 as_server "$BIN/pg_ctl" -D "$DIR/data" status >/dev/null ||
     as_server "$BIN/pg_ctl" -D "$DIR/data" -w -l "$DIR/log" -o "-k $DIR -c listen_addresses= -c fsync=off" start >/dev/null
 
+export PGOPTIONS=--client-min-messages=warning
 sql=(psql -h "$DIR" -v ON_ERROR_STOP=1 -q)
 "${sql[@]}" -U gpuaas_super -d postgres -c "DO \$\$ DECLARE r text; BEGIN
     FOREACH r IN ARRAY ARRAY['gpuaas_owner', 'gpuaas_app', 'gpuaas_system'] LOOP

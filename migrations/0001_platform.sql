@@ -2,8 +2,9 @@
 --
 -- Three roles (made by the bootstrap before any migration runs): gpuaas_owner owns everything and runs
 -- migrations; gpuaas_app serves requests, behind row-level security; gpuaas_system runs workers and
--- platform-wide reads. Neither service role can change what is written once: audit rows, outbox rows and
--- idempotency records are reachable only through the functions below.
+-- platform-wide reads. Neither service role can change what is written once: audit rows are written by the
+-- functions below only, and so are new outbox rows and idempotency records; the system role may mark outbox
+-- rows as delivered and remove what is old.
 --
 -- Every table carries a comment that starts with its class: `tenant:` (has org_id, row-level security),
 -- `person:` (belongs to one person, row-level security), `platform:` (no tenant data; app role has no
@@ -22,7 +23,7 @@ CREATE TABLE audit_chains (
     seq    bigint NOT NULL,
     hash   bytea  NOT NULL
 );
-COMMENT ON TABLE audit_chains IS 'platform: head of each audit chain; written by audit_append only';
+COMMENT ON TABLE audit_chains IS 'tenant: head of each audit chain; written by audit_append only';
 
 CREATE TABLE audit_logs (
     id             uuid        NOT NULL UNIQUE,
@@ -57,6 +58,9 @@ ALTER TABLE audit_logs ENABLE ROW LEVEL SECURITY;
 CREATE POLICY audit_tenant ON audit_logs FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
 CREATE POLICY audit_system ON audit_logs FOR SELECT TO gpuaas_system USING (true);
 GRANT SELECT ON audit_logs TO gpuaas_app, gpuaas_system;
+ALTER TABLE audit_chains ENABLE ROW LEVEL SECURITY;
+CREATE POLICY chain_tenant ON audit_chains FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY chain_system ON audit_chains FOR SELECT TO gpuaas_system USING (true);
 GRANT SELECT ON audit_chains TO gpuaas_app, gpuaas_system;
 
 -- Even the owner cannot change a row without first removing this trigger, which a dump comparison shows.

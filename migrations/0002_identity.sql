@@ -230,7 +230,9 @@ CREATE POLICY system ON users TO gpuaas_system USING (true);
 CREATE POLICY system ON user_ssh_keys TO gpuaas_system USING (true);
 CREATE POLICY system ON account_sessions TO gpuaas_system USING (true);
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON organizations, tenant_memberships, projects, project_memberships, invitations,
-    service_accounts, service_account_keys, policy_values, user_ssh_keys, account_sessions, users
+GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_memberships, projects, project_memberships, invitations,
+    service_accounts, service_account_keys, policy_values, user_ssh_keys, account_sessions
     TO gpuaas_app, gpuaas_system;
+-- Organizations and people are never deleted.
+GRANT SELECT, INSERT, UPDATE ON organizations, users TO gpuaas_app, gpuaas_system;
 GRANT SELECT, INSERT, DELETE ON platform_bindings TO gpuaas_system;

@@ -44,8 +44,7 @@ mod transport;
 
 use std::sync::Arc;
 
-use kernel::CorrelationId;
-use pg::{Db, Origin, Permit, Wake};
+use pg::{Db, Wake};
 
 pub use consumer::{ConsumeError, Consumer, Registration, decode};
 pub use http::endpoints;
@@ -90,10 +89,8 @@ impl Bus {
     }
 }
 
-/// The right to look after the bus's own tables.
-pub(crate) fn upkeep(db: &Db) -> Permit {
-    Permit::system("carry events", Origin::internal(CorrelationId(db.ambient().uuid())))
-}
+/// Why the bus writes its own tables.
+pub(crate) const UPKEEP: &str = "carry events";
 
 /// An error with its causes, on one line and bounded, as it is stored for people to read.
 pub(crate) fn error_text(error: &(dyn std::error::Error + 'static)) -> String {

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Message, postgres::after, upkeep};
+use crate::{Message, UPKEEP, postgres::after};
 
 /// A pending row on lease to a relay.
 pub(crate) struct Pending {
@@ -32,7 +32,7 @@ impl Pending {
 /// those of a relay that died are free again when the lease ends.
 pub(crate) async fn claim(db: &Db, max: usize, lease: Duration) -> Result<Vec<Pending>, pg::Error> {
     let now = db.ambient().now();
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(
         r#"WITH due AS (
             SELECT position FROM outbox_events
@@ -75,7 +75,7 @@ pub(crate) async fn claim(db: &Db, max: usize, lease: Duration) -> Result<Vec<Pe
 
 pub(crate) async fn published(db: &Db, ids: &[Uuid]) -> Result<(), pg::Error> {
     let now = db.ambient().now();
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     sqlx::query!(
         "UPDATE outbox_events SET published_at = $2, last_error = NULL
          WHERE event_id = ANY ($1) AND published_at IS NULL",
@@ -94,7 +94,7 @@ pub(crate) async fn failed(
     next_attempts: &[DateTime<Utc>],
     error: &str,
 ) -> Result<(), pg::Error> {
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     sqlx::query!(
         "UPDATE outbox_events o SET next_attempt_at = f.at, last_error = $3
          FROM unnest($1::uuid[], $2::timestamptz[]) AS f (id, at)
@@ -109,7 +109,7 @@ pub(crate) async fn failed(
 }
 
 pub(crate) async fn clean(db: &Db, before: DateTime<Utc>, at_most: i64) -> Result<u64, pg::Error> {
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     let done = sqlx::query!(
         "DELETE FROM outbox_events WHERE position IN (
             SELECT position FROM outbox_events WHERE published_at < $1 ORDER BY published_at LIMIT $2)",

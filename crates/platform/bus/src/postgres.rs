@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Stream, event::Envelope};
-use pg::{Db, ReadTx};
+use pg::{Db, Upkeep};
 use uuid::Uuid;
 
-use crate::{Burial, ConsumerSpec, Delivery, Message, Receipt, Transport, TransportError, upkeep};
+use crate::{Burial, ConsumerSpec, Delivery, Message, Receipt, Transport, TransportError, UPKEEP};
 
 #[derive(Clone)]
 pub struct PgTransport {
@@ -31,8 +31,8 @@ impl PgTransport {
         self.db.ambient().now()
     }
 
-    async fn open(&self) -> Result<ReadTx, TransportError> {
-        self.db.read(&upkeep(&self.db)).await.map_err(|error| TransportError::Unavailable(error.into()))
+    async fn open(&self) -> Result<Upkeep, TransportError> {
+        self.db.upkeep(UPKEEP).await.map_err(|error| TransportError::Unavailable(error.into()))
     }
 }
 

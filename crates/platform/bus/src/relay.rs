@@ -14,11 +14,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    Message, OUTBOX_CHANNEL, Transport, TransportError, dead_letter, error_text,
+    Message, OUTBOX_CHANNEL, Transport, TransportError, UPKEEP, dead_letter, error_text,
     outbox::{self, Pending},
     postgres::after,
     retry::backoff,
-    upkeep,
 };
 
 const BATCH: usize = 200;
@@ -151,7 +150,7 @@ impl Relay {
     /// Sets the gauges of outbox and dead letters.
     pub async fn measure(&self) -> Result<(), RelayError> {
         let now = self.db.ambient().now();
-        let mut tx = self.db.read(&upkeep(&self.db)).await?;
+        let mut tx = self.db.upkeep(UPKEEP).await?;
         let backlog = outbox::backlog(tx.conn(), now).await.map_err(pg::Error::from)?;
         drop(tx);
         gauge(names::OUTBOX_PENDING, backlog.pending);
@@ -169,7 +168,7 @@ impl Relay {
         self.transport.retain().await.map_err(RelayError::Transport)?;
         outbox::clean(&self.db, now - KEEP_PUBLISHED, DELETE_AT_MOST).await?;
         dead_letter::clean(&self.db, now - KEEP_CLOSED_LETTERS, DELETE_AT_MOST).await?;
-        let mut tx = self.db.read(&upkeep(&self.db)).await?;
+        let mut tx = self.db.upkeep(UPKEEP).await?;
         sqlx::query!(
             "DELETE FROM inbox_records WHERE (consumer, event_id) IN (
                 SELECT consumer, event_id FROM inbox_records WHERE handled_at < $1 ORDER BY handled_at LIMIT $2)",

@@ -29,6 +29,7 @@
 //! assert_eq!(e.declaration().audit, Some("thing.create"));
 //! ```
 
+mod answers;
 mod authorize;
 mod caller;
 mod declare;

@@ -62,6 +62,15 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
         }));
     }
+    if matches!(declaration.method.as_str(), "PUT" | "PATCH" | "DELETE") {
+        parameters.push(json!({
+            "name": "If-Match",
+            "in": "header",
+            "required": false,
+            "description": "The version that you read; when it is no longer current the answer is 409 `conflict`.",
+            "schema": { "type": "string", "pattern": r#"^("?[0-9]{1,18}"?|\*)$"# },
+        }));
+    }
     let mut success = json!({ "description": success_description(types.reply_status) });
     if let Some(schema) = types.reply {
         success["content"] = json!({ types.reply_content: { "schema": schema(generator) } });

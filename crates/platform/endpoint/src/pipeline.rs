@@ -5,10 +5,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{body::Body, extract::ConnectInfo, response::Response};
 use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use kernel::{Code, CorrelationId, Failure, Problem};
-use pg::{Begin, Claim, Origin, Permit, Scope, StoredResponse};
+use pg::{Begin, Claim, Origin, Permit, Refusal, Scope, StoredResponse};
 use tracing::Instrument as _;
 
 use crate::{
+    answers::bound_to,
     authorize::{self, Access, Decision},
     caller::{Caller, ClientInfo, Services},
     declare::{Declaration, Endpoint},
@@ -73,12 +74,13 @@ impl Pipeline {
             org_id = tracing::field::Empty,
             project_id = tracing::field::Empty,
             principal_id = tracing::field::Empty,
+            error_code = tracing::field::Empty,
         );
         if let Some(traceparent) = &envelope.origin.traceparent {
             telemetry::set_parent(&span, traceparent);
         }
         let started = tokio::time::Instant::now();
-        metrics::gauge!("http_requests_in_flight").increment(1.0);
+        let in_flight = InFlight::begin();
         let timeout = endpoint.declaration.timeout;
         let work = self.answer(&endpoint, envelope, path, parts, body);
         let Answer { mut response, budget } =
@@ -90,7 +92,7 @@ impl Pipeline {
                     problem_response(&problem.retry_after(1), correlation_id).into()
                 }
             };
-        metrics::gauge!("http_requests_in_flight").decrement(1.0);
+        drop(in_flight);
         let elapsed = started.elapsed();
         let status = response.status();
         metrics::counter!("http_requests_total", "endpoint" => id, "method" => method, "status" => status.as_str().to_owned())
@@ -142,7 +144,11 @@ impl Pipeline {
         let mut budget = None;
         match self.attempt(endpoint, envelope, path, (request, body), &mut budget).await {
             Ok(response) => Answer { response, budget },
-            Err(failure) => Answer { response: problem_response(&publish(failure), correlation_id), budget },
+            Err(failure) => {
+                let problem = publish(failure);
+                tracing::Span::current().record("error_code", problem.code.as_str());
+                Answer { response: problem_response(&problem, correlation_id), budget }
+            }
         }
     }
 
@@ -171,12 +177,21 @@ impl Pipeline {
         let caller = self.authenticate(&request, &client).await?;
         tracing::Span::current().record("principal_id", tracing::field::display(caller.id()));
         *budget = Some(self.spend(declaration, Some(&caller), &caller.id().to_string()).await?);
+        // What the refusal's audit row says was aimed at: the names in the path.
+        let names: Vec<&str> = path.iter().map(|(_, value)| value.as_str()).collect();
+        let target = (!names.is_empty()).then(|| names.join("/"));
         let decision = match self.authorize(declaration, &caller, &path, &request).await {
             Ok(decision) => decision,
             Err(refusal) => {
+                let gone = matches!(&refusal.problem, Failure::Problem(p) if p.code == Code::NotFound);
+                if gone
+                    && let Some(answer) = self.earlier_answer(endpoint, &caller, &path, request, body).await?
+                {
+                    return Ok(answer);
+                }
                 let actor = caller.actor("none");
                 return Err(self
-                    .audit_refusal(declaration, actor, refusal.scope, &origin, refusal.problem)
+                    .audit_refusal(declaration, (actor, refusal.scope), target, &origin, refusal.problem)
                     .await);
             }
         };
@@ -189,7 +204,9 @@ impl Pipeline {
         let (actor, scope) = (decision.actor, decision.scope);
         match self.perform(endpoint, decision, &caller, path, (request, body), &origin).await {
             Ok(response) => Ok(response),
-            Err(failure) => Err(self.audit_refusal(declaration, actor, scope, &origin, failure).await),
+            Err(failure) => {
+                Err(self.audit_refusal(declaration, (actor, scope), target, &origin, failure).await)
+            }
         }
     }
 
@@ -253,16 +270,16 @@ impl Pipeline {
     async fn audit_refusal(
         &self,
         declaration: &Declaration,
-        actor: pg::Actor,
-        scope: Scope,
+        (actor, scope): (pg::Actor, Scope),
+        target: Option<String>,
         origin: &Origin,
         failure: Failure,
     ) -> Failure {
-        if let (Some(action), Failure::Problem(problem)) = (declaration.audit, &failure)
-            && let Err(error) =
-                pg::refuse(&self.services.db, actor, scope, action, problem.code, origin.clone()).await
-        {
-            tracing::error!(error = %error, action, "a refusal could not be audited");
+        if let (Some(action), Failure::Problem(problem)) = (declaration.audit, &failure) {
+            let refusal = Refusal { actor, scope, action, target: ("path", target), code: problem.code };
+            if let Err(error) = pg::refuse(&self.services.db, refusal, origin).await {
+                tracing::error!(error = %error, action, "a refusal could not be audited");
+            }
         }
         failure
     }
@@ -313,17 +330,11 @@ impl Pipeline {
         claim: Option<Claim>,
         ready: ReadyWrite,
     ) -> Result<Response, Failure> {
-        let bound_to = claim.as_ref().map(|c| format!("{} {} {}", c.principal_id, c.endpoint, c.key));
+        let bound_to = claim.as_ref().map(bound_to);
         let begun = self.services.db.write_once(permit, action, claim).await;
         let tx = match begun {
             Ok(Begin::New(tx)) => *tx,
-            Ok(Begin::Replay(stored)) => {
-                metrics::counter!("idempotency_replays_total").increment(1);
-                let body = self.open_answer(bound_to.as_deref().unwrap_or_default(), &stored.body)?;
-                let mut response = plain(stored.status, body);
-                response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-                return Ok(response);
-            }
+            Ok(Begin::Replay(stored)) => return self.replay(bound_to.as_deref().unwrap_or_default(), stored),
             Ok(Begin::KeyReused) => return Err(Problem::of(Code::IdempotencyKeyReused).into()),
             Err(pg::Error::LockTimeout(_)) if bound_to.is_some() => {
                 let text = "A request with this idempotency key is still under way.";
@@ -355,15 +366,21 @@ impl Pipeline {
         metrics::counter!("audit_rows_total").increment(1);
         Ok(plain(status, body))
     }
+}
 
-    fn seal_answer(&self, bound_to: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
-        Ok(self.services.answers.seal(self.services.db.ambient(), bound_to, body)?)
+/// Counts a request for as long as it is served, however that ends.
+struct InFlight;
+
+impl InFlight {
+    fn begin() -> Self {
+        metrics::gauge!("http_requests_in_flight").increment(1.0);
+        Self
     }
+}
 
-    fn open_answer(&self, bound_to: &str, sealed: &[u8]) -> Result<Vec<u8>, Failure> {
-        let text = "The answer to this idempotency key was stored under another master key and cannot be shown again.";
-        let opened = self.services.answers.open(bound_to, sealed);
-        Ok(opened.map_err(|_| Problem::new(Code::Conflict, text))?.expose().clone())
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        metrics::gauge!("http_requests_in_flight").decrement(1.0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    extract::RawPathParams,
+    extract::{RawPathParams, rejection::RawPathParamsRejection},
     response::Response,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -64,9 +64,21 @@ fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>
         let filter =
             MethodFilter::try_from(endpoint.declaration.method.clone()).unwrap_or(MethodFilter::TRACE);
         let (pipeline, endpoint) = (pipeline.clone(), Arc::new(endpoint));
-        let serve = move |path: RawPathParams, request: Request<Body>| {
-            let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            pipeline.clone().run(endpoint.clone(), path, request)
+        let unreadable = ambient.clone();
+        let serve = move |path: Result<RawPathParams, RawPathParamsRejection>, request: Request<Body>| {
+            let path = path
+                .map(|path| path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+            let (pipeline, endpoint, correlation_id) =
+                (pipeline.clone(), endpoint.clone(), correlation(&unreadable, &request));
+            async move {
+                match path {
+                    Ok(path) => pipeline.run(endpoint, path, request).await,
+                    Err(_) => {
+                        let problem = Problem::new(Code::InvalidRequest, "The path is not valid UTF-8.");
+                        problem_response(&problem, correlation_id)
+                    }
+                }
+            }
         };
         router = router.merge(on(filter, serve));
     }

@@ -66,12 +66,15 @@ impl Connect {
             if self.login_per_role { options.username(name) } else { options.options([("role", name)]) };
         match role {
             // A request waits for a lock at most this long, and no statement or open transaction is unbounded.
+            // Nothing is written but in a write transaction or by declared upkeep: both say so explicitly.
             Roles::App => options.options([
+                ("default_transaction_read_only", "on"),
                 ("lock_timeout", "5s"),
                 ("statement_timeout", "20s"),
                 ("idle_in_transaction_session_timeout", "30s"),
             ]),
             Roles::System => options.options([
+                ("default_transaction_read_only", "on"),
                 ("lock_timeout", "10s"),
                 ("statement_timeout", "60s"),
                 ("idle_in_transaction_session_timeout", "60s"),

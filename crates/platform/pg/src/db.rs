@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use kernel::Ambient;
 
 use crate::{
-    Begin, Claim, Connect, Error, Permit, ReadTx, Roles, Scope, WriteTx,
+    Begin, Claim, Connect, Error, Permit, ReadTx, Roles, Scope, Upkeep, WriteTx,
     pool::{Pool, Tenant},
 };
 
@@ -54,6 +54,17 @@ impl Db {
         Ok(ReadTx::new(self.checkout(permit).await?))
     }
 
+    /// A connection of the system role for the machinery's own bookkeeping: queues, counters, clean-up. What
+    /// it writes is not audited, so it is not for anything a person or a tenant did.
+    pub async fn upkeep(&self, reason: &'static str) -> Result<Upkeep, Error> {
+        tracing::trace!(reason, "upkeep");
+        let mut object = self.0.system.get().await?;
+        object.doubtful = true;
+        object.set_writable(true).await?;
+        object.doubtful = false;
+        Ok(Upkeep::new(object))
+    }
+
     /// Opens a write transaction for `permit` that will be audited as `action`.
     pub async fn write(&self, permit: Permit, action: &'static str) -> Result<WriteTx, Error> {
         match self.write_once(permit, action, None).await? {
@@ -75,13 +86,14 @@ impl Db {
     }
 
     async fn checkout(&self, permit: &Permit) -> Result<crate::pool::Object, Error> {
-        if permit.scope == Scope::Platform {
-            return self.0.system.get().await;
-        }
-        let mut object = self.0.app.get().await?;
+        let platform = permit.scope == Scope::Platform;
+        let mut object = if platform { self.0.system.get().await? } else { self.0.app.get().await? };
         // Until the settings are confirmed, a dropped future must not hand the connection to anybody else.
         object.doubtful = true;
-        object.carry(Tenant::of(permit)).await?;
+        object.set_writable(false).await?;
+        if !platform {
+            object.carry(Tenant::of(permit)).await?;
+        }
         object.doubtful = false;
         Ok(object)
     }

@@ -3,13 +3,15 @@
 //!
 //! **Scope.** A connection always carries the tenant (`app.org_id`) and principal it works for; row-level
 //! security does the rest. Requests run as the database role `gpuaas_app`; platform-wide work and jobs as
-//! `gpuaas_system`. Neither can change audit, outbox or idempotency rows except through the functions of
-//! migration 0001.
+//! `gpuaas_system`. Neither can insert, change or remove audit rows, nor insert outbox rows or idempotency
+//! records, except through the functions of migration 0001; the system role marks outbox rows as delivered
+//! and removes old ones.
 //!
 //! **Writing.** A [`WriteTx`] needs a [`Permit`] (proof of authorization, or a stated system reason) and an
 //! audit action. Its `commit` writes the audit row, the outbox rows, the idempotency record and the cache
 //! invalidations in the same transaction as the effect, in one round trip; there is no other commit.
-//! Dropping it rolls back.
+//! Dropping it rolls back. Connections are read-only outside of it (`default_transaction_read_only`), so a
+//! [`ReadTx`] cannot write; the machinery's unaudited bookkeeping goes through [`Db::upkeep`].
 //!
 //! **Reading.** A [`ReadTx`] is a connection checked out for a scope. Reads are single statements in READ
 //! COMMITTED, for which a transaction block would only add round trips; the tenant is a session setting
@@ -30,7 +32,7 @@ mod read;
 mod upkeep;
 mod write;
 
-pub use audit_entry::refuse;
+pub use audit_entry::{Refusal, refuse};
 pub use cas::Swap;
 pub use connect::{Connect, Roles};
 pub use db::Db;
@@ -38,8 +40,8 @@ pub use error::{Error, constraint_violated, is_transient};
 pub use listen::Wake;
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
-pub use read::ReadTx;
-pub use upkeep::idempotency_forget;
+pub use read::{ReadTx, Upkeep};
+pub use upkeep::{idempotency_find, idempotency_forget};
 pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
 
 /// Queries go through this connection type.

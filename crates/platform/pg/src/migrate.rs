@@ -37,8 +37,9 @@ pub async fn bootstrap(connect: &Connect) -> Result<(), MigrateError> {
             FOREACH r IN ARRAY ARRAY['gpuaas_owner', 'gpuaas_app', 'gpuaas_system'] LOOP
                 IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
                     EXECUTE format('CREATE ROLE %I {login}', r);
-                END IF;
-                IF NOT pg_has_role(current_user, r, 'MEMBER') THEN
+                    -- From version 16 on, whoever makes a role may administer it but not yet take it.
+                    EXECUTE format('GRANT %I TO %I', r, current_user);
+                ELSIF NOT pg_has_role(current_user, r, 'MEMBER') THEN
                     EXECUTE format('GRANT %I TO %I', r, current_user);
                 END IF;
             END LOOP;

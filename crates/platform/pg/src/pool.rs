@@ -24,6 +24,8 @@ pub(crate) struct PooledConnection {
     pub conn: PgConnection,
     /// What the session settings are known to hold; unknown while a statement that sets them is under way.
     tenant: Option<Tenant>,
+    /// Whether single statements may write: only while it is lent for upkeep.
+    writable: bool,
     /// A statement failed in a way that leaves the connection doubtful, or its future was dropped.
     pub doubtful: bool,
 }
@@ -44,6 +46,19 @@ impl PooledConnection {
         self.tenant = Some(tenant);
         Ok(())
     }
+
+    pub async fn set_writable(&mut self, writable: bool) -> Result<(), Error> {
+        if self.writable != writable {
+            let statement = if writable {
+                "SET default_transaction_read_only = off"
+            } else {
+                "SET default_transaction_read_only = on"
+            };
+            self.conn.execute(statement).await.map_err(Error::of)?;
+            self.writable = writable;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) struct Manager(PgConnectOptions);
@@ -54,7 +69,7 @@ impl managed::Manager for Manager {
 
     async fn create(&self) -> Result<PooledConnection, sqlx::Error> {
         let conn = PgConnection::connect_with(&self.0).await?;
-        Ok(PooledConnection { conn, tenant: None, doubtful: false })
+        Ok(PooledConnection { conn, tenant: None, writable: false, doubtful: false })
     }
 
     async fn recycle(&self, pooled: &mut PooledConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {

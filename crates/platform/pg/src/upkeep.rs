@@ -1,22 +1,16 @@
 //! What the platform's own tables need now and then.
 
+use crate::{Claim, Db, Error, StoredResponse};
 use chrono::{DateTime, Utc};
-use kernel::CorrelationId;
-
-use crate::{Db, Error, Origin, Permit};
 
 const BATCH: i64 = 5_000;
 
 /// Forgets stored responses from before `cutoff`; a key that old may be used anew. Returns how many.
 pub async fn idempotency_forget(db: &Db, cutoff: DateTime<Utc>) -> Result<u64, Error> {
-    let permit = Permit::system(
-        "forget old idempotency records",
-        Origin::internal(CorrelationId(db.ambient().uuid())),
-    );
     let mut forgotten = 0;
     loop {
         // A connection per batch: nobody waits for the whole clean-up.
-        let mut read = db.read(&permit).await?;
+        let mut upkeep = db.upkeep("forget old idempotency records").await?;
         let batch = sqlx::query!(
             "DELETE FROM idempotency_records WHERE (principal_id, endpoint, key) IN
                  (SELECT principal_id, endpoint, key FROM idempotency_records WHERE created_at < $1
@@ -24,7 +18,7 @@ pub async fn idempotency_forget(db: &Db, cutoff: DateTime<Utc>) -> Result<u64, E
             cutoff,
             BATCH,
         )
-        .execute(read.conn())
+        .execute(upkeep.conn())
         .await?
         .rows_affected();
         forgotten += batch;
@@ -32,4 +26,21 @@ pub async fn idempotency_forget(db: &Db, cutoff: DateTime<Utc>) -> Result<u64, E
             return Ok(forgotten);
         }
     }
+}
+
+/// What was stored under a key for this very request, without claiming it. A repeated request finds its answer
+/// here when its first effect took away what it acted on.
+pub async fn idempotency_find(db: &Db, claim: &Claim) -> Result<Option<StoredResponse>, Error> {
+    let mut upkeep = db.upkeep("find the answer to a repeated request").await?;
+    let row = sqlx::query!(
+        "SELECT status, body FROM idempotency_records
+         WHERE principal_id = $1 AND endpoint = $2 AND key = $3 AND request_hash = $4",
+        claim.principal_id,
+        claim.endpoint,
+        claim.key,
+        &claim.request_hash[..],
+    )
+    .fetch_optional(upkeep.conn())
+    .await?;
+    Ok(row.and_then(|row| Some(StoredResponse { status: u16::try_from(row.status?).ok()?, body: row.body? })))
 }

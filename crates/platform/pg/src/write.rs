@@ -79,7 +79,7 @@ impl WriteTx {
         claim: Option<Claim>,
     ) -> Result<Begin, Error> {
         object.doubtful = true;
-        object.conn.execute("BEGIN").await.map_err(Error::of)?;
+        object.conn.execute("BEGIN READ WRITE").await.map_err(Error::of)?;
         object.doubtful = false;
         // From here on, dropping `tx` rolls back.
         let mut tx = Self {

@@ -198,16 +198,17 @@ async fn a_query_without_its_tenant_filter_sees_only_the_scope_s_rows_on_reused_
             .await
             .unwrap();
         assert_eq!(audit, [org.uuid()]);
+        drop(read);
         // Nor can it write into another tenant.
         let (other, _) = orgs[(round * 7 + round / 3 + 1) % 3];
-        let write =
-            sqlx::query("UPDATE projects SET org_id = $1").bind(other.uuid()).execute(read.conn()).await;
-        assert!(write.is_err());
-        let stolen = sqlx::query("DELETE FROM projects WHERE org_id = $1")
-            .bind(other.uuid())
-            .execute(read.conn())
-            .await;
+        let mut tx = db.write(permit_for(org, user), "project.steal").await.unwrap();
+        let stolen =
+            sqlx::query("DELETE FROM projects WHERE org_id = $1").bind(other.uuid()).execute(tx.conn()).await;
         assert_eq!(stolen.unwrap().rows_affected(), 0);
+        let given =
+            sqlx::query("UPDATE projects SET org_id = $1").bind(other.uuid()).execute(tx.conn()).await;
+        assert!(given.is_err());
+        tx.roll_back().await;
     }
 }
 
@@ -325,4 +326,27 @@ async fn stored_responses_are_forgotten_after_their_time_and_not_before() {
     assert_eq!(pg::idempotency_forget(&test.db, cutoff).await.unwrap(), 1);
     assert_eq!(pg::idempotency_forget(&test.db, cutoff).await.unwrap(), 0);
     assert_eq!(counts(&test).await.3, 1);
+}
+
+#[tokio::test]
+async fn a_read_cannot_write_and_a_write_can_also_after_the_connection_was_lent_for_upkeep() {
+    let test = TestDb::create().await;
+    let (org, user) = make_org(&test, "a").await;
+    let db = pg::Db::new(test.connect.clone(), 1, 1, kernel::Ambient::system());
+    let system = Permit::system("a test", Origin::internal(CorrelationId(Uuid::nil())));
+    for _ in 0..3 {
+        for permit in [&permit_for(org, user), &system] {
+            let mut read = db.read(permit).await.unwrap();
+            let written =
+                sqlx::query("UPDATE projects SET name = 'x'").execute(read.conn()).await.unwrap_err();
+            let code = written.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned());
+            assert_eq!(code.as_deref(), Some("25006"), "refused because it is read-only: {written}");
+        }
+        let mut upkeep = db.upkeep("a test").await.unwrap();
+        sqlx::query("DELETE FROM idempotency_records").execute(upkeep.conn()).await.unwrap();
+        drop(upkeep);
+        let mut tx = db.write(permit_for(org, user), "project.create").await.unwrap();
+        insert_project(&mut tx, org, &db.ambient().uuid().simple().to_string()).await;
+        tx.commit(None).await.unwrap();
+    }
 }

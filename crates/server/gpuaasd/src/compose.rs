@@ -91,7 +91,11 @@ impl Platform {
         }
         let services = Services {
             db: db.clone(),
-            authenticator: Arc::new(Authn::new(db.clone(), trusted)),
+            authenticator: Arc::new(Authn::with_first_admin(
+                db.clone(),
+                trusted,
+                config.auth.external_admin.clone(),
+            )),
             directory: Arc::new(Places::new(db.clone())),
             policies,
             answers: Arc::new(answers),
@@ -138,8 +142,18 @@ impl Platform {
         self.issuer.tidy().await.map_err(|failure| startup("the issuer's keys cannot be prepared", failure))
     }
 
-    pub async fn seed_admin(&self, email: &Email) -> Result<Option<Secret<String>>, ComposeError> {
-        let seeded = self.issuer.seed_admin(email).await;
+    pub async fn has_admin(&self) -> Result<bool, ComposeError> {
+        let answer = self.issuer.has_admin().await;
+        answer.map_err(|failure| startup("the administrators cannot be read", failure))
+    }
+
+    /// `keep` must make the password safe before it returns; see [`Issuer::seed_admin`].
+    pub async fn seed_admin(
+        &self,
+        email: &Email,
+        keep: impl FnOnce(&Secret<String>) -> std::io::Result<()> + Send,
+    ) -> Result<bool, ComposeError> {
+        let seeded = self.issuer.seed_admin(email, keep).await;
         seeded.map_err(|failure| startup("the first administrator cannot be made", failure))
     }
 

@@ -7,6 +7,7 @@
 //! Promises: every problem of the configuration is reported at once; a start that fails says what to do and
 //! leaves nothing running; a stop loses nothing that was answered.
 
+mod client_address;
 mod compose;
 pub mod config;
 mod database;

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    client_address,
     compose::{self, Platform},
     config::{self, Config},
     database::{self, Database},
@@ -151,7 +152,11 @@ async fn start_api(
 ) -> anyhow::Result<Handle<SocketAddr>> {
     let config::Server { listen, tls, max_connections, header_read_timeout, .. } = &config.server;
     let handle = Handle::new();
-    let router = platform.router().merge(health.probes());
+    let trusted: Arc<[_]> = config.server.trusted_proxies.clone().into();
+    let router = platform
+        .router()
+        .merge(health.probes())
+        .layer(axum::middleware::from_fn_with_state(trusted, client_address::resolve));
     let bounds = Bounds { connections: *max_connections, header_read_timeout: *header_read_timeout };
     serve(*listen, router, tls.as_ref(), bounds, handle.clone()).await?;
     Ok(handle)

@@ -62,7 +62,8 @@ pub async fn serve(
     let bind = |error| ServeError::Bind { address, error };
     let listener = std::net::TcpListener::bind(address).map_err(bind)?;
     listener.set_nonblocking(true).map_err(bind)?;
-    let limited = Limited { slots: Arc::new(Semaphore::new(bounds.connections)) };
+    let limited =
+        Limited { slots: Arc::new(Semaphore::new(bounds.connections)), patience: bounds.header_read_timeout };
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let mut server = axum_server::from_tcp(listener).map_err(bind)?.handle(handle).acceptor(limited.clone());
     let http = server.http_builder();
@@ -99,8 +100,13 @@ pub async fn serve(
 #[derive(Clone)]
 pub struct Limited {
     slots: Arc<Semaphore>,
+    /// How long a connection may stay silent at its beginning: before the version of the protocol is known,
+    /// the HTTP implementation waits for ever.
+    patience: Duration,
 }
 
+/// The preface of HTTP/2; by then the protocol is known and its own timeouts hold.
+const LONGEST_PREFACE: usize = 24;
 const WAIT_FOR_PLACE: Duration = Duration::from_secs(5);
 
 impl<S: Send + 'static> Accept<TcpStream, S> for Limited {
@@ -109,13 +115,14 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Limited {
     type Future = Pin<Box<dyn Future<Output = io::Result<(Counted, S)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let slots = self.slots.clone();
+        let (slots, patience) = (self.slots.clone(), self.patience);
         Box::pin(async move {
             let full = || io::Error::other("too many connections");
             let place = tokio::time::timeout(WAIT_FOR_PLACE, slots.acquire_owned()).await;
             let _place = place.map_err(|_| full())?.map_err(|_| full())?;
             stream.set_nodelay(true)?;
-            Ok((Counted { stream, _place }, service))
+            let deadline = Some(Box::pin(tokio::time::sleep(patience)));
+            Ok((Counted { stream, received: 0, deadline, _place }, service))
         })
     }
 }
@@ -123,6 +130,9 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Limited {
 /// A connection that frees its place when it ends.
 pub struct Counted {
     stream: TcpStream,
+    received: usize,
+    /// Until the beginning of a request has come.
+    deadline: Option<Pin<Box<tokio::time::Sleep>>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -132,7 +142,20 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if self.deadline.is_some() {
+            self.received += buf.filled().len() - before;
+            if self.received >= LONGEST_PREFACE {
+                self.deadline = None;
+            }
+        }
+        outcome
     }
 }
 

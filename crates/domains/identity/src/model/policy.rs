@@ -186,9 +186,25 @@ pub fn outside(definition: &Definition, values: &[StoredValue], scope: PolicySco
     resolve(definition, &wider).value
 }
 
-/// Keys that an organization decides for itself; the others set what it costs or endangers the platform.
+/// Keys that an organization decides for itself. All are `narrow_only` or concern only itself, so that nothing
+/// set here costs or endangers the platform.
+const TENANT_KEYS: &[&str] = &[
+    "allocation.isolation_model",
+    "allocation.max_concurrent_per_user",
+    "notification.balance_depleted_enabled",
+    "notification.low_balance_enabled",
+    "quota.gpus_per_project",
+    "terminal.recording",
+    "terminal.session_max_ttl_seconds",
+];
+
 pub fn tenant_may_set(key: &str) -> bool {
-    ["quota.", "allocation.", "terminal.", "notification."].iter().any(|prefix| key.starts_with(prefix))
+    TENANT_KEYS.contains(&key)
+}
+
+/// Keys that are asked for without an organization in mind: a value further down would never be looked at.
+pub fn only_global(key: &str) -> bool {
+    ["rate_limit.", "api.", "identity."].iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// May somebody with `roles` store `value` at `scope`, where the `stored` values are those in force?
@@ -211,12 +227,28 @@ pub fn check_set(
     Ok(())
 }
 
-/// May somebody with `roles` change the key at `scope` at all?
+/// May somebody with `roles` change the key at `scope` at all? What limits somebody is set from above them: an
+/// organization's quota by the platform, a project's by its organization.
 pub fn check_authority(definition: &Definition, scope: PolicyScope, roles: &[Role]) -> Result<(), Problem> {
-    if scope > PolicyScope::Global && !tenant_may_set(definition.key) && !roles.contains(&Role::PlatformAdmin)
-    {
-        let text = format!("{} is set by platform administrators only.", definition.key);
+    let key = definition.key;
+    if scope == PolicyScope::Global {
+        return Ok(());
+    }
+    if only_global(key) {
+        let text = format!("{key} holds for the whole platform and is set at the global scope only.");
+        return Err(Problem::new(Code::Unprocessable, text));
+    }
+    if roles.contains(&Role::PlatformAdmin) {
+        return Ok(());
+    }
+    let quota = key.starts_with("quota.");
+    if !tenant_may_set(key) || (quota && scope == PolicyScope::Org) {
+        let text = format!("{key} is set by platform administrators only.");
         return Err(Problem::new(Code::AdminRequired, text));
+    }
+    if quota && !roles.iter().any(|role| matches!(role, Role::OrgOwner | Role::OrgAdmin)) {
+        let text = format!("{key} is set by owners and admins of the organization only.");
+        return Err(Problem::new(Code::InsufficientPermissions, text));
     }
     Ok(())
 }

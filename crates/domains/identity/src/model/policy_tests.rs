@@ -122,11 +122,21 @@ fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
 }
 
 #[test]
-fn tenants_cannot_lift_their_own_rate_limits() {
-    let refused =
-        check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::OrgOwner]).unwrap_err();
-    assert_eq!(refused.code, Code::AdminRequired);
-    assert!(check_set(&keys::RATE_API, PolicyScope::Org, &json!(9), &[], &[Role::PlatformAdmin]).is_ok());
+fn nobody_lifts_what_limits_them() {
+    let may = |definition, scope, role| check_authority(definition, scope, &[role]).map_err(|p| p.code);
+    let quota = &keys::QUOTA_GPUS_PER_ORG;
+    assert_eq!(may(quota, PolicyScope::Org, Role::OrgOwner), Err(Code::AdminRequired));
+    assert_eq!(may(quota, PolicyScope::Org, Role::PlatformAdmin), Ok(()));
+    let quota = &keys::QUOTA_GPUS_PER_PROJECT;
+    assert_eq!(may(quota, PolicyScope::Project, Role::ProjectOwner), Err(Code::InsufficientPermissions));
+    assert_eq!(may(quota, PolicyScope::Project, Role::OrgAdmin), Ok(()));
+    assert_eq!(
+        may(&keys::ALLOCATION_REFUND_WINDOW_DAYS, PolicyScope::Org, Role::OrgOwner),
+        Err(Code::AdminRequired)
+    );
+    // Asked for without an organization: a value there would lie about being in force.
+    assert_eq!(may(&keys::RATE_API, PolicyScope::Org, Role::PlatformAdmin), Err(Code::Unprocessable));
+    assert_eq!(may(&keys::RATE_API, PolicyScope::Global, Role::PlatformAdmin), Ok(()));
     for key in
         ["billing.window_seconds", "identity.invitation_ttl_days", "rate_limit.api_requests_per_minute"]
     {

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem, Secret,
     digest::sha256,
-    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    ids::{ProjectId, ServiceAccountId, ServiceAccountKeyId},
     policy::Setting,
 };
 use schemars::JsonSchema;
@@ -63,15 +63,6 @@ pub fn another_key(live: i64, limit: Setting) -> Result<(), Problem> {
     Err(Problem::new(Code::QuotaExceeded, "The service account has as many live keys as it may have.")
         .detail("limit", limit.get())
         .suggest("Revoke a key that is no longer used."))
-}
-
-/// Whom a valid key stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyIdentity {
-    pub key_id: ServiceAccountKeyId,
-    pub account_id: ServiceAccountId,
-    pub org_id: OrgId,
-    pub project_id: ProjectId,
 }
 
 const KEY_PREFIX: &str = "gpuaas_sak_";

@@ -7,7 +7,7 @@ use kernel::{event::Envelope, ids::DeadLetterId};
 use pg::{Db, WriteTx};
 
 use super::Class;
-use crate::{postgres::after, upkeep};
+use crate::{UPKEEP, postgres::after};
 
 /// A requeued letter on lease to a runner.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) async fn claim(
     lease: Duration,
 ) -> Result<Vec<Claimed>, pg::Error> {
     let now = db.ambient().now();
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(
         "WITH due AS (
             SELECT id, (state = 'dead')::integer AS by_itself FROM dead_letters
@@ -94,7 +94,7 @@ pub(crate) async fn fail(
     retry_at: Option<DateTime<Utc>>,
 ) -> Result<(), pg::Error> {
     let now = db.ambient().now();
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     sqlx::query!(
         "UPDATE dead_letters SET state = 'dead', error = $3, class = $4, due_at = $5, version = version + 1,
             updated_at = $6
@@ -113,7 +113,7 @@ pub(crate) async fn fail(
 
 /// Dead letters that wait, by consumer; a consumer whose letters were all dealt with shows as none.
 pub(crate) async fn counts(db: &Db) -> Result<Vec<(String, i64)>, pg::Error> {
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(
         r#"SELECT consumer, count(*) FILTER (WHERE state = 'dead') AS "dead!" FROM dead_letters GROUP BY consumer"#
     )
@@ -124,7 +124,7 @@ pub(crate) async fn counts(db: &Db) -> Result<Vec<(String, i64)>, pg::Error> {
 
 /// Deletes closed letters that were closed before `before`.
 pub(crate) async fn clean(db: &Db, before: DateTime<Utc>, at_most: i64) -> Result<u64, pg::Error> {
-    let mut tx = db.read(&upkeep(db)).await?;
+    let mut tx = db.upkeep(UPKEEP).await?;
     let done = sqlx::query!(
         "DELETE FROM dead_letters WHERE id IN (
             SELECT id FROM dead_letters WHERE state IN ('discarded', 'resolved') AND updated_at < $1

@@ -10,7 +10,7 @@ pub use reader::{Reader, Shown};
 use telemetry::LogFormat;
 use url::Url;
 
-use crate::roles::Role;
+use crate::{client_address::Network, roles::Role};
 
 #[derive(Debug)]
 pub struct Config {
@@ -33,6 +33,8 @@ pub struct Server {
     pub header_read_timeout: Duration,
     pub shutdown_timeout: Duration,
     pub tls: Option<Tls>,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,11 @@ pub struct Auth {
     pub builtin: bool,
     pub self_signup: bool,
     pub console_redirects: Vec<String>,
+    /// Of the account made at the first start, where the built-in issuer is on.
     pub admin_email: Email,
+    /// Who becomes the first administrator by signing in elsewhere: only who was named, where the built-in
+    /// issuer is off.
+    pub external_admin: Option<Email>,
     pub master_key_file: PathBuf,
     pub argon2_memory_kib: u32,
     pub argon2_iterations: u32,
@@ -140,6 +146,15 @@ fn roles(r: &mut Reader) -> Vec<Role> {
     roles
 }
 
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
 fn server(r: &mut Reader) -> Server {
     let listen = r.get("server.listen", SocketAddr::from(([127, 0, 0, 1], 8080)));
     let ops_listen = r.get("server.ops_listen", SocketAddr::from(([127, 0, 0, 1], 8081)));
@@ -165,19 +180,21 @@ fn server(r: &mut Reader) -> Server {
             Err(error) => unreachable!("a socket address makes a URL: {error}"),
         },
     };
-    let loopback = |url: &Url| match url.host() {
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
-    if public_url.scheme() == "http" && !loopback(&public_url) {
+    if public_url.scheme() == "http" && !is_loopback(&public_url) {
         r.problem("server.public_url: plain http is for this machine only; use https (server.tls, or a proxy in front)");
     }
     if ops_listen == listen && listen.port() != 0 {
         r.problem("server.ops_listen: must differ from server.listen");
     }
+    let mut trusted_proxies = Vec::new();
+    for text in r.list("server.trusted_proxies", &[]) {
+        match text.parse() {
+            Ok(network) => trusted_proxies.push(network),
+            Err(hint) => r.problem(format!("server.trusted_proxies: {text:?} {hint}")),
+        }
+    }
     Server {
+        trusted_proxies,
         listen,
         ops_listen,
         public_url,
@@ -211,6 +228,10 @@ fn auth(r: &mut Reader, data_dir: &std::path::Path) -> Auth {
         };
         let (issuer, audience, client_id) = (required("issuer"), required("audience"), required("client_id"));
         match Url::parse(&issuer) {
+            // Whoever can answer in its place could sign in as anybody.
+            Ok(url) if url.scheme() == "http" && !is_loopback(&url) => r.problem(format!(
+                "auth.issuers.{i}.issuer: plain http is for this machine only; use the issuer's https address"
+            )),
             Ok(url) if matches!(url.scheme(), "https" | "http") => {}
             _ => r.problem(format!("auth.issuers.{i}.issuer: must be the issuer's URL")),
         }
@@ -222,6 +243,7 @@ fn auth(r: &mut Reader, data_dir: &std::path::Path) -> Auth {
             "auth: the built-in issuer is off and no [[auth.issuers]] is given, so nobody could sign in",
         );
     }
+    let admin_is_named = r.is_given("auth.admin_email");
     let admin_email = r.get("auth.admin_email", "admin@localhost".to_owned());
     let admin_email = Email::parse(admin_email).unwrap_or_else(|hint| {
         r.problem(format!("auth.admin_email: {hint}"));
@@ -234,6 +256,7 @@ fn auth(r: &mut Reader, data_dir: &std::path::Path) -> Auth {
         builtin,
         self_signup: r.get("auth.self_signup", false),
         console_redirects: r.list("auth.console_redirects", &[]),
+        external_admin: (!builtin && admin_is_named).then(|| admin_email.clone()),
         admin_email,
         master_key_file: r
             .path("auth.master_key_file")
@@ -324,5 +347,35 @@ mod tests {
     fn plain_http_is_refused_beyond_this_machine() {
         assert!(read("[server]\npublic_url = \"http://cloud.example.org\"", &[]).is_err());
         assert!(read("[server]\npublic_url = \"https://cloud.example.org\"", &[]).is_ok());
+    }
+
+    fn with_issuer(auth: &str, issuer: &str) -> Result<Config, ConfigError> {
+        let text = format!(
+            "[auth]\n{auth}\n[[auth.issuers]]\nissuer = \"{issuer}\"\naudience = \"a\"\nclient_id = \"c\""
+        );
+        read(&text, &[])
+    }
+
+    #[test]
+    fn an_issuer_over_plain_http_is_refused_beyond_this_machine() {
+        for good in ["https://id.example.org", "http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9"] {
+            assert!(with_issuer("", good).is_ok(), "{good}");
+        }
+        for bad in ["http://id.example.org", "http://192.0.2.1", "http://localhost.example.org"] {
+            let problems = with_issuer("", bad).unwrap_err().0.join("\n");
+            assert!(problems.contains("auth.issuers.0.issuer: plain http"), "{bad}: {problems}");
+        }
+    }
+
+    #[test]
+    fn an_administrator_comes_from_outside_only_when_named_and_the_built_in_issuer_is_off() {
+        let named = |auth: &str| {
+            let config = with_issuer(auth, "https://id.example.org").unwrap();
+            config.auth.external_admin.map(|email| email.as_str().to_owned())
+        };
+        let ann = "admin_email = \"ann@example.org\"";
+        assert_eq!(named(&format!("builtin = false\n{ann}")).as_deref(), Some("ann@example.org"));
+        assert_eq!(named("builtin = false"), None, "nobody is called admin@localhost by an issuer");
+        assert_eq!(named(ann), None, "the built-in account is the first administrator");
     }
 }

@@ -77,6 +77,11 @@ impl Reader {
         self.shown.push(Shown { name: name.to_owned(), value: value.to_string(), source });
     }
 
+    /// Whether somebody set it, rather than leaving it at its default. To be asked before it is read.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.given.contains_key(key)
+    }
+
     /// Anything that can be parsed from text.
     pub fn get<T>(&mut self, key: &str, default: T) -> T
     where

@@ -128,3 +128,30 @@ async fn a_secret_shown_once_is_replayed_but_never_readable_in_the_database() {
     );
     assert_eq!(world.count(&readable).await, 0);
 }
+
+#[tokio::test]
+async fn a_retry_finds_its_answer_although_the_first_try_took_away_what_it_acted_on() {
+    let world = World::start().await;
+    let org = world.org("acme").await;
+    let ada = world.person("ada").await;
+    let body = json!({ "email": "ada@example.org", "role": "member" });
+    let made = world.admin.post(&format!("/api/v1/orgs/{org}/invitations"), body).await.expect(201);
+    let path = format!("/api/v1/invitations/{}/accept", made["id"].as_str().unwrap());
+    let accept = json!({ "token": made["token"] });
+    let first = ada.api.post_once("k", &path, accept.clone()).await;
+    let again = ada.api.post_once("k", &path, accept).await;
+    assert_eq!((first.status, &first.text), (again.status, &again.text));
+    assert_eq!(again.headers.get("idempotency-replayed").map(|v| v.as_bytes()), Some(&b"true"[..]));
+
+    let project = world.project(&org, "short-lived").await;
+    let delete = || {
+        let request = world.admin.request(reqwest::Method::DELETE, &format!("/api/v1/projects/{project}"));
+        world.admin.send(request.header("x-idempotency-key", "d"))
+    };
+    delete().await.expect(204);
+    delete().await.expect(204);
+    // Nobody else learns anything by guessing the key.
+    let eve = world.person("eve").await;
+    let request = eve.api.request(reqwest::Method::DELETE, &format!("/api/v1/projects/{project}"));
+    eve.api.send(request.header("x-idempotency-key", "d")).await.refused(404, "not_found");
+}

@@ -8,12 +8,16 @@
 
 mod commit_trap;
 mod contract_fuzzing;
+mod database_gate;
 mod dead_letters;
 mod external_issuer;
+mod held;
 mod hostile_input;
 mod idempotency;
+mod idle_connections;
 mod isolation;
 mod matrix;
 mod operations;
 mod replicas;
 mod tools;
+mod versions;

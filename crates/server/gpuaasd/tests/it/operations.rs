@@ -1,12 +1,12 @@
 //! Running it: health, metrics, logs, configuration, shutdown, the built-in database.
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use testkit::{Api, Idp, Server, ServerOptions, TestDb, World, eventually, eventually_within, program};
 
-use crate::tools;
+use crate::{database_gate::DatabaseGate, held::Held, tools};
 
 /// The children of a process.
 fn children(pid: u32) -> Vec<u32> {
@@ -74,6 +74,29 @@ async fn readiness_names_each_dependency_and_metrics_count_requests() {
 
 #[tokio::test]
 async fn the_server_is_warming_while_its_database_is_away_and_says_so() {
+    let db = TestDb::create().await;
+    let mut gate = DatabaseGate::shut().await;
+    let mut server = Server::prepare(&gate.database_section(&db.name), ServerOptions::default());
+    server.spawn();
+    gate.until_somebody_waits().await;
+    let ops = Api::new(&server.ops, None);
+    let warming = ops.get("/readyz").await.expect(503);
+    assert_eq!(warming["status"], "warming");
+    let checks = warming["checks"].as_array().unwrap();
+    for name in ["postgres", "roles"] {
+        let check = checks.iter().find(|c| c["name"] == name).expect(name);
+        assert!(check["state"] == "warming" && check["reason"].is_string(), "{warming}");
+    }
+    ops.get("/healthz").await.expect(200);
+
+    gate.open();
+    server.ready().await;
+    assert_eq!(ops.get("/readyz").await.expect(200)["status"], "ready");
+    assert_eq!(server.stop().await, Some(0), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_reach_its_database_gives_up_with_a_clear_message() {
     let dir = tempfile::tempdir().unwrap();
     let database =
         format!("[database]\nurl = \"postgres:///nowhere?host={}&user=x\"\n", dir.path().display());
@@ -83,7 +106,7 @@ async fn the_server_is_warming_while_its_database_is_away_and_says_so() {
         server.log().contains("the database cannot be reached").then_some(())
     })
     .await;
-    server.kill();
+    assert_eq!(server.stop().await, Some(1), "{}", server.log());
 }
 
 #[tokio::test]
@@ -111,24 +134,41 @@ async fn a_stop_drains_requests_and_reports_stopping() {
     let mut world = World::start().await;
     let org = world.org("acme").await;
     let path = format!("/api/v1/orgs/{org}/projects");
+    let ops = Api::new(&world.server.ops, None);
+    let address = world.server.base.trim_start_matches("http://").to_owned();
+    let refused = || async {
+        tokio::net::TcpStream::connect(&address)
+            .await
+            .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+    };
+
+    let chain = format!("SELECT 1 FROM audit_chains WHERE org_id = '{}'", &org[4..]);
+    let mut held = Held::rows(&world.db, &chain).await;
     let mut tasks = tokio::task::JoinSet::new();
-    for n in 0..20 {
+    for n in 0..3 {
         let (api, path) = (world.admin.clone(), path.clone());
-        tasks.spawn(async move {
-            let body = json!({ "name": "p", "slug": format!("p{n}") });
-            let request = api
-                .request(reqwest::Method::POST, &path)
-                .header("x-idempotency-key", format!("k{n}"))
-                .json(&body);
-            request.send().await.map(|r| r.status().as_u16())
-        });
+        tasks.spawn(async move { api.post(&path, json!({ "name": "p", "slug": format!("p{n}") })).await });
     }
-    let code = world.server.stop().await;
-    let answers = tasks.join_all().await;
-    assert_eq!(code, Some(0), "{}", world.server.log());
-    let made = answers.iter().filter(|a| matches!(a, Ok(201))).count() as i64;
-    let stored = world.count("SELECT count(*) FROM projects WHERE slug LIKE 'p_' OR slug LIKE 'p__'").await;
-    assert_eq!(made, stored, "every effect was answered and every answer had its effect: {answers:?}");
+    held.until_waiting(3).await;
+
+    world.server.signal(Signal::SIGTERM);
+    let stopping = eventually("it says that it stops", || async {
+        let answer = ops.get("/readyz").await;
+        (answer.status == 503).then_some(answer.body)
+    })
+    .await;
+    assert_eq!(stopping["status"], "stopping");
+    eventually("new connections are refused", || async { refused().await.then_some(()) }).await;
+    assert_eq!(tasks.try_join_next().map(|done| done.unwrap().text), None, "the requests are still held");
+    held.release().await;
+
+    for answer in tasks.join_all().await {
+        answer.expect(201);
+    }
+    // A second SIGTERM changes nothing.
+    assert_eq!(world.server.stop().await, Some(0), "{}", world.server.log());
+    assert!(refused().await);
+    assert_eq!(world.count("SELECT count(*) FROM projects WHERE slug IN ('p0', 'p1', 'p2')").await, 3);
     assert!(world.server.log().contains("stopped"));
 }
 

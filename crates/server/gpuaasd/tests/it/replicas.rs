@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{World, eventually, eventually_within};
+use testkit::{Server, ServerOptions, TestDb, World, eventually, eventually_within};
 
 #[tokio::test]
 async fn a_session_revoked_on_one_replica_is_refused_by_the_other_within_five_seconds() {
@@ -22,6 +22,77 @@ async fn a_session_revoked_on_one_replica_is_refused_by_the_other_within_five_se
     })
     .await;
     ada.api.at(&second.base).get("/api/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_service_account_key_revoked_on_one_replica_is_refused_by_the_other_within_five_seconds() {
+    let world = World::start().await;
+    // The built-in issuer is one for all replicas, so they share its address.
+    let key_file = world.server.dir.path().join("data/secrets/master.key").display().to_string();
+    let env = vec![
+        ("GPUAAS__SERVER__PUBLIC_URL".to_owned(), world.server.base.clone()),
+        ("GPUAAS__AUTH__MASTER_KEY_FILE".to_owned(), key_file),
+    ];
+    let second = Server::start_with(&world.db, ServerOptions { env, ..world.idp.options() }).await;
+    let project = world.project(&world.org("acme").await, "p").await;
+    let accounts = format!("/api/v1/projects/{project}/service-accounts");
+    let account = world.admin.post(&accounts, json!({ "name": "builder" })).await.expect(201);
+    let keys = format!("{accounts}/{}/keys", account["id"].as_str().unwrap());
+    let key = world.admin.post(&keys, json!({})).await.expect(201);
+    let (id, secret) = (key["id"].as_str().unwrap(), key["secret"].as_str().unwrap());
+    let form = [("grant_type", "client_credentials"), ("client_id", id), ("client_secret", secret)];
+    let exchange = |api: testkit::Api| async move {
+        api.send(api.request(reqwest::Method::POST, "/auth/token").form(&form)).await
+    };
+    let token = exchange(second.api()).await.expect(200)["access_token"].as_str().unwrap().to_owned();
+    let (here, there) = (world.server.api().with_token(&token), second.api().with_token(&token));
+    let path = format!("/api/v1/projects/{project}");
+    here.get(&path).await.expect(200);
+    there.get(&path).await.expect(200);
+
+    world.admin.delete(&format!("{keys}/{id}")).await.expect(204);
+    here.get(&path).await.refused(401, "token_revoked");
+    eventually_within(Duration::from_secs(5), "the other replica refuses the key's token", || async {
+        let answer = there.get(&path).await;
+        (answer.status == 401 && answer.code() == "token_revoked").then_some(())
+    })
+    .await;
+    for api in [world.server.api(), second.api()] {
+        assert_eq!(exchange(api).await.expect(401)["error"], "invalid_client");
+    }
+}
+
+#[tokio::test]
+async fn two_replicas_started_at_once_on_an_empty_database_both_become_ready() {
+    let db = TestDb::empty().await;
+    let shared = tempfile::tempdir().unwrap();
+    let key_file = shared.path().join("master.key").display().to_string();
+    let mut servers = [0, 1].map(|_| {
+        let env = vec![("GPUAAS__AUTH__MASTER_KEY_FILE".to_owned(), key_file.clone())];
+        let database = format!("[database]\nurl = \"{}\"\n", db.url());
+        Server::prepare(&database, ServerOptions { env, ..ServerOptions::default() })
+    });
+    for server in &mut servers {
+        server.spawn();
+    }
+    for server in &mut servers {
+        server.ready().await;
+        server.api().get("/readyz").await.expect(200);
+    }
+    let mut conn = db.conn(pg::Roles::Admin).await;
+    let done: Vec<(i64, bool)> =
+        sqlx::query_as("SELECT version, success FROM _sqlx_migrations ORDER BY version")
+            .fetch_all(&mut conn)
+            .await
+            .unwrap();
+    let known: Vec<(i64, bool)> = pg::MIGRATOR.iter().map(|migration| (migration.version, true)).collect();
+    assert!(!known.is_empty());
+    assert_eq!(done, known);
+    // And one of them made the first administrator.
+    let made = servers.iter().filter(|s| s.dir.path().join("data/first-admin-password").exists()).count();
+    let admins: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM platform_bindings").fetch_one(&mut conn).await.unwrap();
+    assert_eq!((made, admins), (1, 1));
 }
 
 #[tokio::test]

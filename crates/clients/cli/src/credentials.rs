@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sdk::oidc::TokenSet;
+use sdk::oidc::{PublicClient, TokenSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -30,6 +30,9 @@ const MARGIN_SECONDS: i64 = 20;
 pub struct SignIn {
     pub issuer: String,
     pub client_id: String,
+    /// What an issuer elsewhere has to be told when the tokens are renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
     pub access_token: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<String>,
@@ -38,14 +41,19 @@ pub struct SignIn {
 }
 
 impl SignIn {
-    pub fn new(issuer: &str, client_id: &str, tokens: TokenSet, now: i64) -> Self {
+    pub fn new(issuer: &str, client: &PublicClient, tokens: TokenSet, now: i64) -> Self {
         Self {
             issuer: issuer.to_owned(),
-            client_id: client_id.to_owned(),
+            client_id: client.id.clone(),
+            audience: client.audience.clone(),
             access_token: tokens.access_token,
             refresh_token: tokens.refresh_token,
             expires_at: now.saturating_add(i64::try_from(tokens.expires_in).unwrap_or(i64::MAX)),
         }
+    }
+
+    pub fn client(&self) -> PublicClient {
+        PublicClient { id: self.client_id.clone(), audience: self.audience.clone() }
     }
 
     pub fn is_fresh(&self, now: i64) -> bool {

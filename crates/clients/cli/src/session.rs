@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use kernel::Ambient;
 use sdk::{
     Anonymous, Client, TokenSource,
-    oidc::{Issuer, ServiceAccountKey},
+    oidc::{Issuer, PublicClient, ServiceAccountKey},
 };
 use tokio::sync::Mutex;
 
@@ -24,14 +24,26 @@ pub const SCOPE: &str = "openid profile email offline_access";
 /// What the server says about signing in.
 pub struct SignInConfig {
     pub issuer: String,
-    pub client_id: String,
+    pub client: PublicClient,
 }
 
 /// Asks the server where to sign in.
 pub async fn sign_in_config(http: &sdk::reqwest::Client, server: &str) -> Result<SignInConfig> {
     let client: Client = sdk::connect(server, http.clone(), Arc::new(Anonymous));
     let config = client.auth_config_get().send().await.map_err(sdk::Error::from)?.into_inner();
-    Ok(SignInConfig { issuer: config.issuer, client_id: config.cli_client_id })
+    Ok(SignInConfig {
+        client: PublicClient {
+            id: config.cli_client_id,
+            audience: audience_to_ask_for(server, &config.issuer, config.audience),
+        },
+        issuer: config.issuer,
+    })
+}
+
+/// A server that is its own issuer needs no telling. One that goes by another name than the address we use is
+/// told, and does not mind.
+fn audience_to_ask_for(server: &str, issuer: &str, audience: String) -> Option<String> {
+    (server.trim_end_matches('/') != issuer.trim_end_matches('/')).then_some(audience)
 }
 
 /// Where the token of this run comes from.
@@ -105,7 +117,8 @@ impl Session {
                 // Keys are ours, so they are exchanged at the server itself, wherever people sign in.
                 let issuer = Issuer::discover_at(&self.http, &self.server).await?;
                 let tokens = issuer.service_account(&self.http, key).await?;
-                let sign_in = SignIn::new(&issuer.issuer, key.id(), tokens, self.now());
+                let client = PublicClient { id: key.id().to_owned(), audience: None };
+                let sign_in = SignIn::new(&issuer.issuer, &client, tokens, self.now());
                 (sign_in.access_token, sign_in.expires_at)
             }
             Origin::Stored => {
@@ -132,11 +145,12 @@ impl Session {
         }
         let Some(refresh_token) = &sign_in.refresh_token else { return Err(self.expired()) };
         let issuer = Issuer::discover(&self.http, &sign_in.issuer).await?;
-        match issuer.refresh(&self.http, &sign_in.client_id, refresh_token).await {
+        let client = sign_in.client();
+        match issuer.refresh(&self.http, &client, refresh_token).await {
             Ok(mut tokens) => {
                 // An issuer that does not rotate leaves the old one in force.
                 tokens.refresh_token = tokens.refresh_token.or_else(|| sign_in.refresh_token.clone());
-                let fresh = SignIn::new(&sign_in.issuer, &sign_in.client_id, tokens, self.now());
+                let fresh = SignIn::new(&sign_in.issuer, &client, tokens, self.now());
                 locked.put(&self.server, fresh.clone())?;
                 Ok(fresh)
             }
@@ -164,5 +178,17 @@ impl TokenSource for Session {
         Box::pin(async {
             self.current_token().await.map(Some).map_err(|failure| sdk::Error::Auth(failure.message))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_issuer_elsewhere_is_told_the_audience() {
+        let asked = |issuer| audience_to_ask_for("https://gpu.example.org", issuer, "gpuaas".to_owned());
+        assert_eq!(asked("https://gpu.example.org/"), None);
+        assert_eq!(asked("https://id.example.org").as_deref(), Some("gpuaas"));
     }
 }

@@ -31,7 +31,7 @@ pub enum Command {
     },
     /// Change a project's name.
     Rename { project: String, name: String },
-    /// Delete a project and everything in it.
+    /// Delete a project. Refused while it still has service accounts.
     Delete {
         project: String,
         #[command(flatten)]

@@ -21,7 +21,7 @@ pub async fn sign_in(app: &App, issuer: &Issuer, config: &SignInConfig, open: bo
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(no_listener())?;
     let port = listener.local_addr().map_err(no_listener())?.port();
     let redirect_uri = format!("http://127.0.0.1:{port}{}", callback::PATH);
-    let authorization = Authorization::begin(issuer, &config.client_id, SCOPE, &redirect_uri)?;
+    let authorization = Authorization::begin(issuer, &config.client, SCOPE, &redirect_uri)?;
     note(&format!("Sign in at\n\n  {}\n", authorization.url()));
     if open && std::io::stderr().is_terminal() {
         process::open_browser(authorization.url().as_str());

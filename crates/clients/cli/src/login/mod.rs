@@ -31,16 +31,16 @@ pub async fn sign_in(app: &App, flow: Flow) -> Result {
         Flow::Browser { open } => browser::sign_in(app, &issuer, &config, open).await?,
         Flow::Device => device(app, &issuer, &config).await?,
     };
-    let sign_in = SignIn::new(&config.issuer, &config.client_id, tokens, app.ambient.now().timestamp());
+    let sign_in = SignIn::new(&config.issuer, &config.client, tokens, app.ambient.now().timestamp());
     app.credentials().lock().await?.put(&app.server, sign_in)
 }
 
 async fn device(app: &App, issuer: &Issuer, config: &SignInConfig) -> Result<sdk::oidc::TokenSet> {
-    let code = DeviceCode::request(&app.http, issuer, &config.client_id, SCOPE).await?;
+    let code = DeviceCode::request(&app.http, issuer, &config.client, SCOPE).await?;
     note(&format!("Open {} on any device and enter the code {}", code.verification_uri, code.user_code));
     if let Some(complete) = &code.verification_uri_complete {
         note(&format!("or open {complete}"));
     }
     note("Waiting for you to confirm …");
-    Ok(code.wait(&app.http, issuer, &config.client_id).await?)
+    Ok(code.wait(&app.http, issuer, &config.client).await?)
 }

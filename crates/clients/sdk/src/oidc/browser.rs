@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::{Issuer, SignInError, TokenSet, tokens};
+use super::{Issuer, PublicClient, SignInError, TokenSet, tokens};
 use crate::random;
 
 /// A secret of this sign-in, and what may be known of it.
@@ -24,7 +24,7 @@ impl Pkce {
 /// A sign-in under way.
 pub struct Authorization {
     issuer: String,
-    client_id: String,
+    client: PublicClient,
     redirect_uri: String,
     state: String,
     pkce: Pkce,
@@ -34,7 +34,7 @@ pub struct Authorization {
 impl Authorization {
     pub fn begin(
         issuer: &Issuer,
-        client_id: &str,
+        client: &PublicClient,
         scope: &str,
         redirect_uri: &str,
     ) -> Result<Self, SignInError> {
@@ -47,14 +47,15 @@ impl Authorization {
         let (pkce, state) = (Pkce::fresh(), URL_SAFE_NO_PAD.encode(random::bytes::<16>()));
         url.query_pairs_mut()
             .append_pair("response_type", "code")
-            .append_pair("client_id", client_id)
+            .append_pair("client_id", &client.id)
             .append_pair("redirect_uri", redirect_uri)
             .append_pair("scope", scope)
             .append_pair("state", &state)
             .append_pair("code_challenge", &pkce.challenge)
-            .append_pair("code_challenge_method", "S256");
-        let (client_id, redirect_uri) = (client_id.to_owned(), redirect_uri.to_owned());
-        Ok(Self { issuer: issuer.issuer.clone(), client_id, redirect_uri, state, pkce, url })
+            .append_pair("code_challenge_method", "S256")
+            .extend_pairs(client.target());
+        let (client, redirect_uri) = (client.clone(), redirect_uri.to_owned());
+        Ok(Self { issuer: issuer.issuer.clone(), client, redirect_uri, state, pkce, url })
     }
 
     /// Where the person signs in.
@@ -87,13 +88,14 @@ impl Authorization {
         issuer: &Issuer,
         code: &str,
     ) -> Result<TokenSet, SignInError> {
-        let form = [
+        let mut form = vec![
             ("grant_type", "authorization_code"),
-            ("client_id", self.client_id.as_str()),
+            ("client_id", self.client.id.as_str()),
             ("code", code),
             ("redirect_uri", self.redirect_uri.as_str()),
             ("code_verifier", self.pkce.verifier.as_str()),
         ];
+        form.extend(self.client.target());
         tokens::post(http, &issuer.token_endpoint, &form).await
     }
 }
@@ -102,14 +104,35 @@ impl Authorization {
 mod tests {
     use super::*;
 
-    fn authorization() -> Authorization {
+    fn authorization_for(audience: Option<&str>) -> Authorization {
         let issuer = Issuer {
             issuer: "http://issuer".to_owned(),
             authorization_endpoint: Some("http://issuer/authorize".parse().unwrap()),
             token_endpoint: "http://issuer/token".parse().unwrap(),
             device_authorization_endpoint: None,
         };
-        Authorization::begin(&issuer, "cli", "openid", "http://127.0.0.1:1/callback").unwrap()
+        let client = PublicClient { id: "cli".to_owned(), audience: audience.map(str::to_owned) };
+        Authorization::begin(&issuer, &client, "openid", "http://127.0.0.1:1/callback").unwrap()
+    }
+
+    fn authorization() -> Authorization {
+        authorization_for(None)
+    }
+
+    #[test]
+    fn the_address_says_what_the_tokens_are_for() {
+        let asked = |audience| {
+            let url = authorization_for(audience).url().clone();
+            let mut pairs = url.query_pairs().into_owned();
+            pairs.find(|(name, _)| name == "resource" || name == "audience")
+        };
+        let pair = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
+        assert_eq!(
+            asked(Some("https://gpu.example.org/api")),
+            pair("resource", "https://gpu.example.org/api")
+        );
+        assert_eq!(asked(Some("gpuaas")), pair("audience", "gpuaas"));
+        assert_eq!(asked(None), None);
     }
 
     #[test]

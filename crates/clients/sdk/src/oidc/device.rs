@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Issuer, SignInError, TokenSet, tokens};
+use super::{Issuer, PublicClient, SignInError, TokenSet, tokens};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 /// How much slower to ask when told to slow down.
@@ -34,7 +34,7 @@ impl DeviceCode {
     pub async fn request(
         http: &reqwest::Client,
         issuer: &Issuer,
-        client_id: &str,
+        client: &PublicClient,
         scope: &str,
     ) -> Result<Self, SignInError> {
         let Some(endpoint) = &issuer.device_authorization_endpoint else {
@@ -43,7 +43,9 @@ impl DeviceCode {
                 reason: "it has no device flow; sign in with a browser".to_owned(),
             });
         };
-        tokens::post(http, endpoint, &[("client_id", client_id), ("scope", scope)]).await
+        let mut form = vec![("client_id", client.id.as_str()), ("scope", scope)];
+        form.extend(client.target());
+        tokens::post(http, endpoint, &form).await
     }
 
     /// Asks until the person has decided, as often as the issuer allows.
@@ -51,11 +53,16 @@ impl DeviceCode {
         self,
         http: &reqwest::Client,
         issuer: &Issuer,
-        client_id: &str,
+        client: &PublicClient,
     ) -> Result<TokenSet, SignInError> {
         let deadline = Instant::now() + Duration::from_secs(self.expires_in).min(LONGEST_WAIT);
         let mut interval = Duration::from_secs(self.interval).clamp(Duration::from_secs(1), LONGEST_INTERVAL);
-        let form = [("grant_type", GRANT), ("client_id", client_id), ("device_code", &self.device_code)];
+        let mut form = vec![
+            ("grant_type", GRANT),
+            ("client_id", client.id.as_str()),
+            ("device_code", self.device_code.as_str()),
+        ];
+        form.extend(client.target());
         loop {
             if Instant::now() + interval > deadline {
                 return Err(SignInError::TimedOut);

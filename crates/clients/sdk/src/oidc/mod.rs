@@ -5,11 +5,13 @@
 //! Codes and tokens travel in request bodies only, never in an address that we make.
 
 mod browser;
+mod client;
 mod device;
 mod issuer;
 mod tokens;
 
 pub use browser::{Authorization, Pkce};
+pub use client::PublicClient;
 pub use device::DeviceCode;
 pub use issuer::Issuer;
 pub use tokens::{ServiceAccountKey, TokenSet};

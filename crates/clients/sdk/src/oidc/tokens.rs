@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Issuer, SignInError};
+use super::{Issuer, PublicClient, SignInError};
 
 /// What a sign-in yields. It does not show its tokens.
 #[derive(Clone, Deserialize)]
@@ -61,11 +61,15 @@ impl Issuer {
     pub async fn refresh(
         &self,
         http: &reqwest::Client,
-        client_id: &str,
+        client: &PublicClient,
         refresh_token: &str,
     ) -> Result<TokenSet, SignInError> {
-        let form =
-            [("grant_type", "refresh_token"), ("client_id", client_id), ("refresh_token", refresh_token)];
+        let mut form = vec![
+            ("grant_type", "refresh_token"),
+            ("client_id", client.id.as_str()),
+            ("refresh_token", refresh_token),
+        ];
+        form.extend(client.target());
         post(http, &self.token_endpoint, &form).await
     }
 

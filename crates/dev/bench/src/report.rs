@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use kernel::Ambient;
+
 use crate::cpu;
 
 /// One measurement of one variant.
@@ -36,6 +38,14 @@ pub fn median(samples: &[Sample]) -> Sample {
     }
 }
 
+/// What an operation of ours is held against.
+pub struct Peer {
+    pub name: &'static str,
+    pub sample: Sample,
+    /// The least share of its rate that we mean to reach.
+    pub aim: Option<f64>,
+}
+
 #[derive(Default)]
 pub struct Report {
     rows: Vec<String>,
@@ -44,18 +54,19 @@ pub struct Report {
 
 impl Report {
     /// Ours beside its peers, all measured in the same run.
-    pub fn compare(&mut self, operation: &str, ours: Sample, peers: &[(&str, Sample)]) {
+    pub fn compare(&mut self, operation: &str, ours: Sample, peers: &[Peer]) {
         let row = |name: &str, s: Sample| {
             format!(
                 "| {operation} | {name} | {:.0} | {:.0} | {:.0} | {:.0} |",
                 s.per_second, s.product_cpu, s.postgres_cpu, s.client_cpu
             )
         };
-        self.rows.push(format!("{} | |", row("**gpuaasd**", ours)));
-        for (name, peer) in peers {
-            let rate = ours.per_second / peer.per_second;
-            let cpu = (peer.server_cpu() + peer.client_cpu) / (ours.server_cpu() + ours.client_cpu);
-            self.rows.push(format!("{} {rate:.2} | {cpu:.2} |", row(name, *peer)));
+        self.rows.push(format!("{} | | |", row("**gpuaasd**", ours)));
+        for Peer { name, sample, aim } in peers {
+            let rate = ours.per_second / sample.per_second;
+            let cpu = (sample.server_cpu() + sample.client_cpu) / (ours.server_cpu() + ours.client_cpu);
+            let aim = aim.map(|least| format!("≥ {least:.2}")).unwrap_or_default();
+            self.rows.push(format!("{} {rate:.2} | {aim} | {cpu:.2} |", row(name, *sample)));
         }
     }
 
@@ -70,10 +81,11 @@ impl Report {
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
         let _ = writeln!(
             out,
-            "Machine: {cores} cores; load average at the end: {}. Medians of interleaved runs.\n",
+            "Date: {}. Machine: {cores} cores; load average at the end: {}. Medians of interleaved runs.\n",
+            Ambient::system().now().format("%Y-%m-%d"),
             cpu::load_average()
         );
-        out += "| operation | variant | ops/s | CPU µs/op in the server | in Postgres | in the client | ops/s ratio (ours ÷ variant) | CPU ratio (variant ÷ ours, all processes) |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+        out += "| operation | variant | ops/s | CPU µs/op in the server | in Postgres | in the client | ops/s ratio (ours ÷ variant) | aim | CPU ratio (variant ÷ ours, all processes) |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
         for row in &self.rows {
             out += row;
             out.push('\n');

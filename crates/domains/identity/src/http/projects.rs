@@ -73,8 +73,8 @@ async fn create(
     mut tx: Write,
     input: In<OrgPath, Empty, Json<ProjectCreate>>,
 ) -> Result<Created<Project>, Failure> {
-    let (creator, body) = (input.access.user()?, input.body.0);
-    Ok(Created(project_create(&mut tx, input.path.org_id, body.name, body.slug, creator).await?))
+    let body = input.body.0;
+    Ok(Created(project_create(&mut tx, input.path.org_id, body.name, body.slug).await?))
 }
 
 async fn show(

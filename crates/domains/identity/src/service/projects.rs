@@ -17,19 +17,18 @@ use crate::{
 };
 
 /// The creator owns the project, when they belong to the organization (a platform admin may not).
+/// Whoever may create a project administers it already, by their role in the organization; a membership of
+/// its own would only make the list of what they belong to grow with every project.
 pub async fn project_create(
     tx: &mut WriteTx,
     org: OrgId,
     name: Name,
     slug: Slug,
-    creator: UserId,
 ) -> Result<Project, Failure> {
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<ProjectId>());
     let project = store::projects::insert(tx.conn(), org, id, slug.as_str(), name.as_str(), now).await?;
-    store::project_members::insert_creator(tx.conn(), org, id, creator, now).await?;
     created(tx, "project", id, &project)?;
     tx.emit(&ProjectCreated { org_id: org, project_id: id, slug: slug.into_string() })?;
-    tx.invalidate(format!("user:{}", creator.uuid()));
     Ok(project)
 }
 

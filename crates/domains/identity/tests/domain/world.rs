@@ -80,7 +80,7 @@ impl World {
     pub async fn project(&self, owner: UserId, org: OrgId, slug: &str) -> Project {
         let mut tx = self.write_in(owner, org, "project.create").await;
         let (name, slug) = (Name::parse(slug).unwrap(), Slug::parse(slug).unwrap());
-        let project = project_create(&mut tx, org, name, slug, owner).await.expect("create a project");
+        let project = project_create(&mut tx, org, name, slug).await.expect("create a project");
         tx.commit(None).await.expect("commit");
         project
     }

@@ -4,7 +4,7 @@
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset check test generate fmt bench devdb
+.PHONY: help up down reset check test smoke generate fmt bench devdb
 
 help: ## list these commands
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -26,6 +26,9 @@ test: ## run every test
 	@scripts/tools.sh rust
 	@cargo xtask test
 
+smoke: ## prove up, down and reset, beside what runs here already
+	@scripts/smoke.sh
+
 generate: ## write every generated file (after changing SQL, endpoints, events, errors, roles)
 	@scripts/tools.sh rust postgres
 	@scripts/generate.sh
@@ -33,9 +36,10 @@ generate: ## write every generated file (after changing SQL, endpoints, events, 
 fmt: ## format the code
 	@cargo fmt --all
 
-bench: ## measure, and print ratios to the limits of this machine
-	@scripts/tools.sh rust postgres
-	@cargo run --release --locked --package bench
+bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md
+	@scripts/tools.sh rust postgres wrk
+	@cargo build --release --locked -p gpuaasd -p bench
+	@"$${CARGO_TARGET_DIR:-target}/release/bench" all --out docs/benchmarks.md
 
 devdb: ## start a database for the compiler to check queries against while you write them
 	@scripts/devdb.sh

@@ -2,7 +2,8 @@
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-RUN_DIR="$ROOT/.run"
+# GPUAAS_RUN_DIR: another installation beside the usual one, in a directory of its own.
+RUN_DIR="${GPUAAS_RUN_DIR:-$ROOT/.run}"
 CONFIG="$RUN_DIR/gpuaas.toml"
 PID_FILE="$RUN_DIR/gpuaasd.pid"
 LOG_FILE="$RUN_DIR/gpuaasd.log"

@@ -8,6 +8,8 @@ if [ ! -d "$RUN_DIR" ]; then
     say "nothing to reset"
     exit 0
 fi
+# A directory that somebody named is deleted only when it is plainly one of ours.
+[ "$RUN_DIR" = "$ROOT/.run" ] || [ -f "$CONFIG" ] || fail "$RUN_DIR has no gpuaas.toml, so make up did not make it: nothing was deleted."
 data_dir=""
 [ ! -f "$CONFIG" ] || data_dir="$(setting data_dir)"
 if [ "${YES:-}" != 1 ]; then

@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc]     (nothing named: all of them)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -104,9 +104,13 @@ oidc() {
     cat "$PINS/package.json" "$PINS/package-lock.json" | sha256sum >"$dir/.pins"
 }
 
+wrk() {
+    command -v wrk >/dev/null || apt_install "wrk" wrk
+}
+
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | schemathesis | oidc) "$tool" ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc." ;;
+    rust | postgres | schemathesis | oidc | wrk) "$tool" ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc, wrk." ;;
     esac
 done

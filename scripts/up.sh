@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Builds the programs, starts the control plane in the background and waits until it is ready.
-#   PORT=9090 scripts/up.sh     another port on the first start (the operations port is the next one)
+#   PORT=9090 scripts/up.sh       another port on the first start (the operations port is the next one)
+#   PROFILE=dev scripts/up.sh     another build profile, such as one that is built already
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
 READY_SECONDS=120
-PROGRAM="$ROOT/target/up/gpuaasd"
-[ -z "${CARGO_TARGET_DIR:-}" ] || PROGRAM="$CARGO_TARGET_DIR/up/gpuaasd"
+PROFILE="${PROFILE:-up}"
+PROFILE_DIR="$PROFILE"
+# Cargo's `dev` profile has a directory of another name.
+[ "$PROFILE" != dev ] || PROFILE_DIR=debug
+PROGRAM="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE_DIR/gpuaasd"
 CLI="${PROGRAM%d}"
 
 # The server's own PostgreSQL runs as an unprivileged user when we are root. That user must be able to reach the
@@ -17,7 +21,7 @@ choose_data_dir() {
     if [ "$(id -u)" != 0 ] || setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups test -x "$RUN_DIR"; then
         printf '%s' "$near"
     else
-        printf '/var/lib/gpuaas-dev-%s' "$(printf '%s' "$ROOT" | cksum | cut -d ' ' -f 1)"
+        printf '/var/lib/gpuaas-dev-%s' "$(printf '%s' "$RUN_DIR" | cksum | cut -d ' ' -f 1)"
     fi
 }
 
@@ -77,12 +81,13 @@ show_first_password() {
 }
 
 "$ROOT/scripts/tools.sh" rust postgres
+[[ "$RUN_DIR" = /* ]] || fail "GPUAAS_RUN_DIR must be an absolute path."
 mkdir -p "$RUN_DIR"
 # Others may pass through (see choose_data_dir) but not look.
 chmod 711 "$RUN_DIR"
 
 say "building (the first time takes some minutes)"
-(cd "$ROOT" && cargo build --profile up --locked --package gpuaasd --package cli)
+(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli)
 
 if [ ! -f "$CONFIG" ]; then
     write_config

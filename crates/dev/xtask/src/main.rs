@@ -22,6 +22,7 @@ mod interrupt;
 mod manifest;
 mod postgres;
 mod queries;
+mod release;
 mod rust_tokens;
 mod schema;
 mod sdk;
@@ -65,6 +66,8 @@ enum Command {
         /// Names of drift gates, or `sqlx-cache`. None: all.
         gates: Vec<String>,
     },
+    /// Make the public API as it is now the one that later changes may not break: part of a release.
+    ReleaseContract,
     /// Run all tests, on a private PostgreSQL and with the programs built.
     Test {
         /// For the test runner, such as `-p identity` or a part of a test's name.
@@ -99,6 +102,7 @@ fn run(args: Args) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Generate { gates } => generate::run(&Tree::new(workspace_root()?), &gates).map(|()| 0),
+        Command::ReleaseContract => release::contract(&Tree::new(workspace_root()?)).map(|()| 0),
         Command::Test { args } => testing::run(&workspace_root()?, &args),
     }
 }

@@ -30,9 +30,7 @@ pub fn run(root: &Path, args: &[String]) -> anyhow::Result<u8> {
     // The roles belong to the whole server: made once here, tests that start together cannot race for them.
     server.block_on(async { Ok(pg::bootstrap(&server.connect("postgres")).await?) })?;
     let socket_dir = server.socket_dir().to_str().context("the socket directory is not UTF-8")?.to_owned();
-    let tools = root.join(".tools");
-    let tools = tools.to_str().context("the path of the repository is not UTF-8")?;
-    let environment = [(SOCKET_DIR, socket_dir.as_str()), ("GPUAAS_TEST_TOOLS", tools)];
+    let environment = [(SOCKET_DIR, socket_dir.as_str())];
     let cargo = |args: &[&str], limit| exec::show(root, "cargo", args, &environment, limit);
 
     step("programs");

@@ -9,11 +9,13 @@ mod file_size;
 mod format;
 mod layering;
 mod licences;
+mod lifecycles;
 mod make_targets;
 mod metric_names;
 mod migration_lint;
 mod migrations_apply;
 mod openapi_breaking;
+mod role_matrix;
 mod secrets;
 mod shell_scripts;
 mod sqlx_cache;
@@ -84,9 +86,11 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(shell_scripts::ShellScripts),
         Box::new(make_targets::MakeTargets),
         Box::new(openapi_breaking::OpenapiBreaking),
+        Box::new(role_matrix::RoleMatrix),
         Box::new(migration_lint::MigrationLint),
         Box::new(migrations_apply::MigrationsApply),
         Box::new(table_classes::TableClasses),
+        Box::new(lifecycles::Lifecycles),
         Box::new(sqlx_cache::SqlxCache),
     ];
     for group in generate::Group::ALL {

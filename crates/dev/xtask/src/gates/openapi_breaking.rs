@@ -4,9 +4,9 @@ use super::{Finding, Gate};
 use crate::breaking;
 use crate::breaking::waivers::Waivers;
 use crate::generate::PUBLIC_OPENAPI;
+use crate::release::RELEASED;
 use crate::tree::Tree;
 
-const RELEASED: &str = "openapi/released/public.json";
 const WAIVERS: &str = "openapi/waivers.toml";
 
 pub struct OpenapiBreaking;
@@ -22,10 +22,8 @@ impl Gate for OpenapiBreaking {
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
         if !tree.exists(RELEASED) {
-            let message = format!(
-                "there is no released document to compare with. When a release is made, and for the first time \
-                 now, run: mkdir -p openapi/released && cp {PUBLIC_OPENAPI} {RELEASED}"
-            );
+            let message = "there is no released document to compare with. When a release is made, and for the \
+                           first time now, run: cargo xtask release-contract";
             return Ok(vec![Finding::new(RELEASED, message)]);
         }
         let waivers =
@@ -65,7 +63,7 @@ impl Gate for OpenapiBreaking {
             FixtureTree::new(&[(RELEASED, &released.to_string()), (PUBLIC_OPENAPI, &grown.to_string())]);
         super::tests::Examples::good(tree)
             .bad("path removed", "/things/{id}", |tree| tree.with(PUBLIC_OPENAPI, lost.to_string()))
-            .bad("no baseline", "cp openapi/public.json", |tree| tree.without(RELEASED))
+            .bad("no baseline", "cargo xtask release-contract", |tree| tree.without(RELEASED))
             .bad("no document", "read openapi/public.json", |tree| tree.without(PUBLIC_OPENAPI))
             .bad("enum growth without a waiver", "\"c\"", |tree| {
                 tree.with(RELEASED, &*two_states).with(PUBLIC_OPENAPI, &*three_states)

@@ -7,10 +7,6 @@ pub use crate::{
         events,
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
-        service_account::KeyIdentity,
     },
-    service::{
-        policy_cache::{Policies, Where},
-        service_accounts::{service_account_key_check, service_account_key_used},
-    },
+    service::policy_cache::{Policies, Where},
 };

@@ -30,6 +30,21 @@ impl World {
         Self { clock, ambient, idp, authn, db }
     }
 
+    /// The first administrator shall be whoever is reached at that address.
+    async fn start_with_first_admin(email: &str) -> Self {
+        let mut world = Self::start().await;
+        let issuers = vec![world.idp.trusted(&world.ambient)];
+        let email = kernel::text::Email::parse(email).unwrap();
+        world.authn = Authn::with_first_admin(world.db.db.clone(), issuers, Some(email));
+        world
+    }
+
+    async fn is_admin(&self, token: &str) -> bool {
+        let caller = self.who(token).await.unwrap();
+        let Caller::User { grants, .. } = caller else { panic!("a person") };
+        grants.platform == [kernel::Role::PlatformAdmin]
+    }
+
     fn claims(&self, subject: &str) -> Value {
         self.idp.claims(subject, self.ambient.now())
     }
@@ -80,6 +95,65 @@ async fn concurrent_first_requests_make_one_user_one_organization_and_one_sessio
     for table in ["users", "organizations", "projects", "account_sessions"] {
         assert_eq!(count(&world.db, &format!("SELECT count(*) FROM {table}")).await, 1, "{table}");
     }
+}
+
+const ADMINS: &str = "SELECT count(*) FROM platform_bindings";
+
+#[tokio::test]
+async fn the_first_with_the_chosen_address_administers_the_platform_and_nobody_after_them() {
+    let world = World::start_with_first_admin("Ann@example.org").await;
+    assert!(!world.is_admin(&world.token("bob")).await, "another address");
+    let token = world.token("ann");
+    let callers = futures_util::future::join_all((0..8).map(|_| world.is_admin(&token))).await;
+    assert!(callers.iter().all(|admin| *admin), "{callers:?}");
+    assert_eq!(count(&world.db, ADMINS).await, 1);
+    let audited = "SELECT count(*) FROM audit_logs WHERE action = 'platform.admin.seed'";
+    assert_eq!(count(&world.db, audited).await, 1);
+    let told = "SELECT count(*) FROM outbox_events WHERE event_type = 'identity.user.platform_roles_changed'";
+    assert_eq!(count(&world.db, told).await, 1);
+    assert_eq!(count(&world.db, "SELECT count(*) FROM organizations").await, 2, "one for each of them");
+
+    let second = world.with(|c| {
+        c["sub"] = json!("eve");
+        c["sid"] = json!("sid-eve");
+    });
+    assert!(!world.is_admin(&second).await, "the same address, but somebody administers already");
+    assert_eq!(count(&world.db, ADMINS).await, 1);
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_verified_gives_no_platform_role() {
+    let world = World::start_with_first_admin("ann@example.org").await;
+    for (n, verified) in [json!(false), json!("false"), Value::Null].into_iter().enumerate() {
+        let token = world.with(|c| {
+            c["email_verified"] = verified.clone();
+            c["sid"] = json!(format!("sid-{n}"));
+        });
+        assert!(!world.is_admin(&token).await, "{verified}");
+    }
+    assert_eq!(count(&world.db, ADMINS).await, 0);
+    // Known by now, and at last with an address that is theirs.
+    assert!(world.is_admin(&world.token("ann")).await);
+    assert_eq!(count(&world.db, "SELECT count(*) FROM users").await, 1);
+}
+
+#[tokio::test]
+async fn without_a_chosen_address_nobody_becomes_an_administrator_by_signing_in() {
+    let world = World::start().await;
+    assert!(!world.is_admin(&world.token("ann")).await);
+    assert_eq!(count(&world.db, ADMINS).await, 0);
+}
+
+#[tokio::test]
+async fn a_local_account_with_the_chosen_address_is_no_administrator() {
+    let mut kit = kit::Kit::start().await;
+    let email = kernel::text::Email::parse("ann@example.org").unwrap();
+    kit.authn = Authn::with_first_admin(kit.db.db.clone(), vec![kit.issuer.trusted()], Some(email));
+    let mut browser = testkit::Browser::default();
+    kit.sign_up(&mut browser, "ann@example.org").await;
+    let tokens = kit.tokens(&mut browser, "ann").await;
+    assert!(kit.who(&tokens["access_token"]).await.is_ok());
+    assert_eq!(kit.count(ADMINS).await, 0);
 }
 
 #[tokio::test]

@@ -102,11 +102,17 @@ async fn pages_carry_a_policy_that_lets_nothing_in_and_cookies_are_not_for_scrip
 async fn the_first_administrator_is_made_once_and_must_change_the_password() {
     let kit = Kit::start().await;
     let email = Email::parse("root@example.org").unwrap();
-    let seeds = (0..4).map(|_| kit.issuer.seed_admin(&email));
-    let made: Vec<_> =
-        futures_util::future::join_all(seeds).await.into_iter().filter_map(|s| s.unwrap()).collect();
-    assert_eq!(made.len(), 1, "one of the starting replicas");
-    assert!(kit.issuer.seed_admin(&email).await.unwrap().is_none());
+    let kept = std::sync::Mutex::new(Vec::new());
+    let keep = |password: &kernel::Secret| {
+        kept.lock().unwrap().push(password.clone());
+        Ok(())
+    };
+    let seeds = (0..4).map(|_| kit.issuer.seed_admin(&email, keep));
+    let seeds = futures_util::future::join_all(seeds).await;
+    assert_eq!(seeds.into_iter().filter(|s| *s.as_ref().unwrap()).count(), 1, "one of the starting replicas");
+    assert!(!kit.issuer.seed_admin(&email, keep).await.unwrap());
+    let made = kept.lock().unwrap().clone();
+    assert_eq!(made.len(), 1, "the losers do not overwrite what the winner kept");
 
     let mut browser = Browser::default();
     let (verifier, challenge) = pkce("admin");
@@ -139,6 +145,20 @@ async fn the_first_administrator_is_made_once_and_must_change_the_password() {
     };
     assert_eq!(grants.platform, [Role::PlatformAdmin]);
     assert_eq!(grants.orgs.len(), 1);
+}
+
+#[tokio::test]
+async fn there_is_no_first_administrator_before_the_password_is_safe() {
+    let kit = Kit::start().await;
+    let email = Email::parse("root@example.org").unwrap();
+    let failed = kit.issuer.seed_admin(&email, |_| Err(std::io::Error::other("the disk is full"))).await;
+    assert!(format!("{:?}", failed.unwrap_err()).contains("the disk is full"));
+    for table in ["local_accounts", "users", "platform_bindings", "outbox_events"] {
+        assert_eq!(kit.count(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
+    assert!(!kit.issuer.has_admin().await.unwrap());
+    assert!(kit.issuer.seed_admin(&email, |_| Ok(())).await.unwrap(), "the next start makes it");
+    assert!(kit.issuer.has_admin().await.unwrap());
 }
 
 #[tokio::test]
@@ -182,7 +202,7 @@ async fn an_administrator_makes_resets_and_disables_accounts() {
 async fn without_self_signup_an_account_needs_an_open_invitation_and_gets_its_address() {
     let kit = Kit::start_with(|config| identity::issuer::IssuerConfig { self_signup: false, ..config }).await;
     let email = Email::parse("root@example.org").unwrap();
-    kit.issuer.seed_admin(&email).await.unwrap();
+    kit.issuer.seed_admin(&email, |_| Ok(())).await.unwrap();
     let hash = hex::encode(kernel::digest::sha256("the-token"));
     sql(&kit.db, &format!(
         "INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)

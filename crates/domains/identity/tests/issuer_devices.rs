@@ -4,8 +4,19 @@
 mod kit;
 
 use endpoint::Caller;
-use identity::model::service_account::key_text;
-use kernel::{Code, ids::ServiceAccountKeyId};
+use identity::{
+    model::service_account::key_text,
+    service::service_accounts::{
+        AccountChange, service_account_create, service_account_key_create, service_account_key_revoke,
+        service_account_update,
+    },
+};
+use kernel::{
+    Code,
+    ids::{OrgId, ProjectId, ServiceAccountKeyId},
+    policy::{IntegerKey, keys},
+    text::Name,
+};
 use kit::{Kit, claims, sql};
 use serde_json::{Value, json};
 use testkit::Browser;
@@ -161,4 +172,74 @@ async fn a_wrong_key_an_expired_one_and_a_disabled_account_get_nothing() {
     )
     .await;
     assert_eq!(exchange(&id.to_string(), &secret).await.0, 401);
+}
+
+#[tokio::test]
+async fn keys_overlap_during_a_rotation_and_end_when_revoked_expired_or_their_account_is_disabled() {
+    let kit = Kit::start().await;
+    kit.sign_up(&mut Browser::default(), "ann@example.org").await;
+    let mut admin = kit.db.conn(pg::Roles::Admin).await;
+    let (project, org): (Uuid, Uuid) =
+        sqlx::query_as("SELECT id, org_id FROM projects").fetch_one(&mut admin).await.unwrap();
+    let (project, org) = (ProjectId::from(project), OrgId::from(org));
+    let write = async || {
+        let origin = pg::Origin::internal(kernel::CorrelationId(kit.db.db.ambient().uuid()));
+        kit.db.db.write(pg::Permit::system("test", origin), "test.service_account").await.unwrap()
+    };
+    let exchange = async |id: ServiceAccountKeyId, secret: &str| {
+        let id = id.to_string();
+        let form = [("grant_type", "client_credentials"), ("client_id", &id), ("client_secret", secret)];
+        kit.post("/auth/token", &form).await
+    };
+
+    let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
+    let mut tx = write().await;
+    let robot = service_account_create(&mut tx, org, project, Name::parse("robot").unwrap()).await.unwrap();
+    let mut made = Vec::new();
+    for days in [None, None, Some(1)] {
+        let (key, secret) =
+            service_account_key_create(&mut tx, (org, project), robot.id, days, limit).await.unwrap();
+        made.push((key.id, secret.expose().clone()));
+    }
+    tx.commit(None).await.unwrap();
+    let [old, new, brief] = <[_; 3]>::try_from(made).unwrap();
+
+    let mut tokens = Vec::new();
+    for (id, secret) in [&old, &new, &brief] {
+        let (status, token) = exchange(*id, secret).await;
+        assert_eq!(status, 200, "{token}");
+        let caller = kit.who(&token["access_token"]).await.unwrap();
+        assert!(
+            matches!(caller, Caller::ServiceAccount { id, project: p, .. } if id == robot.id && p == project)
+        );
+        tokens.push(token["access_token"].clone());
+    }
+    let used = "SELECT count(*) FROM service_account_keys WHERE last_used_at IS NOT NULL";
+    assert_eq!(kit.count(used).await, 3);
+    assert_eq!(exchange(old.0, &new.1).await.0, 401, "the secret of another key");
+
+    let mut tx = write().await;
+    service_account_key_revoke(&mut tx, project, robot.id, old.0).await.unwrap();
+    tx.commit(None).await.unwrap();
+    kit.advance(3);
+    assert_eq!(exchange(old.0, &old.1).await.0, 401);
+    assert_eq!(kit.who(&tokens[0]).await.unwrap_err(), Code::TokenRevoked);
+    assert_eq!(exchange(new.0, &new.1).await.0, 200, "the other key goes on");
+    assert!(kit.who(&tokens[1]).await.is_ok());
+
+    kit.advance(86_400 - 60);
+    let (_, last) = exchange(brief.0, &brief.1).await;
+    assert!(last["expires_in"].as_i64().unwrap() <= 60, "a token does not outlive its key: {last}");
+    kit.advance(120);
+    assert_eq!(exchange(brief.0, &brief.1).await.0, 401, "expired");
+    let (status, token) = exchange(new.0, &new.1).await;
+    assert_eq!(status, 200, "{token}");
+
+    let mut tx = write().await;
+    let off = AccountChange { disabled: Some(true), ..AccountChange::default() };
+    service_account_update(&mut tx, project, robot.id, off, Some(1)).await.unwrap();
+    tx.commit(None).await.unwrap();
+    kit.advance(3);
+    assert_eq!(exchange(new.0, &new.1).await.0, 401);
+    assert_eq!(kit.who(&token["access_token"]).await.unwrap_err(), Code::TokenRevoked);
 }

@@ -9,6 +9,7 @@ use kernel::{
     Code, CorrelationId, Failure, Problem,
     digest::sha256,
     ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    text::Email,
 };
 use pg::{Db, Origin, Permit};
 use quick_cache::sync::Cache;
@@ -31,6 +32,7 @@ const NOTING_AT_ONCE: usize = 2;
 struct Inner {
     db: Db,
     issuers: Vec<TrustedIssuer>,
+    first_admin: Option<Email>,
     tokens: Cache<[u8; 32], Arc<Verified>>,
     remembered: Remembered,
     noting: Arc<Semaphore>,
@@ -46,8 +48,15 @@ fn refused(code: Code) -> Failure {
 
 impl Authn {
     pub fn new(db: Db, issuers: Vec<TrustedIssuer>) -> Self {
+        Self::with_first_admin(db, issuers, None)
+    }
+
+    /// As long as nobody administers the platform, whoever signs in at an external issuer with this address,
+    /// verified, becomes its administrator.
+    pub fn with_first_admin(db: Db, issuers: Vec<TrustedIssuer>, first_admin: Option<Email>) -> Self {
         let inner = Arc::new(Inner {
             issuers,
+            first_admin,
             tokens: Cache::new(MOST_TOKENS),
             remembered: Remembered::new(),
             noting: Arc::new(Semaphore::new(NOTING_AT_ONCE)),
@@ -119,7 +128,8 @@ impl Authn {
                     client_id: verified.client().map(str::to_owned),
                     expires_at: verified.expires_at,
                 };
-                service::first_sign_in(&self.0.db, &verified.identity(), &session, client).await?;
+                let chosen = self.0.first_admin.as_ref().is_some_and(|email| verified.is_proven_to_be(email));
+                service::first_sign_in(&self.0.db, &verified.identity(), &session, client, chosen).await?;
                 mark = self.0.remembered.mark();
                 self.read_person(verified).await?.ok_or_else(|| refused(Code::TokenInvalid))?
             }

@@ -13,6 +13,8 @@
 //!
 //! **First sight.** A person from an external issuer who was never seen before gets a user, a personal
 //! organization and a project `default`, in one transaction; two concurrent first requests make one.
+//! While nobody administers the platform, the person whose verified address the operator chose also becomes
+//! its administrator, in that same transaction.
 //! Sessions of the built-in issuer are made when it issues their first token, so an unknown one is gone.
 
 mod authenticator;

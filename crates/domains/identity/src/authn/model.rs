@@ -109,6 +109,19 @@ impl Verified {
         Identity::new(&claims.iss, &claims.sub, email, names)
     }
 
+    /// Whether another issuer than our own vouches that the bearer can be reached at `email`. Silence about
+    /// it is not enough, and addresses at the built-in issuer are what people typed.
+    pub fn is_proven_to_be(&self, email: &Email) -> bool {
+        let claims = &self.claims;
+        let vouched = match &claims.email_verified {
+            Some(Value::Bool(verified)) => *verified,
+            Some(Value::String(text)) => text == "true",
+            _ => false,
+        };
+        let same = claims.email.as_ref().is_some_and(|claimed| claimed.eq_ignore_ascii_case(email.as_str()));
+        !self.builtin && vouched && same
+    }
+
     pub fn client(&self) -> Option<&str> {
         self.claims.azp.as_deref().or(self.claims.client_id.as_deref())
     }
@@ -205,6 +218,23 @@ mod tests {
         };
         assert!(seen(json!(true)) && seen(json!("true")));
         assert!(!seen(json!(false)) && !seen(json!("false")));
+    }
+
+    #[test]
+    fn an_address_is_proven_only_when_another_issuer_vouches_for_it() {
+        let ann = Email::parse("ann@example.org").unwrap();
+        let proven = |builtin, extra| {
+            Verified::new(builtin, claims(extra), DateTime::UNIX_EPOCH).is_proven_to_be(&ann)
+        };
+        let vouched = json!({ "email": "Ann@example.org", "email_verified": true });
+        assert!(proven(false, vouched.clone()));
+        assert!(!proven(true, vouched), "the built-in issuer sends no mail");
+        assert!(!proven(false, json!({ "email": "ann@example.org" })), "nothing is said about it");
+        assert!(!proven(false, json!({ "email": "bob@example.org", "email_verified": true })));
+        assert!(!proven(false, json!({ "email_verified": true })));
+        for unverified in [json!(false), json!("false"), json!(1), json!(null)] {
+            assert!(!proven(false, json!({ "email": "ann@example.org", "email_verified": unverified })));
+        }
     }
 
     #[test]

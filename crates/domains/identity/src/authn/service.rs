@@ -12,6 +12,7 @@ use super::{
     model::{Identity, UserCreated},
     store,
 };
+use crate::model::{events::PlatformRolesChanged, role::PlatformRole};
 
 /// How long a session of an external issuer is remembered after its last token was seen.
 const REMEMBERED_FOR: TimeDelta = TimeDelta::days(30);
@@ -88,14 +89,19 @@ pub async fn ensure_user(db: &Db, identity: &Identity, origin: &Origin) -> Resul
 }
 
 /// Lets in somebody whose session was not seen before: a newcomer gets user, personal organization and
-/// session in one transaction; a known person only the session. Safe to race.
+/// session in one transaction; a known person only the session. Whoever is `chosen` to administer the
+/// platform does so from then on, when nobody else does. Safe to race.
 pub async fn first_sign_in(
     db: &Db,
     identity: &Identity,
     session: &SeenSession,
     client: &ClientInfo,
+    chosen: bool,
 ) -> Result<(), Failure> {
     let origin = origin(db, client);
+    if chosen && sign_in_first_admin(db, identity, session, client, &origin).await? {
+        return Ok(());
+    }
     if find(db, identity, &origin).await?.is_none() {
         let mut tx = db.write(Permit::system("first sign-in", origin.clone()), "user.first_sign_in").await?;
         if let Some(user) = provision(&mut tx, identity).await? {
@@ -116,6 +122,57 @@ pub async fn first_sign_in(
         }
         None => tx.roll_back().await,
     }
+    Ok(())
+}
+
+/// False when the platform has an administrator: this is then a sign-in like any other.
+async fn sign_in_first_admin(
+    db: &Db,
+    identity: &Identity,
+    session: &SeenSession,
+    client: &ClientInfo,
+    origin: &Origin,
+) -> Result<bool, Failure> {
+    let permit = Permit::system("the first administrator", origin.clone());
+    // Asked without the lock first: almost always somebody administers the platform already.
+    if store::any_platform_admin(db.read(&permit).await?.conn()).await? {
+        return Ok(false);
+    }
+    let mut tx = db.write(permit, "platform.admin.seed").await?;
+    if !is_without_admin(&mut tx).await? {
+        tx.roll_back().await;
+        return Ok(false);
+    }
+    let user = provision_or_find(&mut tx, identity).await?;
+    open_session(&mut tx, user, &identity.issuer, session, client).await?;
+    make_first_admin(&mut tx, user).await?;
+    tx.commit(None).await?;
+    tracing::info!(user_id = %user, "the chosen person signed in and administers the platform");
+    Ok(true)
+}
+
+/// Whether nobody administers the platform, which then stays so until the transaction ends.
+pub(crate) async fn is_without_admin(tx: &mut WriteTx) -> Result<bool, Failure> {
+    store::seed_lock(tx.conn()).await?;
+    Ok(!store::any_platform_admin(tx.conn()).await?)
+}
+
+/// Like [`provision`], for somebody who may be known.
+pub(crate) async fn provision_or_find(tx: &mut WriteTx, identity: &Identity) -> Result<UserId, Failure> {
+    if let Some(user) = provision(tx, identity).await? {
+        return Ok(user);
+    }
+    let found = store::user_find(tx.conn(), &identity.issuer, &identity.subject).await?;
+    Ok(found.ok_or_else(|| std::io::Error::other("a user that exists cannot be found"))?.into())
+}
+
+pub(crate) async fn make_first_admin(tx: &mut WriteTx, user: UserId) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    store::bind_platform_admin(tx.conn(), user.uuid(), now).await?;
+    let event = PlatformRolesChanged { user_id: user, roles: vec![PlatformRole::PlatformAdmin] };
+    tx.record::<(), _>("user", user, None, Some(&event))?;
+    tx.emit(&event)?;
+    tx.invalidate(format!("user:{}", user.uuid()));
     Ok(())
 }
 

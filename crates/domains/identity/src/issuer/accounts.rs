@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use kernel::{
     Code, Failure, Problem, Secret,
     digest::sha256,
-    ids::{LocalAccountId, UserId},
+    ids::LocalAccountId,
     policy::{IntegerKey, keys},
     text::{Email, Name},
 };
@@ -16,7 +16,10 @@ use super::{
     sessions::{Browser, by_themselves},
     store::accounts as store,
 };
-use crate::authn::{service::provision, store as people};
+use crate::authn::{
+    service::{is_without_admin, make_first_admin, provision, provision_or_find},
+    store as people,
+};
 
 /// Shown once, and to be changed at the first sign-in.
 pub type OneTimePassword = Secret<String>;
@@ -239,26 +242,31 @@ impl Issuer {
         Ok(store::list(conn, query.after(), query.limit()).await?)
     }
 
-    /// Makes the first administrator when there is none; the answer is the password, to be shown once. Safe
-    /// to call by every replica at every start.
-    pub async fn seed_admin(&self, email: &Email) -> Result<Option<OneTimePassword>, Failure> {
-        let origin = Origin::internal(kernel::CorrelationId(self.0.db.ambient().uuid()));
-        if store::any_platform_admin(self.quietly(&origin).await?.conn()).await? {
-            return Ok(None);
+    /// Makes the first administrator when there is none, and says whether it did. Safe to call by every
+    /// replica at every start.
+    ///
+    /// `keep` gets the password and must not return before it is safe: the account comes to be only after
+    /// that, and not at all when `keep` fails, so there is never an administrator whose password is lost.
+    pub async fn seed_admin(
+        &self,
+        email: &Email,
+        keep: impl FnOnce(&OneTimePassword) -> std::io::Result<()> + Send,
+    ) -> Result<bool, Failure> {
+        if self.has_admin().await? {
+            return Ok(false);
         }
+        let origin = Origin::internal(kernel::CorrelationId(self.0.db.ambient().uuid()));
         let password = model::random_password(self.0.db.ambient());
         let hash = self.0.passwords.hash(password.clone()).await?;
         let permit = Permit::system("the first administrator", origin);
         let mut tx = self.0.db.write(permit, "platform.admin.seed").await?;
-        store::seed_lock(tx.conn()).await?;
-        if store::any_platform_admin(tx.conn()).await? {
+        if !is_without_admin(&mut tx).await? {
             tx.roll_back().await;
-            return Ok(None);
+            return Ok(false);
         }
-        let now = self.now();
         let account = match store::find_by_email(tx.conn(), email.as_str()).await? {
             Some(account) => {
-                store::set_password(tx.conn(), account.id, &hash, true, now).await?;
+                store::set_password(tx.conn(), account.id, &hash, true, self.now()).await?;
                 account
             }
             None => {
@@ -267,18 +275,20 @@ impl Issuer {
                 made.ok_or_else(|| std::io::Error::other("the account was made by somebody else"))?
             }
         };
-        let identity = account.identity(&self.0.config.public_url);
-        let user = match provision(&mut tx, &identity).await? {
-            Some(user) => user,
-            None => {
-                let found = people::user_find(tx.conn(), &identity.issuer, &identity.subject).await?;
-                UserId::from(found.ok_or_else(|| std::io::Error::other("the user cannot be found"))?)
-            }
-        };
-        store::bind_platform_admin(tx.conn(), user.uuid(), now).await?;
-        tx.record::<(), _>("user", user, None, Some(&account))?;
-        tx.invalidate(format!("user:{}", user.uuid()));
+        let user = provision_or_find(&mut tx, &account.identity(&self.0.config.public_url)).await?;
+        make_first_admin(&mut tx, user).await?;
+        // Last before the commit, and under the lock: what another replica kept is not overwritten.
+        if let Err(error) = keep(&password) {
+            tx.roll_back().await;
+            return Err(error.into());
+        }
         tx.commit(None).await?;
-        Ok(Some(password))
+        Ok(true)
+    }
+
+    /// Whether anybody administers the platform.
+    pub async fn has_admin(&self) -> Result<bool, Failure> {
+        let origin = Origin::internal(kernel::CorrelationId(self.0.db.ambient().uuid()));
+        Ok(people::any_platform_admin(self.quietly(&origin).await?.conn()).await?)
     }
 }

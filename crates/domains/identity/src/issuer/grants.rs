@@ -14,7 +14,8 @@ use subtle::ConstantTimeEq as _;
 
 use super::{
     AUDIENCE, Issuer,
-    model::{self, Account, Refusal, TokenError},
+    failure::TokenError,
+    model::{self, Account, Refusal},
     sessions::{Browser, by_themselves},
     store::{accounts, codes, tokens},
 };

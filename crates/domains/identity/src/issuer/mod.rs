@@ -1,8 +1,8 @@
 //! The built-in OpenID Connect issuer: local accounts, so that one machine needs nothing else.
 //!
 //! It is an issuer like any other: discovery, JWKS with rotation, authorization code with PKCE, refresh,
-//! device code, userinfo, revocation. Console and CLI use it through the same code path as an external
-//! one. It also exchanges the keys of service accounts for short-lived tokens (`client_credentials`), which
+//! device code, userinfo, revocation. Clients such as the CLI (the console when it comes) use it through the
+//! same code path as an external one. It also exchanges the keys of service accounts for short-lived tokens (`client_credentials`), which
 //! is why it keeps serving that even when people sign in elsewhere ([`IssuerConfig::people`] is false).
 //!
 //! **Who writes what.** Everything that changes who may do what is a write transaction with an audit row:
@@ -21,6 +21,7 @@ mod accounts;
 mod config;
 mod devices;
 mod endpoints;
+mod failure;
 mod grants;
 mod http;
 mod keys;

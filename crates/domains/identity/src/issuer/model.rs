@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
-    Ambient, Failure, Secret,
+    Ambient, Secret,
     digest::sha256,
     ids::LocalAccountId,
     text::{Email, Name},
@@ -236,36 +236,6 @@ impl Refusal {
         }
     }
 }
-
-/// How a token request fails.
-#[derive(Debug)]
-pub enum TokenError {
-    Refused(Refusal),
-    Failed(Failure),
-}
-
-impl From<Refusal> for TokenError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<Failure> for TokenError {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-macro_rules! internal {
-    ($($error:ty),*) => {$(
-        impl From<$error> for TokenError {
-            fn from(error: $error) -> Self {
-                Self::Failed(error.into())
-            }
-        }
-    )*};
-}
-internal!(sqlx::Error, pg::Error, serde_json::Error);
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Service accounts, their keys, and what a presented key is worth.
+//! Service accounts and their keys. What a presented key is worth, the issuer decides.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
@@ -7,8 +7,7 @@ use kernel::{
     policy::Setting,
     text::Name,
 };
-use pg::{Connection, ReadTx, WriteTx};
-use subtle::ConstantTimeEq as _;
+use pg::{ReadTx, WriteTx};
 
 use super::{changed, created, found, removed};
 use crate::{
@@ -17,9 +16,7 @@ use crate::{
             ServiceAccountChanged, ServiceAccountCreated, ServiceAccountDeleted, ServiceAccountKeyCreated,
             ServiceAccountKeyRevoked,
         },
-        service_account::{
-            KeyIdentity, ServiceAccount, ServiceAccountKey, another_key, key_hash, key_parse, key_text,
-        },
+        service_account::{ServiceAccount, ServiceAccountKey, another_key, key_hash, key_text},
     },
     store,
 };
@@ -147,24 +144,4 @@ pub async fn service_account_key_revoke(
     tx.emit(&ServiceAccountKeyRevoked { service_account_id: account, key_id: id })?;
     tx.invalidate(format!("sak:{}", id.uuid()));
     Ok(())
-}
-
-/// Whom a presented key stands for; nothing when it is malformed, unknown, wrong, expired, revoked, or its
-/// account is disabled. The connection must reach every tenant, because the key says which one it is.
-pub async fn service_account_key_check(
-    conn: &mut Connection,
-    presented: &str,
-    now: DateTime<Utc>,
-) -> Result<Option<KeyIdentity>, Failure> {
-    let Some((id, presented_hash)) = key_parse(presented) else { return Ok(None) };
-    let Some((identity, stored_hash)) = store::service_account_keys::find_live(conn, id, now).await? else {
-        return Ok(None);
-    };
-    Ok(bool::from(stored_hash.ct_eq(&presented_hash)).then_some(identity))
-}
-
-/// Notes that a key was just exchanged for a token.
-pub async fn service_account_key_used(tx: &mut WriteTx, id: ServiceAccountKeyId) -> Result<(), Failure> {
-    let now = tx.db().ambient().now();
-    Ok(store::service_account_keys::mark_used(tx.conn(), id, now).await?)
 }

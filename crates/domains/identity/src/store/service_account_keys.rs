@@ -8,7 +8,7 @@ use kernel::{
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::service_account::{KeyIdentity, ServiceAccountKey, key_state};
+use crate::model::service_account::{ServiceAccountKey, key_state};
 
 struct Row {
     id: Uuid,
@@ -119,42 +119,4 @@ pub async fn revoke(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| row.at(now)))
-}
-
-/// Whom a live key of an enabled account stands for, and the hash that its secret must have.
-pub async fn find_live(
-    conn: &mut Connection,
-    id: ServiceAccountKeyId,
-    now: DateTime<Utc>,
-) -> Result<Option<(KeyIdentity, Vec<u8>)>, sqlx::Error> {
-    let row = sqlx::query!(
-        r#"SELECT k.secret_hash, a.id AS account_id, a.org_id, a.project_id
-           FROM service_account_keys k JOIN service_accounts a ON a.id = k.service_account_id
-           WHERE k.id = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)
-             AND a.disabled_at IS NULL"#,
-        id.uuid(),
-        now,
-    )
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| {
-        let identity = KeyIdentity {
-            key_id: id,
-            account_id: row.account_id.into(),
-            org_id: row.org_id.into(),
-            project_id: row.project_id.into(),
-        };
-        (identity, row.secret_hash)
-    }))
-}
-
-pub async fn mark_used(
-    conn: &mut Connection,
-    id: ServiceAccountKeyId,
-    now: DateTime<Utc>,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!("UPDATE service_account_keys SET last_used_at = $2 WHERE id = $1", id.uuid(), now)
-        .execute(conn)
-        .await?;
-    Ok(())
 }

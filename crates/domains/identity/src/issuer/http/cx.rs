@@ -18,8 +18,9 @@ use serde_json::json;
 use super::page;
 use crate::issuer::{
     Issuer,
+    failure::TokenError,
     limits::Budget,
-    model::{self, BROWSER_SESSION_LIFE, Client, Refusal, TokenError},
+    model::{self, BROWSER_SESSION_LIFE, Client, Refusal},
     sessions::Browser,
 };
 

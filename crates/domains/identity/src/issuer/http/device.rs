@@ -13,7 +13,8 @@ use super::{
 };
 use crate::issuer::{
     Issuer,
-    model::{self, Refusal, TokenError},
+    failure::TokenError,
+    model::{self, Refusal},
     sessions::Browser,
 };
 

@@ -11,7 +11,7 @@ use kernel::Failure;
 use serde_json::{Value, json};
 
 use super::cx::{Cx, oauth_error};
-use crate::issuer::{Issuer, model::TokenError};
+use crate::issuer::{Issuer, failure::TokenError};
 
 /// Documents may be kept for a while; readers that meet an unknown key fetch again.
 fn cacheable(document: Value) -> Response {

@@ -9,11 +9,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{StatusCode, header};
 
 use super::cx::Cx;
-use crate::issuer::{
-    Issuer,
-    grants::Asker,
-    model::{Refusal, TokenError},
-};
+use crate::issuer::{Issuer, failure::TokenError, grants::Asker, model::Refusal};
 
 const DEVICE_GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 

@@ -193,34 +193,3 @@ pub(crate) async fn invited_email(
     .fetch_optional(conn)
     .await
 }
-
-/// One seeding at a time, over all replicas, until the transaction ends.
-pub(crate) async fn seed_lock(conn: &mut Connection) -> Result<(), Error> {
-    sqlx::query!(r#"SELECT pg_advisory_xact_lock(hashtext('seed_admin')) AS "locked: ()""#)
-        .execute(conn)
-        .await?;
-    Ok(())
-}
-
-pub(crate) async fn any_platform_admin(conn: &mut Connection) -> Result<bool, Error> {
-    sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM platform_bindings WHERE role = 'platform_admin') AS "exists!""#
-    )
-    .fetch_one(conn)
-    .await
-}
-
-pub(crate) async fn bind_platform_admin(
-    conn: &mut Connection,
-    user: Uuid,
-    now: DateTime<Utc>,
-) -> Result<(), Error> {
-    sqlx::query!(
-        "INSERT INTO platform_bindings (user_id, role, created_at) VALUES ($1, 'platform_admin', $2) ON CONFLICT DO NOTHING",
-        user,
-        now,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}

@@ -72,7 +72,7 @@ fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>
                 (pipeline.clone(), endpoint.clone(), correlation(&unreadable, &request));
             async move {
                 match path {
-                    Ok(path) => pipeline.run(endpoint, path, request).await,
+                    Ok(path) => Box::pin(pipeline.run(endpoint, path, request)).await,
                     Err(_) => {
                         let problem = Problem::new(Code::InvalidRequest, "The path is not valid UTF-8.");
                         problem_response(&problem, correlation_id)

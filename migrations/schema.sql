@@ -191,7 +191,7 @@ CREATE TABLE public.audit_chains (
     hash bytea NOT NULL
 );
 
-COMMENT ON TABLE public.audit_chains IS 'platform: head of each audit chain; written by audit_append only';
+COMMENT ON TABLE public.audit_chains IS 'tenant: head of each audit chain; written by audit_append only';
 
 CREATE TABLE public.audit_logs (
     id uuid NOT NULL,
@@ -891,11 +891,17 @@ ALTER TABLE ONLY public.user_ssh_keys
 
 ALTER TABLE public.account_sessions ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.audit_chains ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.audit_logs ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY audit_system ON public.audit_logs FOR SELECT TO gpuaas_system USING (true);
 
 CREATE POLICY audit_tenant ON public.audit_logs FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+CREATE POLICY chain_system ON public.audit_chains FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY chain_tenant ON public.audit_chains FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 CREATE POLICY global_values ON public.policy_values FOR SELECT TO gpuaas_app USING ((scope = 'global'::text));
 
@@ -1026,8 +1032,8 @@ GRANT SELECT ON TABLE public.lifecycle_transitions TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.local_accounts TO gpuaas_system;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.organizations TO gpuaas_app;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.organizations TO gpuaas_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.organizations TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.organizations TO gpuaas_system;
 
 GRANT SELECT,DELETE ON TABLE public.outbox_events TO gpuaas_system;
 
@@ -1062,5 +1068,5 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_s
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.user_ssh_keys TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.user_ssh_keys TO gpuaas_system;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.users TO gpuaas_app;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.users TO gpuaas_system;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_system;

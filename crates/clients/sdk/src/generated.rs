@@ -2115,6 +2115,63 @@ pub mod types {
                 })
         }
     }
+    ///`DeadLetterListConsumer`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DeadLetterListConsumer(::std::string::String);
+    impl ::std::ops::Deref for DeadLetterListConsumer {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DeadLetterListConsumer> for ::std::string::String {
+        fn from(value: DeadLetterListConsumer) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DeadLetterListConsumer {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DeadLetterListConsumer {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DeadLetterListConsumer {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DeadLetterListConsumer {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`DeadLetterListCursor`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -2311,7 +2368,7 @@ pub mod types {
     pub struct DeadLetterQuery {
         ///Only letters of this consumer.
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
-        pub consumer: ::std::option::Option<::std::string::String>,
+        pub consumer: ::std::option::Option<DeadLetterQueryConsumer>,
         ///`next_cursor` of the previous page.
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub cursor: ::std::option::Option<DeadLetterQueryCursor>,
@@ -2325,6 +2382,63 @@ pub mod types {
     impl DeadLetterQuery {
         pub fn builder() -> builder::DeadLetterQuery {
             Default::default()
+        }
+    }
+    ///Only letters of this consumer.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DeadLetterQueryConsumer(::std::string::String);
+    impl ::std::ops::Deref for DeadLetterQueryConsumer {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DeadLetterQueryConsumer> for ::std::string::String {
+        fn from(value: DeadLetterQueryConsumer) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DeadLetterQueryConsumer {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DeadLetterQueryConsumer {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DeadLetterQueryConsumer {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DeadLetterQueryConsumer {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`next_cursor` of the previous page.
@@ -4034,6 +4148,62 @@ pub mod types {
             Default::default()
         }
     }
+    ///`InvitationRevokeIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct InvitationRevokeIfMatch(::std::string::String);
+    impl ::std::ops::Deref for InvitationRevokeIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<InvitationRevokeIfMatch> for ::std::string::String {
+        fn from(value: InvitationRevokeIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for InvitationRevokeIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for InvitationRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for InvitationRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for InvitationRevokeIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`InvitationRevokeInvitationId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -4538,6 +4708,62 @@ pub mod types {
             Default::default()
         }
     }
+    ///`MeUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct MeUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for MeUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<MeUpdateIfMatch> for ::std::string::String {
+        fn from(value: MeUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for MeUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for MeUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for MeUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for MeUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`MeUpdateName`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -4669,6 +4895,62 @@ pub mod types {
     impl Member {
         pub fn builder() -> builder::Member {
             Default::default()
+        }
+    }
+    ///`MemberDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct MemberDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for MemberDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<MemberDeleteIfMatch> for ::std::string::String {
+        fn from(value: MemberDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for MemberDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for MemberDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for MemberDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for MemberDeleteIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`MemberDeleteOrgId`
@@ -5299,6 +5581,62 @@ pub mod types {
                 })
         }
     }
+    ///`MemberPolicySetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct MemberPolicySetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for MemberPolicySetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<MemberPolicySetIfMatch> for ::std::string::String {
+        fn from(value: MemberPolicySetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for MemberPolicySetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for MemberPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for MemberPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for MemberPolicySetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`MemberPolicySetKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -5512,6 +5850,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for MemberPolicySetXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`MemberPolicyUnsetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct MemberPolicyUnsetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for MemberPolicyUnsetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<MemberPolicyUnsetIfMatch> for ::std::string::String {
+        fn from(value: MemberPolicyUnsetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for MemberPolicyUnsetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for MemberPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for MemberPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for MemberPolicyUnsetIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -5822,6 +6216,62 @@ pub mod types {
     impl MemberUpdate {
         pub fn builder() -> builder::MemberUpdate {
             Default::default()
+        }
+    }
+    ///`MemberUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct MemberUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for MemberUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<MemberUpdateIfMatch> for ::std::string::String {
+        fn from(value: MemberUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for MemberUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for MemberUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for MemberUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for MemberUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`MemberUpdateOrgId`
@@ -6992,6 +7442,62 @@ pub mod types {
                 })
         }
     }
+    ///`OrgPolicySetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct OrgPolicySetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for OrgPolicySetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<OrgPolicySetIfMatch> for ::std::string::String {
+        fn from(value: OrgPolicySetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for OrgPolicySetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for OrgPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for OrgPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for OrgPolicySetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`OrgPolicySetKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -7148,6 +7654,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for OrgPolicySetXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`OrgPolicyUnsetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct OrgPolicyUnsetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for OrgPolicyUnsetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<OrgPolicyUnsetIfMatch> for ::std::string::String {
+        fn from(value: OrgPolicyUnsetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for OrgPolicyUnsetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for OrgPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for OrgPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for OrgPolicyUnsetIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -7461,6 +8023,62 @@ pub mod types {
     impl OrgUpdate {
         pub fn builder() -> builder::OrgUpdate {
             Default::default()
+        }
+    }
+    ///`OrgUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct OrgUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for OrgUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<OrgUpdateIfMatch> for ::std::string::String {
+        fn from(value: OrgUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for OrgUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for OrgUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for OrgUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for OrgUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`OrgUpdateName`
@@ -9368,6 +9986,62 @@ pub mod types {
                 })
         }
     }
+    ///`PlatformPolicySetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformPolicySetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for PlatformPolicySetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformPolicySetIfMatch> for ::std::string::String {
+        fn from(value: PlatformPolicySetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformPolicySetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformPolicySetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`PlatformPolicySetKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -9470,6 +10144,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for PlatformPolicySetXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformPolicyUnsetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformPolicyUnsetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for PlatformPolicyUnsetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformPolicyUnsetIfMatch> for ::std::string::String {
+        fn from(value: PlatformPolicyUnsetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformPolicyUnsetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformPolicyUnsetIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -9926,6 +10656,62 @@ pub mod types {
             value: ::std::string::String,
         ) -> ::std::result::Result<Self, self::error::ConversionError> {
             value.parse()
+        }
+    }
+    ///`PlatformUserRolesSetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformUserRolesSetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for PlatformUserRolesSetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformUserRolesSetIfMatch> for ::std::string::String {
+        fn from(value: PlatformUserRolesSetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformUserRolesSetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformUserRolesSetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformUserRolesSetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformUserRolesSetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`PlatformUserRolesSetUserId`
@@ -10794,6 +11580,62 @@ pub mod types {
                 })
         }
     }
+    ///`ProjectDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectDeleteIfMatch> for ::std::string::String {
+        fn from(value: ProjectDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectDeleteIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`ProjectDeleteProjectId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -11407,6 +12249,62 @@ pub mod types {
             value.parse()
         }
     }
+    ///`ProjectMemberRemoveIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectMemberRemoveIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectMemberRemoveIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectMemberRemoveIfMatch> for ::std::string::String {
+        fn from(value: ProjectMemberRemoveIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectMemberRemoveIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectMemberRemoveIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectMemberRemoveIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectMemberRemoveIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`ProjectMemberRemoveProjectId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -11640,6 +12538,62 @@ pub mod types {
             value: ::std::string::String,
         ) -> ::std::result::Result<Self, self::error::ConversionError> {
             value.parse()
+        }
+    }
+    ///`ProjectMemberSetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectMemberSetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectMemberSetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectMemberSetIfMatch> for ::std::string::String {
+        fn from(value: ProjectMemberSetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectMemberSetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectMemberSetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectMemberSetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectMemberSetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`ProjectMemberSetProjectId`
@@ -12104,6 +13058,62 @@ pub mod types {
                 })
         }
     }
+    ///`ProjectPolicySetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectPolicySetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectPolicySetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectPolicySetIfMatch> for ::std::string::String {
+        fn from(value: ProjectPolicySetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectPolicySetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectPolicySetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectPolicySetIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`ProjectPolicySetKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -12262,6 +13272,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for ProjectPolicySetXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`ProjectPolicyUnsetIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectPolicyUnsetIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectPolicyUnsetIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectPolicyUnsetIfMatch> for ::std::string::String {
+        fn from(value: ProjectPolicyUnsetIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectPolicyUnsetIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectPolicyUnsetIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectPolicyUnsetIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -12583,6 +13649,62 @@ pub mod types {
     impl ProjectUpdate {
         pub fn builder() -> builder::ProjectUpdate {
             Default::default()
+        }
+    }
+    ///`ProjectUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ProjectUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ProjectUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ProjectUpdateIfMatch> for ::std::string::String {
+        fn from(value: ProjectUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ProjectUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ProjectUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ProjectUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ProjectUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
         }
     }
     ///`ProjectUpdateName`
@@ -12945,6 +14067,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for ServiceAccountCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`ServiceAccountDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ServiceAccountDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ServiceAccountDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ServiceAccountDeleteIfMatch> for ::std::string::String {
+        fn from(value: ServiceAccountDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ServiceAccountDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ServiceAccountDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ServiceAccountDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ServiceAccountDeleteIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -13946,6 +15124,63 @@ pub mod types {
             Default::default()
         }
     }
+    ///`ServiceAccountKeyRevokeIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ServiceAccountKeyRevokeIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ServiceAccountKeyRevokeIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ServiceAccountKeyRevokeIfMatch> for ::std::string::String {
+        fn from(value: ServiceAccountKeyRevokeIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ServiceAccountKeyRevokeIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ServiceAccountKeyRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for ServiceAccountKeyRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ServiceAccountKeyRevokeIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`ServiceAccountKeyRevokeKeyId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -14545,6 +15780,62 @@ pub mod types {
             Default::default()
         }
     }
+    ///`ServiceAccountUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ServiceAccountUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for ServiceAccountUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ServiceAccountUpdateIfMatch> for ::std::string::String {
+        fn from(value: ServiceAccountUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ServiceAccountUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ServiceAccountUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ServiceAccountUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ServiceAccountUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`ServiceAccountUpdateName`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -14923,6 +16214,118 @@ pub mod types {
             Default::default()
         }
     }
+    ///`SessionRevokeIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SessionRevokeIfMatch(::std::string::String);
+    impl ::std::ops::Deref for SessionRevokeIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SessionRevokeIfMatch> for ::std::string::String {
+        fn from(value: SessionRevokeIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SessionRevokeIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SessionRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SessionRevokeIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SessionRevokeIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SessionRevokeOthersIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SessionRevokeOthersIfMatch(::std::string::String);
+    impl ::std::ops::Deref for SessionRevokeOthersIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SessionRevokeOthersIfMatch> for ::std::string::String {
+        fn from(value: SessionRevokeOthersIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SessionRevokeOthersIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SessionRevokeOthersIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SessionRevokeOthersIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SessionRevokeOthersIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`SessionRevokeOthersXIdempotencyKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -15285,6 +16688,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for SshKeyCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SshKeyDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SshKeyDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for SshKeyDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SshKeyDeleteIfMatch> for ::std::string::String {
+        fn from(value: SshKeyDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SshKeyDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SshKeyDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SshKeyDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SshKeyDeleteIfMatch {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -17572,7 +19031,7 @@ pub mod types {
         #[derive(Clone, Debug)]
         pub struct DeadLetterQuery {
             consumer: ::std::result::Result<
-                ::std::option::Option<::std::string::String>,
+                ::std::option::Option<super::DeadLetterQueryConsumer>,
                 ::std::string::String,
             >,
             cursor: ::std::result::Result<
@@ -17601,7 +19060,9 @@ pub mod types {
         impl DeadLetterQuery {
             pub fn consumer<T>(mut self, value: T) -> Self
             where
-                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::DeadLetterQueryConsumer>,
+                >,
                 T::Error: ::std::fmt::Display,
             {
                 self.consumer = value
@@ -23443,10 +24904,12 @@ let response = client.me_get()
 Sends a `PATCH` request to `/api/v1/me`
 
 Arguments:
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.me_update()
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -23479,9 +24942,11 @@ Revokes every session but the one that asks. Their tokens stop working within fi
 Sends a `DELETE` request to `/api/v1/me/sessions`
 
 Arguments:
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.session_revoke_others()
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23497,10 +24962,12 @@ Sends a `DELETE` request to `/api/v1/me/sessions/{session_id}`
 
 Arguments:
 - `session_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.session_revoke()
     .session_id(session_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23563,10 +25030,12 @@ Sends a `DELETE` request to `/api/v1/me/ssh-keys/{ssh_key_id}`
 
 Arguments:
 - `ssh_key_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.ssh_key_delete()
     .ssh_key_id(ssh_key_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23610,11 +25079,13 @@ Sends a `PATCH` request to `/api/v1/orgs/{org_id}`
 
 Arguments:
 - `org_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.org_update()
     .org_id(org_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -23749,11 +25220,13 @@ Sends a `DELETE` request to `/api/v1/orgs/{org_id}/invitations/{invitation_id}`
 Arguments:
 - `org_id`
 - `invitation_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.invitation_revoke()
     .org_id(org_id)
     .invitation_id(invitation_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23803,11 +25276,13 @@ Sends a `DELETE` request to `/api/v1/orgs/{org_id}/members/{user_id}`
 Arguments:
 - `org_id`
 - `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.member_delete()
     .org_id(org_id)
     .user_id(user_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23824,12 +25299,14 @@ Sends a `PATCH` request to `/api/v1/orgs/{org_id}/members/{user_id}`
 Arguments:
 - `org_id`
 - `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.member_update()
     .org_id(org_id)
     .user_id(user_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -23865,6 +25342,7 @@ Arguments:
 - `org_id`
 - `user_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
@@ -23872,6 +25350,7 @@ let response = client.member_policy_set()
     .org_id(org_id)
     .user_id(user_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -23888,12 +25367,14 @@ Arguments:
 - `org_id`
 - `user_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.member_policy_unset()
     .org_id(org_id)
     .user_id(user_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -23944,12 +25425,14 @@ Sends a `PUT` request to `/api/v1/orgs/{org_id}/policies/{key}`
 Arguments:
 - `org_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.org_policy_set()
     .org_id(org_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -23965,11 +25448,13 @@ Sends a `DELETE` request to `/api/v1/orgs/{org_id}/policies/{key}`
 Arguments:
 - `org_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.org_policy_unset()
     .org_id(org_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24055,7 +25540,7 @@ let response = client.platform_account_create()
     }
     /**Disable a local account
 
-The account cannot sign in, and everything that is signed in to it ends.
+The account cannot sign in, and everything that is signed in to it ends. Not for the only platform administrator.
 
 Sends a `POST` request to `/api/v1/platform/accounts/{account_id}/disable`
 
@@ -24385,11 +25870,13 @@ Sends a `PUT` request to `/api/v1/platform/policies/{key}`
 
 Arguments:
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.platform_policy_set()
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24404,10 +25891,12 @@ Sends a `DELETE` request to `/api/v1/platform/policies/{key}`
 
 Arguments:
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.platform_policy_unset()
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24442,11 +25931,13 @@ Sends a `PUT` request to `/api/v1/platform/users/{user_id}/roles`
 
 Arguments:
 - `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.platform_user_roles_set()
     .user_id(user_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24493,10 +25984,12 @@ Sends a `DELETE` request to `/api/v1/projects/{project_id}`
 
 Arguments:
 - `project_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.project_delete()
     .project_id(project_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24510,11 +26003,13 @@ Sends a `PATCH` request to `/api/v1/projects/{project_id}`
 
 Arguments:
 - `project_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.project_update()
     .project_id(project_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24553,12 +26048,14 @@ Sends a `PUT` request to `/api/v1/projects/{project_id}/members/{user_id}`
 Arguments:
 - `project_id`
 - `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.project_member_set()
     .project_id(project_id)
     .user_id(user_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24574,11 +26071,13 @@ Sends a `DELETE` request to `/api/v1/projects/{project_id}/members/{user_id}`
 Arguments:
 - `project_id`
 - `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.project_member_remove()
     .project_id(project_id)
     .user_id(user_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24629,12 +26128,14 @@ Sends a `PUT` request to `/api/v1/projects/{project_id}/policies/{key}`
 Arguments:
 - `project_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.project_policy_set()
     .project_id(project_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24650,11 +26151,13 @@ Sends a `DELETE` request to `/api/v1/projects/{project_id}/policies/{key}`
 Arguments:
 - `project_id`
 - `key`: Such as `quota.gpus_per_project`.
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.project_policy_unset()
     .project_id(project_id)
     .key(key)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24721,11 +26224,13 @@ Sends a `DELETE` request to `/api/v1/projects/{project_id}/service-accounts/{ser
 Arguments:
 - `project_id`
 - `service_account_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.service_account_delete()
     .project_id(project_id)
     .service_account_id(service_account_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -24742,12 +26247,14 @@ Sends a `PATCH` request to `/api/v1/projects/{project_id}/service-accounts/{serv
 Arguments:
 - `project_id`
 - `service_account_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 - `body`
 ```ignore
 let response = client.service_account_update()
     .project_id(project_id)
     .service_account_id(service_account_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .body(body)
     .send()
@@ -24810,12 +26317,14 @@ Arguments:
 - `project_id`
 - `service_account_id`
 - `key_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
 - `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
 ```ignore
 let response = client.service_account_key_revoke()
     .project_id(project_id)
     .service_account_id(service_account_id)
     .key_id(key_id)
+    .if_match(if_match)
     .x_idempotency_key(x_idempotency_key)
     .send()
     .await;
@@ -25099,6 +26608,7 @@ pub mod builder {
     #[derive(Debug, Clone)]
     pub struct MeUpdate<'a> {
         client: &'a super::Client,
+        if_match: Result<Option<types::MeUpdateIfMatch>, String>,
         x_idempotency_key: Result<Option<types::MeUpdateXIdempotencyKey>, String>,
         body: Result<types::builder::MeUpdate, String>,
     }
@@ -25106,9 +26616,22 @@ pub mod builder {
         pub fn new(client: &'a super::Client) -> Self {
             Self {
                 client: client,
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::MeUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `MeUpdateIfMatch` for if_match failed".to_string()
+                });
+            self
         }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
@@ -25145,13 +26668,14 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::User>, Error<types::ErrorEnvelope>> {
-            let Self { client, x_idempotency_key, body } = self;
+            let Self { client, if_match, x_idempotency_key, body } = self;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::MeUpdate::try_from(v).map_err(|e| e.to_string()))
                 .map_err(Error::InvalidRequest)?;
             let url = format!("{}/api/v1/me", client.baseurl,);
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -25159,6 +26683,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -25303,6 +26830,7 @@ pub mod builder {
     #[derive(Debug, Clone)]
     pub struct SessionRevokeOthers<'a> {
         client: &'a super::Client,
+        if_match: Result<Option<types::SessionRevokeOthersIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::SessionRevokeOthersXIdempotencyKey>,
             String,
@@ -25312,8 +26840,22 @@ pub mod builder {
         pub fn new(client: &'a super::Client) -> Self {
             Self {
                 client: client,
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SessionRevokeOthersIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SessionRevokeOthersIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
         }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
@@ -25332,10 +26874,11 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, x_idempotency_key } = self;
+            let Self { client, if_match, x_idempotency_key } = self;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!("{}/api/v1/me/sessions", client.baseurl,);
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -25343,6 +26886,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -25390,6 +26936,7 @@ pub mod builder {
     pub struct SessionRevoke<'a> {
         client: &'a super::Client,
         session_id: Result<types::SessionRevokeSessionId, String>,
+        if_match: Result<Option<types::SessionRevokeIfMatch>, String>,
         x_idempotency_key: Result<Option<types::SessionRevokeXIdempotencyKey>, String>,
     }
     impl<'a> SessionRevoke<'a> {
@@ -25397,6 +26944,7 @@ pub mod builder {
             Self {
                 client: client,
                 session_id: Err("session_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -25408,6 +26956,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `SessionRevokeSessionId` for session_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SessionRevokeIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SessionRevokeIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -25429,14 +26990,15 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, session_id, x_idempotency_key } = self;
+            let Self { client, session_id, if_match, x_idempotency_key } = self;
             let session_id = session_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/me/sessions/{}", client.baseurl, encode_path(& session_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -25444,6 +27006,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -25782,6 +27347,7 @@ pub mod builder {
     pub struct SshKeyDelete<'a> {
         client: &'a super::Client,
         ssh_key_id: Result<types::SshKeyDeleteSshKeyId, String>,
+        if_match: Result<Option<types::SshKeyDeleteIfMatch>, String>,
         x_idempotency_key: Result<Option<types::SshKeyDeleteXIdempotencyKey>, String>,
     }
     impl<'a> SshKeyDelete<'a> {
@@ -25789,6 +27355,7 @@ pub mod builder {
             Self {
                 client: client,
                 ssh_key_id: Err("ssh_key_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -25801,6 +27368,18 @@ pub mod builder {
                 .map_err(|_| {
                     "conversion to `SshKeyDeleteSshKeyId` for ssh_key_id failed"
                         .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SshKeyDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SshKeyDeleteIfMatch` for if_match failed".to_string()
                 });
             self
         }
@@ -25821,14 +27400,15 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, ssh_key_id, x_idempotency_key } = self;
+            let Self { client, ssh_key_id, if_match, x_idempotency_key } = self;
             let ssh_key_id = ssh_key_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/me/ssh-keys/{}", client.baseurl, encode_path(& ssh_key_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -25836,6 +27416,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -26063,6 +27646,7 @@ pub mod builder {
     pub struct OrgUpdate<'a> {
         client: &'a super::Client,
         org_id: Result<types::OrgUpdateOrgId, String>,
+        if_match: Result<Option<types::OrgUpdateIfMatch>, String>,
         x_idempotency_key: Result<Option<types::OrgUpdateXIdempotencyKey>, String>,
         body: Result<types::builder::OrgUpdate, String>,
     }
@@ -26071,6 +27655,7 @@ pub mod builder {
             Self {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -26083,6 +27668,18 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `OrgUpdateOrgId` for org_id failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::OrgUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `OrgUpdateIfMatch` for if_match failed".to_string()
                 });
             self
         }
@@ -26123,8 +27720,9 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::Org>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, x_idempotency_key, body } = self;
+            let Self { client, org_id, if_match, x_idempotency_key, body } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::OrgUpdate::try_from(v).map_err(|e| e.to_string()))
@@ -26132,7 +27730,7 @@ pub mod builder {
             let url = format!(
                 "{}/api/v1/orgs/{}", client.baseurl, encode_path(& org_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -26140,6 +27738,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -26933,6 +28534,7 @@ pub mod builder {
         client: &'a super::Client,
         org_id: Result<types::InvitationRevokeOrgId, String>,
         invitation_id: Result<types::InvitationRevokeInvitationId, String>,
+        if_match: Result<Option<types::InvitationRevokeIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::InvitationRevokeXIdempotencyKey>,
             String,
@@ -26944,6 +28546,7 @@ pub mod builder {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
                 invitation_id: Err("invitation_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -26970,6 +28573,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::InvitationRevokeIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `InvitationRevokeIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::InvitationRevokeXIdempotencyKey>,
@@ -26987,15 +28603,16 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, invitation_id, x_idempotency_key } = self;
+            let Self { client, org_id, invitation_id, if_match, x_idempotency_key } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let invitation_id = invitation_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/orgs/{}/invitations/{}", client.baseurl, encode_path(& org_id
                 .to_string()), encode_path(& invitation_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -27003,6 +28620,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -27260,6 +28880,7 @@ pub mod builder {
         client: &'a super::Client,
         org_id: Result<types::MemberDeleteOrgId, String>,
         user_id: Result<types::MemberDeleteUserId, String>,
+        if_match: Result<Option<types::MemberDeleteIfMatch>, String>,
         x_idempotency_key: Result<Option<types::MemberDeleteXIdempotencyKey>, String>,
     }
     impl<'a> MemberDelete<'a> {
@@ -27268,6 +28889,7 @@ pub mod builder {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -27293,6 +28915,18 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::MemberDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `MemberDeleteIfMatch` for if_match failed".to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::MemberDeleteXIdempotencyKey>,
@@ -27310,15 +28944,16 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, user_id, x_idempotency_key } = self;
+            let Self { client, org_id, user_id, if_match, x_idempotency_key } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/orgs/{}/members/{}", client.baseurl, encode_path(& org_id
                 .to_string()), encode_path(& user_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -27326,6 +28961,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -27374,6 +29012,7 @@ pub mod builder {
         client: &'a super::Client,
         org_id: Result<types::MemberUpdateOrgId, String>,
         user_id: Result<types::MemberUpdateUserId, String>,
+        if_match: Result<Option<types::MemberUpdateIfMatch>, String>,
         x_idempotency_key: Result<Option<types::MemberUpdateXIdempotencyKey>, String>,
         body: Result<types::builder::MemberUpdate, String>,
     }
@@ -27383,6 +29022,7 @@ pub mod builder {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -27406,6 +29046,18 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `MemberUpdateUserId` for user_id failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::MemberUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `MemberUpdateIfMatch` for if_match failed".to_string()
                 });
             self
         }
@@ -27448,9 +29100,10 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::Member>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, user_id, x_idempotency_key, body } = self;
+            let Self { client, org_id, user_id, if_match, x_idempotency_key, body } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| {
@@ -27461,7 +29114,7 @@ pub mod builder {
                 "{}/api/v1/orgs/{}/members/{}", client.baseurl, encode_path(& org_id
                 .to_string()), encode_path(& user_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -27469,6 +29122,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -27633,6 +29289,7 @@ pub mod builder {
         org_id: Result<types::MemberPolicySetOrgId, String>,
         user_id: Result<types::MemberPolicySetUserId, String>,
         key: Result<types::MemberPolicySetKey, String>,
+        if_match: Result<Option<types::MemberPolicySetIfMatch>, String>,
         x_idempotency_key: Result<Option<types::MemberPolicySetXIdempotencyKey>, String>,
         body: Result<types::builder::PolicyPut, String>,
     }
@@ -27643,6 +29300,7 @@ pub mod builder {
                 org_id: Err("org_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -27678,6 +29336,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `MemberPolicySetKey` for key failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::MemberPolicySetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `MemberPolicySetIfMatch` for if_match failed"
+                        .to_string()
                 });
             self
         }
@@ -27721,10 +29392,19 @@ pub mod builder {
             ResponseValue<types::PolicyExplanation>,
             Error<types::ErrorEnvelope>,
         > {
-            let Self { client, org_id, user_id, key, x_idempotency_key, body } = self;
+            let Self {
+                client,
+                org_id,
+                user_id,
+                key,
+                if_match,
+                x_idempotency_key,
+                body,
+            } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::PolicyPut::try_from(v).map_err(|e| e.to_string()))
@@ -27734,7 +29414,7 @@ pub mod builder {
                 org_id.to_string()), encode_path(& user_id.to_string()), encode_path(&
                 key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -27742,6 +29422,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -27792,6 +29475,7 @@ pub mod builder {
         org_id: Result<types::MemberPolicyUnsetOrgId, String>,
         user_id: Result<types::MemberPolicyUnsetUserId, String>,
         key: Result<types::MemberPolicyUnsetKey, String>,
+        if_match: Result<Option<types::MemberPolicyUnsetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::MemberPolicyUnsetXIdempotencyKey>,
             String,
@@ -27804,6 +29488,7 @@ pub mod builder {
                 org_id: Err("org_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -27842,6 +29527,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::MemberPolicyUnsetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `MemberPolicyUnsetIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::MemberPolicyUnsetXIdempotencyKey>,
@@ -27859,17 +29557,18 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, user_id, key, x_idempotency_key } = self;
+            let Self { client, org_id, user_id, key, if_match, x_idempotency_key } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/orgs/{}/members/{}/policies/{}", client.baseurl, encode_path(&
                 org_id.to_string()), encode_path(& user_id.to_string()), encode_path(&
                 key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -27877,6 +29576,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -28140,6 +29842,7 @@ pub mod builder {
         client: &'a super::Client,
         org_id: Result<types::OrgPolicySetOrgId, String>,
         key: Result<types::OrgPolicySetKey, String>,
+        if_match: Result<Option<types::OrgPolicySetIfMatch>, String>,
         x_idempotency_key: Result<Option<types::OrgPolicySetXIdempotencyKey>, String>,
         body: Result<types::builder::PolicyPut, String>,
     }
@@ -28149,6 +29852,7 @@ pub mod builder {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -28172,6 +29876,18 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `OrgPolicySetKey` for key failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::OrgPolicySetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `OrgPolicySetIfMatch` for if_match failed".to_string()
                 });
             self
         }
@@ -28215,9 +29931,10 @@ pub mod builder {
             ResponseValue<types::PolicyExplanation>,
             Error<types::ErrorEnvelope>,
         > {
-            let Self { client, org_id, key, x_idempotency_key, body } = self;
+            let Self { client, org_id, key, if_match, x_idempotency_key, body } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::PolicyPut::try_from(v).map_err(|e| e.to_string()))
@@ -28226,7 +29943,7 @@ pub mod builder {
                 "{}/api/v1/orgs/{}/policies/{}", client.baseurl, encode_path(& org_id
                 .to_string()), encode_path(& key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -28234,6 +29951,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -28283,6 +30003,7 @@ pub mod builder {
         client: &'a super::Client,
         org_id: Result<types::OrgPolicyUnsetOrgId, String>,
         key: Result<types::OrgPolicyUnsetKey, String>,
+        if_match: Result<Option<types::OrgPolicyUnsetIfMatch>, String>,
         x_idempotency_key: Result<Option<types::OrgPolicyUnsetXIdempotencyKey>, String>,
     }
     impl<'a> OrgPolicyUnset<'a> {
@@ -28291,6 +30012,7 @@ pub mod builder {
                 client: client,
                 org_id: Err("org_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -28316,6 +30038,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::OrgPolicyUnsetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `OrgPolicyUnsetIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::OrgPolicyUnsetXIdempotencyKey>,
@@ -28333,15 +30068,16 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, org_id, key, x_idempotency_key } = self;
+            let Self { client, org_id, key, if_match, x_idempotency_key } = self;
             let org_id = org_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/orgs/{}/policies/{}", client.baseurl, encode_path(& org_id
                 .to_string()), encode_path(& key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -28349,6 +30085,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -29538,7 +31277,7 @@ pub mod builder {
     #[derive(Debug, Clone)]
     pub struct DeadLetterList<'a> {
         client: &'a super::Client,
-        consumer: Result<Option<::std::string::String>, String>,
+        consumer: Result<Option<types::DeadLetterListConsumer>, String>,
         cursor: Result<Option<types::DeadLetterListCursor>, String>,
         page_size: Result<Option<::std::num::NonZeroU64>, String>,
         state: Result<Option<types::DeadLetterState>, String>,
@@ -29555,13 +31294,13 @@ pub mod builder {
         }
         pub fn consumer<V>(mut self, value: V) -> Self
         where
-            V: std::convert::TryInto<::std::string::String>,
+            V: std::convert::TryInto<types::DeadLetterListConsumer>,
         {
             self.consumer = value
                 .try_into()
                 .map(Some)
                 .map_err(|_| {
-                    "conversion to `:: std :: string :: String` for consumer failed"
+                    "conversion to `DeadLetterListConsumer` for consumer failed"
                         .to_string()
                 });
             self
@@ -30735,6 +32474,7 @@ pub mod builder {
     pub struct PlatformPolicySet<'a> {
         client: &'a super::Client,
         key: Result<types::PlatformPolicySetKey, String>,
+        if_match: Result<Option<types::PlatformPolicySetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::PlatformPolicySetXIdempotencyKey>,
             String,
@@ -30746,6 +32486,7 @@ pub mod builder {
             Self {
                 client: client,
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -30758,6 +32499,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `PlatformPolicySetKey` for key failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformPolicySetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformPolicySetIfMatch` for if_match failed"
+                        .to_string()
                 });
             self
         }
@@ -30801,8 +32555,9 @@ pub mod builder {
             ResponseValue<types::PolicyExplanation>,
             Error<types::ErrorEnvelope>,
         > {
-            let Self { client, key, x_idempotency_key, body } = self;
+            let Self { client, key, if_match, x_idempotency_key, body } = self;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::PolicyPut::try_from(v).map_err(|e| e.to_string()))
@@ -30811,7 +32566,7 @@ pub mod builder {
                 "{}/api/v1/platform/policies/{}", client.baseurl, encode_path(& key
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -30819,6 +32574,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -30867,6 +32625,7 @@ pub mod builder {
     pub struct PlatformPolicyUnset<'a> {
         client: &'a super::Client,
         key: Result<types::PlatformPolicyUnsetKey, String>,
+        if_match: Result<Option<types::PlatformPolicyUnsetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::PlatformPolicyUnsetXIdempotencyKey>,
             String,
@@ -30877,6 +32636,7 @@ pub mod builder {
             Self {
                 client: client,
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -30888,6 +32648,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `PlatformPolicyUnsetKey` for key failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformPolicyUnsetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformPolicyUnsetIfMatch` for if_match failed"
+                        .to_string()
                 });
             self
         }
@@ -30908,14 +32681,15 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, key, x_idempotency_key } = self;
+            let Self { client, key, if_match, x_idempotency_key } = self;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/platform/policies/{}", client.baseurl, encode_path(& key
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -30923,6 +32697,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -31087,6 +32864,7 @@ pub mod builder {
     pub struct PlatformUserRolesSet<'a> {
         client: &'a super::Client,
         user_id: Result<types::PlatformUserRolesSetUserId, String>,
+        if_match: Result<Option<types::PlatformUserRolesSetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::PlatformUserRolesSetXIdempotencyKey>,
             String,
@@ -31098,6 +32876,7 @@ pub mod builder {
             Self {
                 client: client,
                 user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -31110,6 +32889,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `PlatformUserRolesSetUserId` for user_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformUserRolesSetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformUserRolesSetIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -31155,8 +32947,9 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::PlatformUser>, Error<types::ErrorEnvelope>> {
-            let Self { client, user_id, x_idempotency_key, body } = self;
+            let Self { client, user_id, if_match, x_idempotency_key, body } = self;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| {
@@ -31167,7 +32960,7 @@ pub mod builder {
                 "{}/api/v1/platform/users/{}/roles", client.baseurl, encode_path(&
                 user_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -31175,6 +32968,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -31406,6 +33202,7 @@ pub mod builder {
     pub struct ProjectDelete<'a> {
         client: &'a super::Client,
         project_id: Result<types::ProjectDeleteProjectId, String>,
+        if_match: Result<Option<types::ProjectDeleteIfMatch>, String>,
         x_idempotency_key: Result<Option<types::ProjectDeleteXIdempotencyKey>, String>,
     }
     impl<'a> ProjectDelete<'a> {
@@ -31413,6 +33210,7 @@ pub mod builder {
             Self {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -31424,6 +33222,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `ProjectDeleteProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectDeleteIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -31445,14 +33256,15 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, x_idempotency_key } = self;
+            let Self { client, project_id, if_match, x_idempotency_key } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/projects/{}", client.baseurl, encode_path(& project_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -31460,6 +33272,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -31507,6 +33322,7 @@ pub mod builder {
     pub struct ProjectUpdate<'a> {
         client: &'a super::Client,
         project_id: Result<types::ProjectUpdateProjectId, String>,
+        if_match: Result<Option<types::ProjectUpdateIfMatch>, String>,
         x_idempotency_key: Result<Option<types::ProjectUpdateXIdempotencyKey>, String>,
         body: Result<types::builder::ProjectUpdate, String>,
     }
@@ -31515,6 +33331,7 @@ pub mod builder {
             Self {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -31527,6 +33344,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `ProjectUpdateProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectUpdateIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -31570,8 +33400,9 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::Project>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, x_idempotency_key, body } = self;
+            let Self { client, project_id, if_match, x_idempotency_key, body } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| {
@@ -31582,7 +33413,7 @@ pub mod builder {
                 "{}/api/v1/projects/{}", client.baseurl, encode_path(& project_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -31590,6 +33421,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -31758,6 +33592,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ProjectMemberSetProjectId, String>,
         user_id: Result<types::ProjectMemberSetUserId, String>,
+        if_match: Result<Option<types::ProjectMemberSetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ProjectMemberSetXIdempotencyKey>,
             String,
@@ -31770,6 +33605,7 @@ pub mod builder {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -31794,6 +33630,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `ProjectMemberSetUserId` for user_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectMemberSetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectMemberSetIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -31839,9 +33688,17 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<types::ProjectMember>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, user_id, x_idempotency_key, body } = self;
+            let Self {
+                client,
+                project_id,
+                user_id,
+                if_match,
+                x_idempotency_key,
+                body,
+            } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| {
@@ -31852,7 +33709,7 @@ pub mod builder {
                 "{}/api/v1/projects/{}/members/{}", client.baseurl, encode_path(&
                 project_id.to_string()), encode_path(& user_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -31860,6 +33717,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -31909,6 +33769,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ProjectMemberRemoveProjectId, String>,
         user_id: Result<types::ProjectMemberRemoveUserId, String>,
+        if_match: Result<Option<types::ProjectMemberRemoveIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ProjectMemberRemoveXIdempotencyKey>,
             String,
@@ -31920,6 +33781,7 @@ pub mod builder {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
                 user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -31947,6 +33809,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectMemberRemoveIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectMemberRemoveIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::ProjectMemberRemoveXIdempotencyKey>,
@@ -31964,15 +33839,16 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, user_id, x_idempotency_key } = self;
+            let Self { client, project_id, user_id, if_match, x_idempotency_key } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/projects/{}/members/{}", client.baseurl, encode_path(&
                 project_id.to_string()), encode_path(& user_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -31980,6 +33856,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -32246,6 +34125,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ProjectPolicySetProjectId, String>,
         key: Result<types::ProjectPolicySetKey, String>,
+        if_match: Result<Option<types::ProjectPolicySetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ProjectPolicySetXIdempotencyKey>,
             String,
@@ -32258,6 +34138,7 @@ pub mod builder {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -32282,6 +34163,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `ProjectPolicySetKey` for key failed".to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectPolicySetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectPolicySetIfMatch` for if_match failed"
+                        .to_string()
                 });
             self
         }
@@ -32325,9 +34219,10 @@ pub mod builder {
             ResponseValue<types::PolicyExplanation>,
             Error<types::ErrorEnvelope>,
         > {
-            let Self { client, project_id, key, x_idempotency_key, body } = self;
+            let Self { client, project_id, key, if_match, x_idempotency_key, body } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| types::PolicyPut::try_from(v).map_err(|e| e.to_string()))
@@ -32336,7 +34231,7 @@ pub mod builder {
                 "{}/api/v1/projects/{}/policies/{}", client.baseurl, encode_path(&
                 project_id.to_string()), encode_path(& key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -32344,6 +34239,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -32393,6 +34291,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ProjectPolicyUnsetProjectId, String>,
         key: Result<types::ProjectPolicyUnsetKey, String>,
+        if_match: Result<Option<types::ProjectPolicyUnsetIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ProjectPolicyUnsetXIdempotencyKey>,
             String,
@@ -32404,6 +34303,7 @@ pub mod builder {
                 client: client,
                 project_id: Err("project_id was not initialized".to_string()),
                 key: Err("key was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -32430,6 +34330,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ProjectPolicyUnsetIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ProjectPolicyUnsetIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::ProjectPolicyUnsetXIdempotencyKey>,
@@ -32447,15 +34360,16 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, key, x_idempotency_key } = self;
+            let Self { client, project_id, key, if_match, x_idempotency_key } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let key = key.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/projects/{}/policies/{}", client.baseurl, encode_path(&
                 project_id.to_string()), encode_path(& key.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -32463,6 +34377,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -32868,6 +34785,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ServiceAccountDeleteProjectId, String>,
         service_account_id: Result<types::ServiceAccountDeleteServiceAccountId, String>,
+        if_match: Result<Option<types::ServiceAccountDeleteIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ServiceAccountDeleteXIdempotencyKey>,
             String,
@@ -32881,6 +34799,7 @@ pub mod builder {
                 service_account_id: Err(
                     "service_account_id was not initialized".to_string(),
                 ),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -32908,6 +34827,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ServiceAccountDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ServiceAccountDeleteIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::ServiceAccountDeleteXIdempotencyKey>,
@@ -32925,16 +34857,23 @@ pub mod builder {
         pub async fn send(
             self,
         ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
-            let Self { client, project_id, service_account_id, x_idempotency_key } = self;
+            let Self {
+                client,
+                project_id,
+                service_account_id,
+                if_match,
+                x_idempotency_key,
+            } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let service_account_id = service_account_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/projects/{}/service-accounts/{}", client.baseurl,
                 encode_path(& project_id.to_string()), encode_path(& service_account_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -32942,6 +34881,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -32990,6 +34932,7 @@ pub mod builder {
         client: &'a super::Client,
         project_id: Result<types::ServiceAccountUpdateProjectId, String>,
         service_account_id: Result<types::ServiceAccountUpdateServiceAccountId, String>,
+        if_match: Result<Option<types::ServiceAccountUpdateIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ServiceAccountUpdateXIdempotencyKey>,
             String,
@@ -33004,6 +34947,7 @@ pub mod builder {
                 service_account_id: Err(
                     "service_account_id was not initialized".to_string(),
                 ),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
                 body: Ok(::std::default::Default::default()),
             }
@@ -33028,6 +34972,19 @@ pub mod builder {
                 .try_into()
                 .map_err(|_| {
                     "conversion to `ServiceAccountUpdateServiceAccountId` for service_account_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ServiceAccountUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ServiceAccountUpdateIfMatch` for if_match failed"
                         .to_string()
                 });
             self
@@ -33079,11 +35036,13 @@ pub mod builder {
                 client,
                 project_id,
                 service_account_id,
+                if_match,
                 x_idempotency_key,
                 body,
             } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let service_account_id = service_account_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let body = body
                 .and_then(|v| {
@@ -33095,7 +35054,7 @@ pub mod builder {
                 encode_path(& project_id.to_string()), encode_path(& service_account_id
                 .to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -33103,6 +35062,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }
@@ -33462,6 +35424,7 @@ pub mod builder {
             String,
         >,
         key_id: Result<types::ServiceAccountKeyRevokeKeyId, String>,
+        if_match: Result<Option<types::ServiceAccountKeyRevokeIfMatch>, String>,
         x_idempotency_key: Result<
             Option<types::ServiceAccountKeyRevokeXIdempotencyKey>,
             String,
@@ -33476,6 +35439,7 @@ pub mod builder {
                     "service_account_id was not initialized".to_string(),
                 ),
                 key_id: Err("key_id was not initialized".to_string()),
+                if_match: Ok(None),
                 x_idempotency_key: Ok(None),
             }
         }
@@ -33515,6 +35479,19 @@ pub mod builder {
                 });
             self
         }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ServiceAccountKeyRevokeIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `ServiceAccountKeyRevokeIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
         pub fn x_idempotency_key<V>(mut self, value: V) -> Self
         where
             V: std::convert::TryInto<types::ServiceAccountKeyRevokeXIdempotencyKey>,
@@ -33537,18 +35514,20 @@ pub mod builder {
                 project_id,
                 service_account_id,
                 key_id,
+                if_match,
                 x_idempotency_key,
             } = self;
             let project_id = project_id.map_err(Error::InvalidRequest)?;
             let service_account_id = service_account_id.map_err(Error::InvalidRequest)?;
             let key_id = key_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
             let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
             let url = format!(
                 "{}/api/v1/projects/{}/service-accounts/{}/keys/{}", client.baseurl,
                 encode_path(& project_id.to_string()), encode_path(& service_account_id
                 .to_string()), encode_path(& key_id.to_string()),
             );
-            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
             header_map
                 .append(
                     ::reqwest::header::HeaderName::from_static("api-version"),
@@ -33556,6 +35535,9 @@ pub mod builder {
                         super::Client::api_version(),
                     ),
                 );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
             if let Some(value) = x_idempotency_key {
                 header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
             }

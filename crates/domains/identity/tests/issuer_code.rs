@@ -15,7 +15,7 @@ async fn a_code_with_its_verifier_becomes_tokens_that_authenticate() {
     let mut browser = Browser::default();
     kit.sign_up(&mut browser, "ann@example.org").await;
     let (verifier, challenge) = pkce("happy");
-    let page = browser.open(kit.authorize_url(&challenge, &[]), Some(CALLBACK)).await;
+    let page = kit.authorize(&mut browser, kit.authorize_url(&challenge, &[]), "continue").await;
     assert_eq!(param(&page.url, "state").as_deref(), Some("st"));
     assert_eq!(param(&page.url, "iss").as_deref(), Some(kit.base.as_str()));
     let (status, tokens) = kit.exchange(&param(&page.url, "code").unwrap(), &verifier).await;
@@ -68,6 +68,57 @@ async fn a_code_with_its_verifier_becomes_tokens_that_authenticate() {
     }
     kit.advance(641);
     assert_eq!(kit.who(&tokens["access_token"]).await.unwrap_err(), Code::TokenExpired);
+}
+
+#[tokio::test]
+async fn a_browser_that_is_signed_in_gives_no_code_to_a_program_unasked() {
+    let kit = Kit::start().await;
+    let mut browser = Browser::default();
+    kit.sign_up(&mut browser, "ann@example.org").await;
+    let (_, challenge) = pkce("x");
+    let url = kit.authorize_url(&challenge, &[]);
+    let page = browser.open(url.clone(), Some(CALLBACK)).await;
+    assert_eq!((page.status, page.url.path()), (200, "/auth/authorize"));
+    assert!(page.html.contains("ann@example.org") && page.html.contains("gpuaas-cli"), "{}", page.html);
+    assert_eq!(kit.count("SELECT count(*) FROM issuer_codes").await, 0);
+
+    let page = kit.authorize(&mut browser, url.clone(), "cancel").await;
+    assert_eq!(param(&page.url, "error").as_deref(), Some("access_denied"));
+    assert_eq!((param(&page.url, "code"), param(&page.url, "state").as_deref()), (None, Some("st")));
+    let silent = kit.authorize_url(&challenge, &[("prompt", "none")]);
+    let page = browser.open(silent, Some(CALLBACK)).await;
+    assert_eq!(param(&page.url, "error").as_deref(), Some("interaction_required"));
+
+    // A form that was not rendered for this browser, and tags that we did not make.
+    let page = browser.open(url.clone(), Some(CALLBACK)).await;
+    let forged = [("decision", "continue"), ("form_token", "AAAA")];
+    let page = browser.submit(&page, "/auth/authorize", &forged, Some(CALLBACK)).await;
+    assert_eq!(page.status, 400);
+    for tag in ["", "1", "AAAA"] {
+        let url = kit.authorize_url(&challenge, &[("signed_in", tag)]);
+        assert_eq!(browser.open(url, Some(CALLBACK)).await.url.path(), "/auth/authorize");
+    }
+    assert_eq!(kit.count("SELECT count(*) FROM issuer_codes").await, 0);
+
+    // Whoever types the password for this very request is not asked again; for another one they are.
+    let fresh = kit.authorize_url(&challenge, &[("prompt", "login")]);
+    let page = browser.open(fresh, Some(CALLBACK)).await;
+    let fields = [("email", "ann@example.org"), ("password", kit::PASSWORD)];
+    let page = browser.submit(&page, "/auth/login", &fields, Some(CALLBACK)).await;
+    assert!(param(&page.url, "code").is_some(), "{}", page.html);
+    let page = browser.open(url, Some(CALLBACK)).await;
+    assert_eq!(page.url.path(), "/auth/authorize");
+}
+
+#[tokio::test]
+async fn the_console_which_only_its_own_address_can_be_needs_no_confirmation() {
+    let kit = Kit::start().await;
+    let mut browser = Browser::default();
+    kit.sign_up(&mut browser, "ann@example.org").await;
+    let console = format!("{}/console/callback", kit.base);
+    let more = [("client_id", "gpuaas-console"), ("redirect_uri", console.as_str())];
+    let page = browser.open(kit.authorize_url(&pkce("x").1, &more), Some(&console)).await;
+    assert!(param(&page.url, "code").is_some(), "{}", page.html);
 }
 
 #[tokio::test]
@@ -229,4 +280,37 @@ async fn revoking_either_token_ends_the_session() {
         assert_eq!(kit.refresh(&tokens["refresh_token"]).await.0, 400);
     }
     assert_eq!(kit.post("/auth/revoke", &[("token", "nonsense")]).await.0, 200);
+}
+
+#[tokio::test]
+async fn parameters_that_mean_nothing_here_are_ignored() {
+    let kit = Kit::start().await;
+    let mut browser = Browser::default();
+    kit.sign_up(&mut browser, "ann@example.org").await;
+    for (name, value) in [("resource", "https://elsewhere.example"), ("audience", "elsewhere")] {
+        let (verifier, challenge) = pkce(name);
+        let url = kit.authorize_url(&challenge, &[(name, value)]);
+        let page = kit.authorize(&mut browser, url, "continue").await;
+        let code = param(&page.url, "code").unwrap();
+        let form = [
+            ("grant_type", "authorization_code"),
+            ("client_id", "gpuaas-cli"),
+            ("redirect_uri", CALLBACK),
+            ("code", &code),
+            ("code_verifier", &verifier),
+            (name, value),
+        ];
+        let (status, tokens) = kit.post("/auth/token", &form).await;
+        assert_eq!((status, &claims(&tokens["access_token"])["aud"]), (200, &json!("gpuaas")), "{tokens}");
+        let refresh = tokens["refresh_token"].as_str().unwrap();
+        let form = [
+            ("grant_type", "refresh_token"),
+            ("client_id", "gpuaas-cli"),
+            ("refresh_token", refresh),
+            (name, value),
+        ];
+        assert_eq!(kit.post("/auth/token", &form).await.0, 200);
+        let form = [("client_id", "gpuaas-cli"), ("scope", "openid"), (name, value)];
+        assert_eq!(kit.post("/auth/device_authorization", &form).await.0, 200);
+    }
 }

@@ -165,6 +165,18 @@ async fn a_wrong_key_an_expired_one_and_a_disabled_account_get_nothing() {
     kit.advance(3);
     assert_eq!(kit.who(&token["access_token"]).await.unwrap_err(), Code::TokenRevoked);
     assert_eq!(exchange(&id.to_string(), &secret).await.0, 401);
+    let refused = |code: &str, chain: &str| {
+        format!(
+            "SELECT count(*) FROM audit_logs WHERE action = 'auth.key.exchange' AND result = 'refused'
+             AND target_kind = 'service_account_key' AND target_id = '{id}' AND code = '{code}' AND {chain}"
+        )
+    };
+    let (stranger, tenant) = (
+        "actor_kind = 'anonymous' AND project_id IS NULL",
+        "actor_kind = 'service_account' AND project_id IS NOT NULL",
+    );
+    assert_eq!(kit.count(&refused("token_invalid", stranger)).await, 1, "a wrong secret of a known key");
+    assert_eq!(kit.count(&refused("token_revoked", tenant)).await, 1, "a disabled account");
     sql(
         &kit.db,
         "UPDATE service_accounts SET disabled_at = NULL;
@@ -172,6 +184,25 @@ async fn a_wrong_key_an_expired_one_and_a_disabled_account_get_nothing() {
     )
     .await;
     assert_eq!(exchange(&id.to_string(), &secret).await.0, 401);
+    assert_eq!(kit.count(&refused("token_expired", tenant)).await, 1);
+    let all = "SELECT count(*) FROM audit_logs WHERE action = 'auth.key.exchange'";
+    assert_eq!(kit.count(all).await, 3, "unknown keys and successes are not told");
+}
+
+#[tokio::test]
+async fn a_device_let_in_before_the_password_changed_gets_nothing_afterwards() {
+    let kit = Kit::start().await;
+    let mut browser = Browser::default();
+    kit.sign_up(&mut browser, "ann@example.org").await;
+    let device = start(&kit).await;
+    let page = decide(&kit, &mut browser, &device, "approve").await;
+    assert!(page.html.contains("The device is signed in"), "{}", page.html);
+    let page = browser.open(kit.url("/auth/password"), None).await;
+    let new = "another long password";
+    let fields = [("current", kit::PASSWORD), ("new", new), ("again", new)];
+    browser.submit(&page, "/auth/password", &fields, None).await;
+    assert_eq!(poll(&kit, &device).await.1["error"], "invalid_grant");
+    assert_eq!(kit.count("SELECT count(*) FROM account_sessions").await, 0);
 }
 
 #[tokio::test]

@@ -1,7 +1,11 @@
 //! What operators see and do: the outbox's backlog, and dead letters.
 
 use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Write, get, post};
-use kernel::{Code, Failure, Page, PageQuery, Permission, ids::DeadLetterId, text::Reason};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission,
+    ids::DeadLetterId,
+    text::{Reason, Term},
+};
 use pg::{Db, ReadTx};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,8 +31,8 @@ struct DeadLetterQuery {
     page: PageQuery,
     /// Only letters of this consumer.
     #[serde(default)]
-    #[schemars(with = "String")]
-    consumer: Option<String>,
+    #[schemars(with = "Term")]
+    consumer: Option<Term>,
     /// Only letters in this state.
     #[serde(default)]
     #[schemars(with = "State")]
@@ -105,7 +109,8 @@ async fn dead_letter_list(
     mut tx: ReadTx,
     input: In<Empty, DeadLetterQuery, ()>,
 ) -> Result<Json<Page<DeadLetter>>, Failure> {
-    let filter = Filter { consumer: input.query.consumer, state: input.query.state };
+    let filter =
+        Filter { consumer: input.query.consumer.map(|term| term.to_string()), state: input.query.state };
     dead_letter::list(tx.conn(), &filter, &input.query.page).await.map(Json)
 }
 

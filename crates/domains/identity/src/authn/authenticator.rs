@@ -155,7 +155,7 @@ impl Authn {
         tokio::spawn(async move {
             let _turn = turn;
             let noted = async {
-                let mut read = this.0.db.read(&this.permit()).await?;
+                let mut read = this.0.db.upkeep("note the use of a session").await?;
                 // Not a change anybody would audit, so it takes no write transaction.
                 Ok::<_, Failure>(store::session_touch(read.conn(), session, now, alive_until).await?)
             };

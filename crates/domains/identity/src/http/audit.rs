@@ -1,6 +1,6 @@
 //! The audit trail: listed, exported, verified.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use endpoint::{Empty, Endpoint, In, Json, Ndjson, ScopeKind, get};
 use kernel::{
     Failure, Page, PageQuery, Permission,
@@ -10,17 +10,18 @@ use kernel::{
 };
 use pg::ReadTx;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{Given, OrgPath};
 use crate::{
     Identity,
-    service::audit::{AuditVerification, Filter, audit_export, audit_list, audit_verify, audit_verify_all},
+    service::audit::{AuditVerification, AuditVerifier, Filter, audit_export, audit_list},
 };
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     const EXPORT: &str = "NDJSON: a line with the head of the chain, then one line per row in order. \
                           `gpuaas audit verify` checks such a file without the service.";
+    let verifier = AuditVerifier::new(identity.db().clone());
     vec![
         get("/api/v1/orgs/{org_id}/audit", "audit_list", "List the audit trail of an organization")
             .describe("Newest first.")
@@ -36,7 +37,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .describe("Walks the hash chain and names the first bad row.")
             .in_scope(ScopeKind::Org)
             .needs(Permission::AuditRead)
-            .handle(identity.clone(), verify),
+            .handle(verifier.clone(), verify),
         get("/api/v1/platform/audit", "platform_audit_list", "List an audit trail")
             .describe("Of the organization given by `org_id`, or the platform's own. Newest first.")
             .in_scope(ScopeKind::Platform)
@@ -51,7 +52,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .describe("Walks the hash chain of the platform and of every organization, and names the first bad row of each.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformAuditRead)
-            .handle(identity.clone(), platform_verify),
+            .handle(verifier, platform_verify),
     ]
 }
 
@@ -61,6 +62,32 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
 enum ResultFilter {
     Allowed,
     Refused,
+}
+
+/// A time that a filter compares with, in the years 1970 to 9999.
+#[derive(Clone, Copy, Debug)]
+struct Moment(DateTime<Utc>);
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let time = DateTime::deserialize(d)?;
+        if (1970..=9999).contains(&time.year()) {
+            return Ok(Self(time));
+        }
+        Err(serde::de::Error::custom("must be a time in the years 1970 to 9999"))
+    }
+}
+
+impl JsonSchema for Moment {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Moment".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        DateTime::<Utc>::json_schema(generator)
+    }
 }
 
 /// The filters of both lists. (Two plain structs: a query string cannot be flattened twice.)
@@ -85,10 +112,10 @@ macro_rules! audit_query {
             target_id: Given<Term>,
             /// Only from this time on.
             #[serde(default)]
-            since: Given<DateTime<Utc>>,
+            since: Given<Moment>,
             /// Only before this time.
             #[serde(default)]
-            until: Given<DateTime<Utc>>,
+            until: Given<Moment>,
         }
 
         impl $name {
@@ -102,8 +129,8 @@ macro_rules! audit_query {
                     action: self.action.0.as_ref().map(Term::to_string),
                     result: result.map(str::to_owned),
                     target_id: self.target_id.0.as_ref().map(Term::to_string),
-                    since: self.since.0,
-                    until: self.until.0,
+                    since: self.since.0.map(|moment| moment.0),
+                    until: self.until.0.map(|moment| moment.0),
                 }
             }
         }
@@ -130,11 +157,13 @@ async fn export(identity: Identity, _: ReadTx, input: In<OrgPath, Empty, ()>) ->
 }
 
 async fn verify(
-    _: Identity,
-    mut tx: ReadTx,
+    verifier: AuditVerifier,
+    tx: ReadTx,
     input: In<OrgPath, Empty, ()>,
 ) -> Result<Json<AuditVerification>, Failure> {
-    Ok(Json(audit_verify(&mut tx, Some(input.path.org_id)).await?))
+    // It takes a connection for each step: this one must not be held meanwhile.
+    drop(tx);
+    Ok(Json(verifier.verify(Some(input.path.org_id)).await?))
 }
 
 async fn platform_list(
@@ -163,9 +192,27 @@ async fn platform_export(
 }
 
 async fn platform_verify(
-    _: Identity,
-    mut tx: ReadTx,
+    verifier: AuditVerifier,
+    tx: ReadTx,
     _: In<Empty, Empty, ()>,
 ) -> Result<Json<AuditVerification>, Failure> {
-    Ok(Json(audit_verify_all(&mut tx).await?))
+    drop(tx);
+    Ok(Json(verifier.verify_all().await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_beyond_what_the_database_holds_are_refused() {
+        let read = |text: &str| serde_json::from_value::<Moment>(text.into());
+        for good in ["1970-01-01T00:00:00Z", "2026-02-03T04:05:06+01:00", "9999-12-31T23:59:59Z"] {
+            assert!(read(good).is_ok(), "{good}");
+        }
+        for bad in ["-200000-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "+10000-01-01T00:00:00Z", "yesterday"]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
 }

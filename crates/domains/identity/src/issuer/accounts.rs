@@ -8,7 +8,7 @@ use kernel::{
     policy::{IntegerKey, keys},
     text::{Email, Name},
 };
-use pg::{Actor, Origin, Permit, Scope, WriteTx};
+use pg::{Actor, Origin, Permit, Refusal, Scope, WriteTx};
 
 use super::{
     Issuer,
@@ -16,9 +16,13 @@ use super::{
     sessions::{Browser, by_themselves},
     store::accounts as store,
 };
-use crate::authn::{
-    service::{is_without_admin, make_first_admin, provision, provision_or_find},
-    store as people,
+use crate::{
+    authn::{
+        service::{is_without_admin, make_first_admin, provision, provision_or_find},
+        store as people,
+    },
+    model::role::PlatformRole,
+    store::people as platform,
 };
 
 /// Shown once, and to be changed at the first sign-in.
@@ -64,22 +68,39 @@ impl Issuer {
             }
             Err(_) => None,
         };
-        let (id, stored) = attempt.map_or((None, None), |a| (Some(a.id), Some(a.password_hash)));
+        let (known, stored) =
+            attempt.map_or((None, None), |a| (Some((a.id, a.version)), Some(a.password_hash)));
         if self.0.passwords.matches(password, stored).await?
-            && let Some(id) = id.map(LocalAccountId::from)
+            && let Some((id, version)) = known
         {
-            return Ok(store::find(self.quietly(origin).await?.conn(), id).await?);
+            let account = store::find(self.quietly(origin).await?.conn(), id.into()).await?;
+            return Ok(account.filter(|account| account.version == version));
         }
-        pg::refuse(
-            &self.0.db,
-            Actor::ANONYMOUS,
-            Scope::Platform,
-            "auth.sign_in",
-            Code::TokenInvalid,
-            origin.clone(),
-        )
-        .await?;
+        self.refuse_sign_in(email, origin).await?;
         Ok(None)
+    }
+
+    /// Audits a refused sign-in; it names the account that it was for, if there is one.
+    async fn refuse_sign_in(&self, email: &str, origin: &Origin) -> Result<(), Failure> {
+        let account = match Email::parse(email) {
+            Ok(email) => store::find_by_email(self.quietly(origin).await?.conn(), email.as_str()).await?,
+            Err(_) => None,
+        };
+        let refusal = Refusal {
+            actor: Actor::ANONYMOUS,
+            scope: Scope::Platform,
+            action: "auth.sign_in",
+            target: ("local_account", account.map(|account| account.id.to_string())),
+            code: Code::TokenInvalid,
+        };
+        Ok(pg::refuse(&self.0.db, refusal, origin).await?)
+    }
+
+    /// Whether what was proved still holds: neither a new password nor an end of the account came between.
+    /// The account is then locked until the transaction ends.
+    async fn still_holds(&self, tx: &mut WriteTx, proved: &Account) -> Result<bool, Failure> {
+        let now = store::lock(tx.conn(), proved.id).await?;
+        Ok(now.is_some_and(|account| account.version == proved.version))
     }
 
     /// Signs a browser in; the answer is its cookie, or nothing when it is refused.
@@ -92,6 +113,10 @@ impl Issuer {
         let Some(account) = self.prove(email, password, origin).await? else { return Ok(None) };
         let user = self.user_of(&account, origin).await?;
         let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.sign_in").await?;
+        if !self.still_holds(&mut tx, &account).await? {
+            tx.roll_back().await;
+            return Ok(None);
+        }
         store::attempts_clear(tx.conn(), account.id).await?;
         let cookie = self.open_browser(&mut tx, account.id).await?;
         tx.record::<(), ()>("local_account", account.id, None, None)?;
@@ -147,12 +172,15 @@ impl Issuer {
         if current == new {
             return Ok(Err("The new password must differ from the current one."));
         }
-        if self.prove(email, current, origin).await?.is_none() {
-            return Ok(Err("The current password is wrong."));
-        }
+        const WRONG: &str = "The current password is wrong.";
+        let Some(proved) = self.prove(email, current, origin).await? else { return Ok(Err(WRONG)) };
         let hash = self.0.passwords.hash(new).await?;
         let user = self.user_of(&browser.account, origin).await?;
         let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.password.change").await?;
+        if !self.still_holds(&mut tx, &proved).await? {
+            tx.roll_back().await;
+            return Ok(Err(WRONG));
+        }
         store::set_password(tx.conn(), browser.account.id, &hash, false, self.now()).await?;
         self.end_all(&mut tx, browser.account.id).await?;
         let cookie = self.open_browser(&mut tx, browser.account.id).await?;
@@ -214,14 +242,18 @@ impl Issuer {
         Ok(password)
     }
 
-    /// A disabled account cannot sign in, and what was signed in ends.
+    /// A disabled account cannot sign in, and what was signed in ends. Somebody who can administer the
+    /// platform must be left.
     pub async fn set_account_disabled(
         &self,
         tx: &mut WriteTx,
         id: LocalAccountId,
         disabled: bool,
     ) -> Result<Account, Failure> {
-        let before = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
+        if disabled {
+            self.check_not_the_last_admin(tx, id).await?;
+        }
+        let before = store::lock(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
         let now = self.now();
         if before.disabled_at.is_some() != disabled {
             store::set_disabled(tx.conn(), id, disabled.then_some(now), now).await?;
@@ -232,6 +264,21 @@ impl Issuer {
         let after = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
         tx.record("local_account", id, Some(&before), Some(&after))?;
         Ok(after)
+    }
+
+    async fn check_not_the_last_admin(&self, tx: &mut WriteTx, id: LocalAccountId) -> Result<(), Failure> {
+        // Roles cannot change, and no other administrator be disabled, until the transaction ends.
+        platform::lock_platform_roles(tx.conn()).await?;
+        let issuer = &self.0.config.public_url;
+        let Some(user) = people::user_find(tx.conn(), issuer, &id.to_string()).await? else { return Ok(()) };
+        let held = platform::platform_get(tx.conn(), user.into()).await?;
+        let is_admin = held.is_some_and(|user| user.platform_roles.contains(&PlatformRole::PlatformAdmin));
+        if is_admin && platform::other_admins(tx.conn(), user.into()).await? == 0 {
+            let text = "This is the account of the only platform administrator who can sign in.";
+            let first = "Make somebody else a platform administrator first.";
+            return Err(Problem::new(Code::InUse, text).suggest(first).into());
+        }
+        Ok(())
     }
 
     pub(crate) async fn account_list(

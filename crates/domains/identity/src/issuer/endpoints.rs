@@ -68,11 +68,14 @@ pub fn endpoints(issuer: &Issuer) -> Vec<Endpoint> {
             "platform_account_disable",
             "Disable a local account",
         )
-        .describe("The account cannot sign in, and everything that is signed in to it ends.")
+        .describe(
+            "The account cannot sign in, and everything that is signed in to it ends. Not for the only platform \
+             administrator.",
+        )
         .in_scope(ScopeKind::Platform)
         .needs(Permission::PlatformUserManage)
         .audited("platform.account.disable")
-        .errors(&[Code::NotFound])
+        .errors(&[Code::NotFound, Code::InUse])
         .handle(issuer.clone(), disable),
         post(
             "/api/v1/platform/accounts/{account_id}/enable",

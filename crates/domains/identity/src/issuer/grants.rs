@@ -1,16 +1,15 @@
-//! Tokens: for codes, refresh tokens, approved devices, and keys of service accounts.
+//! Tokens for people: for codes, refresh tokens and approved devices.
 
 use chrono::{DateTime, Utc};
 use endpoint::ClientInfo;
 use kernel::{
     Failure, Secret,
     digest::sha256,
-    ids::{LocalAccountId, OrgId, ProjectId, ServiceAccountId, SessionId, UserId},
+    ids::{SessionId, UserId},
 };
 use pg::{Origin, WriteTx};
 use serde::Serialize;
 use serde_json::json;
-use subtle::ConstantTimeEq as _;
 
 use super::{
     AUDIENCE, Issuer,
@@ -19,7 +18,7 @@ use super::{
     sessions::{Browser, by_themselves},
     store::{accounts, codes, tokens},
 };
-use crate::{authn::store as people, model::service_account::key_parse};
+use crate::authn::store as people;
 
 /// The answer of the token endpoint.
 #[derive(Serialize)]
@@ -69,14 +68,20 @@ struct Opened {
 const GONE: Refusal = Refusal::InvalidGrant("The code or token is not valid, has expired, or was used.");
 const ENDED: Refusal = Refusal::InvalidGrant("The account cannot sign in.");
 
+/// What a grant becomes a session for. The account must be locked by then, and before the grant itself: an
+/// end of everything that is under way comes either wholly before the new session or wholly after it.
+fn usable(account: Option<Account>) -> Result<Account, Refusal> {
+    account.filter(|a| a.disabled_at.is_none() && !a.must_change_password).ok_or(ENDED)
+}
+
 impl Issuer {
-    /// A code for a browser that is signed in.
+    /// A code for a browser that is signed in; nothing when it no longer is.
     pub(crate) async fn code_create(
         &self,
         browser: &Browser,
         asked: &Asked,
         origin: &Origin,
-    ) -> Result<Secret, Failure> {
+    ) -> Result<Option<Secret>, Failure> {
         let (code, hash) = model::new_secret(self.0.db.ambient());
         let new = codes::NewCode {
             code_hash: &hash,
@@ -91,8 +96,8 @@ impl Issuer {
             expires_at: self.now() + model::CODE_LIFE,
         };
         // A code is worth nothing until it is exchanged, which is audited.
-        codes::insert(self.quietly(origin).await?.conn(), new).await?;
-        Ok(code)
+        let made = codes::insert(self.quietly(origin).await?.conn(), new).await?;
+        Ok(made.then_some(code))
     }
 
     pub(crate) async fn code_exchange(
@@ -108,6 +113,7 @@ impl Issuer {
         let user = self.user_of(&known, asker.origin).await?;
         let permit = by_themselves(user, asker.origin.clone());
         let mut tx = self.0.db.write(permit, "auth.token.issue").await?;
+        let account = accounts::lock(tx.conn(), known.id).await?;
         let row = codes::take(tx.conn(), &hash).await?.ok_or(GONE)?;
         if row.used_at.is_some() {
             tx.roll_back().await;
@@ -128,7 +134,7 @@ impl Issuer {
             return Err(GONE.into());
         }
         let grant = Grant {
-            account: self.usable_account(&mut tx, row.account_id.into()).await?,
+            account: usable(account)?,
             client_id: row.client_id,
             scope: row.scope,
             auth_time: row.auth_time,
@@ -144,16 +150,6 @@ impl Issuer {
         let mut read = self.quietly(origin).await?;
         let Some(row) = codes::take(read.conn(), hash).await? else { return Ok(None) };
         Ok(accounts::find(read.conn(), row.account_id.into()).await?)
-    }
-
-    pub(crate) async fn usable_account(
-        &self,
-        tx: &mut WriteTx,
-        id: LocalAccountId,
-    ) -> Result<Account, TokenError> {
-        let account = accounts::find(tx.conn(), id).await?;
-        let usable = |a: &Account| a.disabled_at.is_none() && !a.must_change_password;
-        Ok(account.filter(usable).ok_or(ENDED)?)
     }
 
     async fn open_session(
@@ -342,9 +338,10 @@ impl Issuer {
         let user = self.user_of(&account.ok_or(ENDED)?, asker.origin).await?;
         let permit = by_themselves(user, asker.origin.clone());
         let mut tx = self.0.db.write(permit, "auth.token.issue").await?;
-        let row = devices::take_approved(tx.conn(), &hash, now).await?.ok_or(GONE)?;
+        let account = accounts::lock(tx.conn(), owner.into()).await?;
+        let row = devices::take_approved(tx.conn(), &hash, owner, now).await?.ok_or(GONE)?;
         let grant = Grant {
-            account: self.usable_account(&mut tx, row.account_id.into()).await?,
+            account: usable(account)?,
             client_id: client_id.to_owned(),
             scope: row.scope,
             auth_time: row.auth_time,
@@ -353,45 +350,5 @@ impl Issuer {
         };
         let opened = self.open_session(&mut tx, user, &grant, asker.client).await?;
         self.finish(tx, user, grant, opened).await
-    }
-
-    /// A service account's key for a token of its project. `client_id` is the key's id, when it is given.
-    pub(crate) async fn key_exchange(
-        &self,
-        client_id: &str,
-        secret: &str,
-        asker: Asker<'_>,
-    ) -> Result<Tokens, TokenError> {
-        const WRONG: Refusal = Refusal::InvalidClient("The service account's key is not valid.");
-        let now = self.now();
-        let (key, hash) = key_parse(secret).ok_or(WRONG)?;
-        if client_id != key.to_string() {
-            return Err(WRONG.into());
-        }
-        let mut quiet = self.quietly(asker.origin).await?;
-        let row = people::service_account_key(quiet.conn(), key.uuid()).await?.ok_or(WRONG)?;
-        let right = bool::from(row.secret_hash.ct_eq(&hash[..]));
-        if !right || row.revoked || row.expires_at.is_some_and(|at| at <= now) {
-            return Err(WRONG.into());
-        }
-        tokens::key_used(quiet.conn(), key.uuid(), now).await?;
-        drop(quiet);
-        let expires = row
-            .expires_at
-            .map_or(now + model::SERVICE_TOKEN_LIFE, |at| at.min(now + model::SERVICE_TOKEN_LIFE));
-        let claims = json!({
-            "iss": self.0.config.public_url, "sub": ServiceAccountId::from(row.account_id), "aud": AUDIENCE,
-            "iat": now.timestamp(), "exp": expires.timestamp(), "jti": hex::encode(self.0.db.ambient().bytes::<16>()),
-            "client_id": key, "gpuaas_key": key, "gpuaas_project": ProjectId::from(row.project_id),
-            "gpuaas_org": OrgId::from(row.org_id),
-        });
-        Ok(Tokens {
-            access_token: self.0.ring.sign("at+jwt", &claims).await?,
-            token_type: "Bearer",
-            expires_in: (expires - now).num_seconds(),
-            refresh_token: None,
-            id_token: None,
-            scope: String::new(),
-        })
     }
 }

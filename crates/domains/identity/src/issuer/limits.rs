@@ -1,15 +1,25 @@
 //! Budgets per address, so that guessing is slow and nobody keeps the issuer to themselves.
 
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _, clock::DefaultClock};
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+};
 
 use super::config::Rates;
 
 /// Addresses remembered before idle ones are forgotten.
 const MANY: usize = 10_000;
+/// Forgetting walks over all addresses, so it happens at most this often.
+const FORGET_EVERY_SECONDS: u64 = 10;
 
 pub(crate) struct Limits {
-    sign_in: DefaultKeyedRateLimiter<String>,
-    other: DefaultKeyedRateLimiter<String>,
+    sign_in: Budgets,
+    other: Budgets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,27 +28,70 @@ pub(crate) enum Budget {
     Other,
 }
 
+struct Budgets {
+    limiter: DefaultKeyedRateLimiter<String>,
+    clock: DefaultClock,
+    started: <DefaultClock as governor::clock::Clock>::Instant,
+    turns: Turns,
+}
+
+/// When something that is done now and then was done last, in seconds since the start.
+#[derive(Default)]
+struct Turns(AtomicU64);
+
+impl Turns {
+    /// Whether it is time; of several who ask at once, one is told so.
+    fn is_due(&self, now: u64) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        now >= last + FORGET_EVERY_SECONDS
+            && self.0.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Budgets {
+    fn new(quota: Quota) -> Self {
+        let clock = DefaultClock::default();
+        let started = clock.now();
+        Self { limiter: RateLimiter::keyed(quota), clock, started, turns: Turns::default() }
+    }
+
+    fn spend(&self, key: &String) -> Result<(), u64> {
+        let now = self.clock.now();
+        let uptime = now.duration_since(self.started).as_secs();
+        if self.limiter.len() > MANY && self.turns.is_due(uptime) {
+            self.limiter.retain_recent();
+        }
+        self.limiter.check_key(key).map_err(|not_until| not_until.wait_time_from(now).as_secs() + 1)
+    }
+}
+
 impl Limits {
     pub fn new(rates: Rates) -> Self {
         Self {
-            sign_in: RateLimiter::keyed(Quota::per_minute(rates.sign_in)),
-            other: RateLimiter::keyed(Quota::per_minute(rates.other)),
+            sign_in: Budgets::new(Quota::per_minute(rates.sign_in)),
+            other: Budgets::new(Quota::per_minute(rates.other)),
         }
     }
 
     /// Takes one from the address's budget, or says how many seconds to wait.
     pub fn spend(&self, budget: Budget, address: Option<&str>) -> Result<(), u64> {
-        let limiter = match budget {
+        let budgets = match budget {
             Budget::SignIn => &self.sign_in,
             Budget::Other => &self.other,
         };
-        if limiter.len() > MANY {
-            limiter.retain_recent();
+        budgets.spend(&holder(address.unwrap_or_default()))
+    }
+}
+
+/// Who an address stands for. Whoever has one IPv6 address has the 2^64 beside it.
+fn holder(address: &str) -> String {
+    match address.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+        Ok(IpAddr::V6(ip)) => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
         }
-        limiter.check_key(&address.unwrap_or_default().to_owned()).map_err(|not_until| {
-            let wait = not_until.wait_time_from(DefaultClock::default().now());
-            wait.as_secs() + 1
-        })
+        Ok(ip) => ip.to_string(),
+        Err(_) => address.to_owned(),
     }
 }
 
@@ -55,5 +108,20 @@ mod tests {
         let spend = |address| limits.spend(Budget::SignIn, Some(address)).is_ok();
         assert_eq!([spend("a"), spend("a"), spend("a"), spend("b")], [true, true, false, true]);
         assert!(limits.spend(Budget::Other, Some("a")).is_ok());
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_share_a_budget() {
+        assert_eq!(holder("2001:db8:1:2:3::4"), holder("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(holder("2001:db8:1:2::1"), holder("2001:db8:1:3::1"));
+        assert_eq!(holder("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_ne!(holder("192.0.2.1"), holder("192.0.2.2"));
+    }
+
+    #[test]
+    fn idle_addresses_are_forgotten_now_and_then_not_at_every_request() {
+        let turns = Turns::default();
+        let due = [9, 10, 11, 19, 20, 20, 500].map(|now| turns.is_due(now));
+        assert_eq!(due, [false, true, false, false, true, false, true]);
     }
 }

@@ -28,6 +28,7 @@ mod keys;
 mod limits;
 pub mod model;
 mod passwords;
+mod service_keys;
 mod sessions;
 mod store;
 mod tidy;

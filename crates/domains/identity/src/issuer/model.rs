@@ -59,6 +59,12 @@ impl Client {
         }
     }
 
+    /// Whether any program on the person's computer can pose as it (RFC 8252, 8.6): nobody but the person can
+    /// tell who is asking.
+    pub const fn is_unproven(&self) -> bool {
+        matches!(self.redirects, Redirects::Loopback)
+    }
+
     /// After signing out, a client may be returned to where it lives.
     pub fn lives_at(&self, uri: &str) -> bool {
         let Redirects::Exactly(uris) = &self.redirects else { return false };

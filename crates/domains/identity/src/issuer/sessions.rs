@@ -6,12 +6,12 @@ use kernel::{
     digest::sha256,
     ids::{LocalAccountId, SessionId, UserId},
 };
-use pg::{Actor, ActorKind, Origin, Permit, ReadTx, Scope, WriteTx};
+use pg::{Actor, ActorKind, Origin, Permit, Scope, Upkeep, WriteTx};
 
 use super::{
     Issuer,
     model::{self, Account, BROWSER_SESSION_LIFE},
-    store::{accounts, browsers},
+    store::{accounts, browsers, codes, devices},
 };
 use crate::{
     authn::{service::ensure_user, store as people},
@@ -37,8 +37,8 @@ pub(crate) fn by_themselves(user: UserId, origin: Origin) -> Permit {
 
 impl Issuer {
     /// A connection for reads, and for counters that nobody would audit.
-    pub(crate) async fn quietly(&self, origin: &Origin) -> Result<ReadTx, Failure> {
-        Ok(self.0.db.read(&Permit::system("the built-in issuer's own tables", origin.clone())).await?)
+    pub(crate) async fn quietly(&self, _: &Origin) -> Result<Upkeep, Failure> {
+        Ok(self.0.db.upkeep("the built-in issuer's own tables").await?)
     }
 
     pub(crate) fn now(&self) -> DateTime<Utc> {
@@ -103,10 +103,15 @@ impl Issuer {
         Ok(())
     }
 
-    /// Ends everything that is signed in to an account, in the caller's transaction.
+    /// Ends everything that is signed in to an account or was about to be, in the caller's transaction. The
+    /// account is locked first, as everybody does who signs something in to it.
     pub(crate) async fn end_all(&self, tx: &mut WriteTx, account: LocalAccountId) -> Result<(), Failure> {
         let now = self.now();
+        accounts::lock(tx.conn(), account).await?;
+        // Codes and approvals are made from browsers: when no browser is left, no more of them come.
         browsers::remove_of_account(tx.conn(), account).await?;
+        codes::remove_of_account(tx.conn(), account.uuid()).await?;
+        devices::remove_of_account(tx.conn(), account.uuid()).await?;
         let issuer = &self.0.config.public_url;
         if let Some(user) = people::user_find(tx.conn(), issuer, &account.to_string()).await? {
             people::sessions_revoke_of_user(tx.conn(), user, now).await?;

@@ -1,15 +1,18 @@
 //! The audit trail: listed, exported, verified.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use kernel::{
-    CorrelationId, Failure, Page, PageQuery,
+    Code, CorrelationId, Failure, Page, PageQuery, Problem,
     audit_chain::{AuditRecord, ChainFault, ChainHead, ChainVerifier, ExportLine, FaultReason},
     ids::OrgId,
 };
-use pg::{Connection, Db, Origin, Permit, ReadTx};
+use pg::{Db, Origin, Permit, ReadTx};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use crate::store;
@@ -19,6 +22,8 @@ pub use crate::store::audit::Filter;
 const BATCH: i64 = 1000;
 /// Faults named by one verification; there is at most one per chain.
 const FAULTS_SHOWN: usize = 100;
+/// Verifications at a time, in one replica.
+const WALKS_AT_ONCE: usize = 2;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -94,65 +99,103 @@ fn write_line(out: &mut Vec<u8>, line: &ExportLine) -> Result<(), serde_json::Er
     Ok(())
 }
 
-/// Verifies one chain.
-pub async fn audit_verify(tx: &mut ReadTx, org: Option<OrgId>) -> Result<AuditVerification, Failure> {
-    let mut found = AuditVerification::default();
-    verify_into(tx.conn(), org, &mut found).await?;
-    found.ok = found.faults.is_empty();
-    Ok(found)
+/// Walks chains and checks their hashes. A walk may be long: each batch borrows a connection for one query, and
+/// few walks go on at a time.
+#[derive(Clone)]
+pub struct AuditVerifier {
+    db: Db,
+    places: Arc<Semaphore>,
 }
 
-/// Verifies every chain there is.
-pub async fn audit_verify_all(tx: &mut ReadTx) -> Result<AuditVerification, Failure> {
-    let mut found = AuditVerification::default();
-    verify_into(tx.conn(), None, &mut found).await?;
-    let mut after = Uuid::nil();
-    loop {
-        let chains = store::audit::chains(tx.conn(), after, BATCH).await?;
-        let Some(last) = chains.last() else { break };
-        after = *last;
-        for chain in chains {
-            verify_into(tx.conn(), Some(OrgId::from(chain)), &mut found).await?;
-        }
+fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    places.clone().try_acquire_owned().map_err(|_| {
+        let text = "Audit trails are being verified for others right now.";
+        Problem::new(Code::ServiceUnavailable, text).retry_after(10)
+    })
+}
+
+impl AuditVerifier {
+    pub fn new(db: Db) -> Self {
+        Self { db, places: Arc::new(Semaphore::new(WALKS_AT_ONCE)) }
     }
-    found.ok = found.faults.is_empty();
-    Ok(found)
-}
 
-async fn verify_into(
-    conn: &mut Connection,
-    org: Option<OrgId>,
-    found: &mut AuditVerification,
-) -> Result<(), Failure> {
-    let (rows, fault) = verify_chain(conn, org).await?;
-    found.chains += 1;
-    found.rows += rows;
-    found.faults.extend(fault.filter(|_| found.faults.len() < FAULTS_SHOWN));
-    Ok(())
-}
+    async fn read(&self) -> Result<ReadTx, Failure> {
+        // The caller was authorized for the chains before; the statements name them.
+        let origin = Origin::internal(CorrelationId(self.db.ambient().uuid()));
+        Ok(self.db.read(&Permit::system("verify audit chains", origin)).await?)
+    }
 
-/// How many rows are good, and the first fault if there is one.
-async fn verify_chain(
-    conn: &mut Connection,
-    org: Option<OrgId>,
-) -> Result<(i64, Option<ChainFault>), Failure> {
-    let (head, last) = store::audit::head(conn, org).await?;
-    let mut verifier = ChainVerifier::new(org);
-    let mut after = i64::MIN;
-    loop {
-        let rows = store::audit::batch(conn, org, after, head.seq, BATCH).await?;
-        let Some(newest) = rows.last() else { break };
-        after = newest.seq;
-        for row in &rows {
-            if let Err(fault) = verifier.check(row) {
-                return Ok((verifier.rows(), Some(fault)));
+    /// Verifies one chain.
+    pub async fn verify(&self, org: Option<OrgId>) -> Result<AuditVerification, Failure> {
+        let _place = place(&self.places)?;
+        let mut found = AuditVerification::default();
+        self.verify_into(org, &mut found).await?;
+        found.ok = found.faults.is_empty();
+        Ok(found)
+    }
+
+    /// Verifies every chain there is.
+    pub async fn verify_all(&self) -> Result<AuditVerification, Failure> {
+        let _place = place(&self.places)?;
+        let mut found = AuditVerification::default();
+        self.verify_into(None, &mut found).await?;
+        let mut after = Uuid::nil();
+        loop {
+            let chains = store::audit::chains(self.read().await?.conn(), after, BATCH).await?;
+            let Some(last) = chains.last() else { break };
+            after = *last;
+            for chain in chains {
+                self.verify_into(Some(OrgId::from(chain)), &mut found).await?;
             }
         }
+        found.ok = found.faults.is_empty();
+        Ok(found)
     }
-    // Head and last row were read at one moment: a row beyond the head was not appended by us.
-    let fault = verifier.finish(&head).err().or_else(|| {
-        let reason = FaultReason::Inserted;
-        (last > head.seq).then(|| ChainFault { org_id: org, seq: head.seq + 1, id: None, reason })
-    });
-    Ok((verifier.rows(), fault))
+
+    async fn verify_into(&self, org: Option<OrgId>, found: &mut AuditVerification) -> Result<(), Failure> {
+        let (rows, fault) = self.verify_chain(org).await?;
+        found.chains += 1;
+        found.rows += rows;
+        found.faults.extend(fault.filter(|_| found.faults.len() < FAULTS_SHOWN));
+        Ok(())
+    }
+
+    /// How many rows are good, and the first fault if there is one.
+    async fn verify_chain(&self, org: Option<OrgId>) -> Result<(i64, Option<ChainFault>), Failure> {
+        let (head, last) = store::audit::head(self.read().await?.conn(), org).await?;
+        let mut verifier = ChainVerifier::new(org);
+        let mut after = i64::MIN;
+        loop {
+            let rows = store::audit::batch(self.read().await?.conn(), org, after, head.seq, BATCH).await?;
+            let Some(newest) = rows.last() else { break };
+            after = newest.seq;
+            for row in &rows {
+                if let Err(fault) = verifier.check(row) {
+                    return Ok((verifier.rows(), Some(fault)));
+                }
+            }
+        }
+        // Head and last row were read at one moment: a row beyond the head was not appended by us.
+        let fault = verifier.finish(&head).err().or_else(|| {
+            let reason = FaultReason::Inserted;
+            (last > head.seq).then(|| ChainFault { org_id: org, seq: head.seq + 1, id: None, reason })
+        });
+        Ok((verifier.rows(), fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_walk_is_sent_away_and_a_freed_place_is_taken_again() {
+        let places = Arc::new(Semaphore::new(WALKS_AT_ONCE));
+        let first = place(&places).unwrap();
+        let _second = place(&places).unwrap();
+        let refused = place(&places).unwrap_err();
+        assert_eq!((refused.code, refused.retry_after_seconds), (Code::ServiceUnavailable, Some(10)));
+        drop(first);
+        assert!(place(&places).is_ok());
+    }
 }

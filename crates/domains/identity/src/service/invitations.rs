@@ -46,6 +46,7 @@ pub async fn invitation_create(
         );
     }
     if let Some(overdue) = store::invitations::overdue_of_email(tx.conn(), org, email, now).await? {
+        // The trail says what was asked for, the invitation that is made; the event tells of this one.
         expire(tx, &overdue).await?;
     }
     let token = Secret::new(BASE64_URL_SAFE_NO_PAD.encode(ambient.bytes::<32>()));
@@ -132,15 +133,15 @@ pub async fn invitation_accept(
     Ok(member)
 }
 
-async fn expire(tx: &mut WriteTx, overdue: &Invitation) -> Result<(), Failure> {
+/// Leaves the audit target alone: it is the caller's.
+async fn expire(tx: &mut WriteTx, overdue: &Invitation) -> Result<Invitation, Failure> {
     let now = tx.db().ambient().now();
     let to = overdue.after(InvitationEvent::Expire)?;
     let swap = store::invitations::transition(tx.conn(), overdue, to, None, now).await?;
     let after = swap.or_problem("invitation")?;
-    changed(tx, "invitation", after.id, overdue, &after)?;
     tx.emit(&InvitationExpired { org_id: after.org_id, invitation_id: after.id })?;
     tx.invalidate(format!("invitation:{}", after.id.uuid()));
-    Ok(())
+    Ok(after)
 }
 
 /// Expires up to `limit` invitations whose time is over, each in its own transaction and its own
@@ -165,7 +166,8 @@ pub async fn invitations_expire(db: &Db, limit: i64) -> Result<usize, Failure> {
             continue;
         }
         tx.audit_in_org(org);
-        expire(&mut tx, &invitation).await?;
+        let after = expire(&mut tx, &invitation).await?;
+        changed(&mut tx, "invitation", after.id, &invitation, &after)?;
         tx.commit(None).await?;
         expired += 1;
     }

@@ -1,7 +1,7 @@
 //! Members of a project.
 
 use kernel::{
-    Failure, Page, PageQuery, Problem, Role,
+    Code, Failure, Page, PageQuery, Problem, Role,
     ids::{OrgId, ProjectId, UserId},
 };
 use pg::{ReadTx, WriteTx};
@@ -42,7 +42,12 @@ pub async fn project_member_set(
     }
     authority.reaches(role)?;
     let before = store::project_members::get(tx.conn(), project, user).await?;
-    store::project_members::upsert(tx.conn(), org, project, user, role, now).await?;
+    if current.is_some() {
+        store::project_members::update(tx.conn(), project, user, role, now).await?;
+    } else if !store::project_members::insert(tx.conn(), org, project, user, role, now).await? {
+        // Their role was not there to be compared with the caller's authority.
+        return Err(Problem::new(Code::Conflict, "Somebody else added this member just now.").into());
+    }
     let after = found(store::project_members::get(tx.conn(), project, user).await?, "member")?;
     tx.record("project_member", user, before.as_ref(), Some(&after))?;
     tx.emit(&ProjectMemberSet { project_id: project, user_id: user, role })?;

@@ -1,7 +1,10 @@
 //! People and their platform roles.
 
 use chrono::{DateTime, Utc};
-use kernel::{PageQuery, ids::UserId};
+use kernel::{
+    PageQuery,
+    ids::{LocalAccountId, UserId},
+};
 use pg::{Connection, Swap};
 use uuid::Uuid;
 
@@ -112,13 +115,24 @@ pub async fn lock_platform_roles(conn: &mut Connection) -> Result<(), sqlx::Erro
     Ok(())
 }
 
+/// How many others administer the platform and can sign in: one whose local account is disabled does not
+/// count.
 pub async fn other_admins(conn: &mut Connection, id: UserId) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM platform_bindings WHERE role = 'platform_admin' AND user_id <> $1"#,
+    let subjects = sqlx::query_scalar!(
+        "SELECT u.subject FROM platform_bindings b JOIN users u ON u.id = b.user_id
+         WHERE b.role = 'platform_admin' AND b.user_id <> $1",
         id.uuid(),
     )
+    .fetch_all(&mut *conn)
+    .await?;
+    let accounts = subjects.iter().filter_map(|subject| subject.parse::<LocalAccountId>().ok());
+    let disabled = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM local_accounts WHERE id = ANY ($1) AND disabled_at IS NOT NULL"#,
+        &accounts.map(LocalAccountId::uuid).collect::<Vec<_>>(),
+    )
     .fetch_one(conn)
-    .await
+    .await?;
+    Ok(i64::try_from(subjects.len()).unwrap_or(i64::MAX) - disabled)
 }
 
 pub async fn set_platform_roles(

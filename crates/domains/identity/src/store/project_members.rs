@@ -60,19 +60,39 @@ pub async fn list(
     .await
 }
 
-pub async fn upsert(
+/// Changes the role of a member that is locked.
+pub async fn update(
+    conn: &mut Connection,
+    project: ProjectId,
+    user: UserId,
+    role: MemberRole,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE project_memberships SET role = $3, version = version + 1, updated_at = $4
+         WHERE project_id = $1 AND user_id = $2",
+        project.uuid(),
+        user.uuid(),
+        role.name(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// False when there is such a member already.
+pub async fn insert(
     conn: &mut Connection,
     org: OrgId,
     project: ProjectId,
     user: UserId,
     role: MemberRole,
     now: DateTime<Utc>,
-) -> Result<(), Failure> {
-    sqlx::query!(
+) -> Result<bool, Failure> {
+    let done = sqlx::query!(
         "INSERT INTO project_memberships (org_id, project_id, user_id, role, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $5)
-         ON CONFLICT (project_id, user_id) DO UPDATE
-             SET role = excluded.role, version = project_memberships.version + 1, updated_at = excluded.updated_at",
+         VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT (project_id, user_id) DO NOTHING",
         org.uuid(),
         project.uuid(),
         user.uuid(),
@@ -86,13 +106,14 @@ pub async fn upsert(
             error,
             &[
                 ("project_memberships_org_id_user_id_fkey", || {
-                    Problem::not_found("member").suggest("Only members of the organization can join its projects.")
+                    Problem::not_found("member")
+                        .suggest("Only members of the organization can join its projects.")
                 }),
                 ("project_memberships_org_id_project_id_fkey", || Problem::not_found("project")),
             ],
         )
     })?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// Makes `user` an owner of the project, when they belong to its organization.

@@ -1,7 +1,7 @@
 //! The audit trail cannot be changed by us, and whoever can change it is found out.
 
 use futures_util::TryStreamExt as _;
-use identity::service::audit::{AuditVerification, audit_export, audit_verify, audit_verify_all};
+use identity::service::audit::{AuditVerification, AuditVerifier, audit_export};
 use kernel::{
     Code, CorrelationId,
     audit_chain::{ExportFault, ExportVerifier, FaultReason, Verified},
@@ -20,16 +20,21 @@ async fn busy(world: &World) -> (UserId, OrgId) {
     }
     let mut origin = Origin::internal(CorrelationId(world.db().ambient().uuid()));
     origin.source_ip = Some("2001:db8::1".to_owned());
-    pg::refuse(world.db(), Actor::ANONYMOUS, Scope::Org(org), "project.create", Code::TokenMissing, origin)
-        .await
-        .unwrap();
+    let refusal = pg::Refusal {
+        actor: Actor::ANONYMOUS,
+        scope: Scope::Org(org),
+        action: "project.create",
+        target: ("path", None),
+        code: Code::TokenMissing,
+    };
+    pg::refuse(world.db(), refusal, &origin).await.unwrap();
     (owner, org)
 }
 
 async fn verify(world: &World, org: OrgId) -> AuditVerification {
-    let mut read = world.read_system().await;
-    let all = audit_verify_all(&mut read).await.unwrap();
-    let one = audit_verify(&mut read, Some(org)).await.unwrap();
+    let verifier = AuditVerifier::new(world.db().clone());
+    let all = verifier.verify_all().await.unwrap();
+    let one = verifier.verify(Some(org)).await.unwrap();
     assert_eq!(all.ok, one.ok, "both ways of asking agree: {all:?} {one:?}");
     one
 }
@@ -48,13 +53,18 @@ fn verify_export(text: &str) -> Result<Verified, ExportFault> {
 #[tokio::test]
 async fn a_trail_as_it_was_written_verifies_online_and_as_an_export() {
     let world = World::new().await;
-    let (owner, org) = busy(&world).await;
+    let (_, org) = busy(&world).await;
     let found = verify(&world, org).await;
     assert!(found.ok, "{found:?}");
     assert_eq!(found.rows, 6);
-    let mut as_tenant = world.read_in(owner, org).await;
-    assert_eq!(audit_verify(&mut as_tenant, Some(org)).await.unwrap().rows, 6, "the tenant can check it too");
     assert_eq!(verify_export(&export(&world, org).await), Ok(Verified { chains: 1, rows: 6 }));
+}
+
+/// A connection that has put off the habit of not writing: rights must do without it.
+async fn writable(world: &World, role: Roles) -> pg::Connection {
+    let mut conn = world.test.conn(role).await;
+    sqlx::query("SET default_transaction_read_only = off").execute(&mut conn).await.unwrap();
+    conn
 }
 
 #[tokio::test]
@@ -71,7 +81,7 @@ async fn no_service_role_and_not_even_the_owner_can_change_what_was_written() {
             if matches!(role, Roles::Owner) && sql.contains("audit_chains") {
                 continue; // the owner runs audit_append
             }
-            let mut conn = world.test.conn(role).await;
+            let mut conn = writable(&world, role).await;
             let refused = sqlx::query(sql).execute(&mut conn).await;
             let code = refused
                 .err()
@@ -81,7 +91,7 @@ async fn no_service_role_and_not_even_the_owner_can_change_what_was_written() {
     }
     let direct = "INSERT INTO audit_logs SELECT * FROM audit_logs LIMIT 1";
     for role in [Roles::App, Roles::System] {
-        assert!(sqlx::query(direct).execute(&mut world.test.conn(role).await).await.is_err(), "{role:?}");
+        assert!(sqlx::query(direct).execute(&mut writable(&world, role).await).await.is_err(), "{role:?}");
     }
     assert!(verify(&world, org).await.ok);
 }

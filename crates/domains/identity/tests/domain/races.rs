@@ -6,6 +6,7 @@ use identity::{
         invitations::{Invite, invitation_accept, invitation_create, invitations_expire},
         members::{member_delete, member_update},
         people::platform_roles_set,
+        project_members::project_member_set,
     },
 };
 use kernel::{
@@ -145,9 +146,45 @@ async fn an_overdue_invitation_does_not_stand_in_the_way_of_a_new_one() {
     let org = world.org("host", owner).await.id;
     invite(&world, owner, org).await;
     world.tamper("UPDATE invitations SET expires_at = now() - interval '1 second'").await;
-    invite(&world, owner, org).await;
+    let (made, _) = invite(&world, owner, org).await;
+    let mut admin = world.test.conn(pg::Roles::Admin).await;
+    let newest =
+        "SELECT target_id FROM audit_logs WHERE action = 'invitation.create' ORDER BY seq DESC LIMIT 1";
+    let target: Option<String> = sqlx::query_scalar(newest).fetch_one(&mut admin).await.unwrap();
+    assert_eq!(target, Some(made.to_string()), "the trail names the one that was made");
     let states = "SELECT count(DISTINCT state) FROM invitations WHERE org_id = $1";
     assert_eq!(world.count(states, org.uuid()).await, 2);
+}
+
+#[tokio::test]
+async fn a_member_added_by_two_at_once_is_added_once_and_the_second_is_told() {
+    let world = World::new().await;
+    let (alice, bob) = (world.user("alice").await, world.user("bob").await);
+    let org = world.org("duo", alice).await.id;
+    world.member(org, bob, MemberRole::Member).await;
+    let project = world.project(alice, org, "shared").await.id;
+    let set = async |tx: &mut pg::WriteTx, role, actor| {
+        project_member_set(tx, (org, project), bob, role, None, &[actor]).await
+    };
+    let mut first = world.write_in(alice, org, "project_member.set").await;
+    set(&mut first, MemberRole::Owner, Role::OrgOwner).await.unwrap();
+    let second = async {
+        let mut tx = world.write_in(alice, org, "project_member.set").await;
+        set(&mut tx, MemberRole::Viewer, Role::ProjectAdmin).await?;
+        tx.commit(None).await?;
+        Ok::<_, Failure>(())
+    };
+    let commit = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND $1::uuid IS NOT NULL";
+        let look = || async { (world.count(waiting, org.uuid()).await > 0).then_some(()) };
+        testkit::eventually("the second waits for the first", look).await;
+        first.commit(None).await.unwrap();
+    };
+    let (second, ()) = tokio::join!(second, commit);
+    assert_eq!(code(second), Some(Code::Conflict));
+    let role = "SELECT count(*) FROM project_memberships WHERE project_id = $1 AND role = 'viewer'";
+    assert_eq!(world.count(role, project.uuid()).await, 0, "what the first said holds");
 }
 
 #[tokio::test]

@@ -130,10 +130,17 @@ impl Kit {
         url
     }
 
+    /// Goes through an authorization request with a browser that was signed in before: its person is asked.
+    pub async fn authorize(&self, browser: &mut Browser, url: Url, decision: &str) -> Page {
+        let page = browser.open(url, Some(CALLBACK)).await;
+        assert!(page.html.contains("on this computer?"), "{} {}", page.url, page.html);
+        browser.submit(&page, "/auth/authorize", &[("decision", decision)], Some(CALLBACK)).await
+    }
+
     /// A code for a browser that is signed in, and its verifier.
     pub async fn code(&self, browser: &mut Browser, seed: &str) -> (String, String) {
         let (verifier, challenge) = pkce(seed);
-        let page = browser.open(self.authorize_url(&challenge, &[]), Some(CALLBACK)).await;
+        let page = self.authorize(browser, self.authorize_url(&challenge, &[]), "continue").await;
         (param(&page.url, "code").unwrap_or_else(|| panic!("{}", page.html)), verifier)
     }
 

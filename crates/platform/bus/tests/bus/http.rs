@@ -155,9 +155,13 @@ async fn an_operator_sees_the_outbox_and_deals_with_dead_letters() {
 async fn wrong_filters_and_ids_are_refused_clearly() {
     let fixture = Fixture::create().await;
     let operators = Operators::new(&fixture);
-    for path in
-        ["dead-letters?state=lost", "dead-letters?colour=red", "outbox?page_size=0", "dead-letters/dl_7"]
-    {
+    for path in [
+        "dead-letters?consumer=a%00b",
+        "dead-letters?state=lost",
+        "dead-letters?colour=red",
+        "outbox?page_size=0",
+        "dead-letters/dl_7",
+    ] {
         assert_eq!(operators.get(path).await.0, StatusCode::BAD_REQUEST, "{path}");
     }
     let unknown = format!("dead-letters/dl_{}", Uuid::from_u128(7).simple());

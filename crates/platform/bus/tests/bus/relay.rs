@@ -101,7 +101,7 @@ async fn the_rows_of_a_relay_that_died_are_published_by_another_after_the_lease(
     // What a relay leaves behind when it dies between claim and publication.
     fixture
         .test
-        .conn(Roles::System)
+        .conn(Roles::Admin)
         .await
         .execute("UPDATE outbox_events SET attempts = 1, next_attempt_at = '2030-01-01T00:01:00Z'")
         .await

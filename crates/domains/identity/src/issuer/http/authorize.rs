@@ -6,9 +6,15 @@ use http::StatusCode;
 
 use super::{
     cx::{Cx, PageFailure, Params, redirect, with_continue},
-    page,
+    flow,
+    page::{self, Button, Page},
 };
-use crate::issuer::{Issuer, grants::Asked, model};
+use crate::issuer::{
+    Issuer,
+    grants::Asked,
+    model::{self, Client},
+    sessions::Browser,
+};
 
 const LONGEST_STATE: usize = 1024;
 
@@ -52,15 +58,53 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
             return Ok(back(&[("error", "login_required"), ("error_description", "Nobody is signed in.")]));
         }
         // What forced the sign-in is satisfied by it, and must not force another.
-        let continue_to = format!("/auth/authorize?{}", params.encode_without("prompt"));
-        return Ok(redirect(&with_continue("/auth/login", &continue_to)));
+        return Ok(redirect(&with_continue("/auth/login", &flow::address(params))));
     };
     if browser.account.must_change_password {
-        let continue_to = format!("/auth/authorize?{}", params.encode_without("prompt"));
-        return Ok(redirect(&with_continue("/auth/password", &continue_to)));
+        return Ok(redirect(&with_continue("/auth/password", &flow::address(params))));
     }
-    let code = issuer.code_create(&browser, &asked, &cx.origin).await?;
-    Ok(back(&[("code", code.expose())]))
+    if client.is_unproven() && !cx.signed_in_for(params) {
+        let decision = cx.form.get("decision");
+        match decision {
+            Some(_) if !cx.form_is_ours() => return Ok(cx.stale_form()),
+            Some("continue") => {}
+            Some(_) => {
+                return Ok(back(&[("error", "access_denied"), ("error_description", "It was denied.")]));
+            }
+            None if prompt == "none" => {
+                let text = "The person must be asked.";
+                return Ok(back(&[("error", "interaction_required"), ("error_description", text)]));
+            }
+            None => return Ok(confirmation(&cx, client, &browser, params)),
+        }
+    }
+    match issuer.code_create(&browser, &asked, &cx.origin).await? {
+        Some(code) => Ok(back(&[("code", code.expose())])),
+        // The sign-in ended just now.
+        None => Ok(redirect(&with_continue("/auth/login", &flow::address(params)))),
+    }
+}
+
+fn confirmation(cx: &Cx, client: &Client, browser: &Browser, params: &Params) -> Response {
+    let page = Page {
+        title: "Continue?",
+        text: vec![
+            format!(
+                "Continue as {} to {} ({}) on this computer?",
+                browser.account.email, client.name, client.id
+            ),
+            "Continue only if you started this yourself just now.".to_owned(),
+        ],
+        action: Some("/auth/authorize"),
+        hidden: params.only(&flow::ASKED),
+        buttons: vec![
+            Button { text: "Continue", decision: "continue", plain: false },
+            Button { text: "Cancel", decision: "cancel", plain: true },
+        ],
+        leads_to: model::origin_of(params.text("redirect_uri")),
+        ..Page::default()
+    };
+    cx.page(StatusCode::OK, page)
 }
 
 fn is_too_old(params: &Params, age: TimeDelta) -> bool {

@@ -33,7 +33,7 @@ const LONGEST_CONTINUE: usize = 4096;
 pub(super) struct Params(HashMap<String, String>);
 
 impl Params {
-    fn parse(text: &[u8]) -> Result<Self, &'static str> {
+    pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let pairs: Vec<(String, String)> =
             serde_urlencoded::from_bytes(text).map_err(|_| "The parameters cannot be read.")?;
         let mut params = HashMap::with_capacity(pairs.len());
@@ -62,10 +62,9 @@ impl Params {
         Secret::new(self.text(name).to_owned())
     }
 
-    /// As a query string, without the named one.
-    pub fn encode_without(&self, name: &str) -> String {
-        let kept: Vec<_> = self.0.iter().filter(|(key, _)| *key != name).collect();
-        serde_urlencoded::to_string(kept).unwrap_or_default()
+    /// Those of `names` that are given, in that order.
+    pub fn only<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, String)> {
+        names.iter().filter_map(|name| Some((*name, self.get(name)?.to_owned()))).collect()
     }
 }
 
@@ -77,7 +76,7 @@ pub(super) struct Cx {
     pub client: ClientInfo,
     pub headers: HeaderMap,
     csrf_seed: Option<String>,
-    session_cookie: Option<String>,
+    pub session_cookie: Option<String>,
 }
 
 impl FromRequest<Issuer> for Cx {

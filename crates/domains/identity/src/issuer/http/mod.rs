@@ -4,6 +4,7 @@ mod authorize;
 mod cx;
 mod device;
 mod documents;
+mod flow;
 mod page;
 mod password;
 mod sign_in;

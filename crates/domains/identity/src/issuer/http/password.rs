@@ -52,10 +52,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
         return Ok(password_page(&cx, &browser, Some("The two new passwords differ.")));
     }
     match issuer.change_password(&browser, current, new, &cx.origin).await? {
-        Ok(cookie) => {
-            let to = cx.continue_to().unwrap_or("/auth/login");
-            Ok(cx.redirect_with_session(to, Some(&cookie)))
-        }
+        Ok(cookie) => Ok(cx.redirect_with_session(&cx.after_signing_in(&cookie), Some(&cookie))),
         Err(text) => Ok(password_page(&cx, &browser, Some(text))),
     }
 }

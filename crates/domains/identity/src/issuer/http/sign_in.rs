@@ -56,10 +56,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     }
     let email = cx.form.text("email").trim().to_owned();
     match issuer.sign_in(&email, cx.form.secret("password"), &cx.origin).await? {
-        Some(cookie) => {
-            let to = cx.continue_to().unwrap_or("/auth/login");
-            Ok(cx.redirect_with_session(to, Some(&cookie)))
-        }
+        Some(cookie) => Ok(cx.redirect_with_session(&cx.after_signing_in(&cookie), Some(&cookie))),
         None => Ok(sign_in_page(&cx, Some(WRONG), &email)),
     }
 }

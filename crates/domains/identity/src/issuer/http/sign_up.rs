@@ -70,10 +70,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     let form =
         SignUp { email: email.and_then(Result::ok), invitation, name: name.and_then(Result::ok), password };
     match issuer.sign_up(form, &cx.origin).await? {
-        Ok(cookie) => {
-            let to = cx.continue_to().unwrap_or("/auth/login");
-            Ok(cx.redirect_with_session(to, Some(&cookie)))
-        }
+        Ok(cookie) => Ok(cx.redirect_with_session(&cx.after_signing_in(&cookie), Some(&cookie))),
         Err(text) => Ok(sign_up_page(&cx, Some(text))),
     }
 }

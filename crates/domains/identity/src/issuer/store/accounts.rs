@@ -46,6 +46,20 @@ pub(crate) async fn find(conn: &mut Connection, id: LocalAccountId) -> Result<Op
     Ok(row.map(Account::from))
 }
 
+/// The account, which cannot change before the transaction ends: whoever turns a proof into something that
+/// is signed in takes turns with whoever ends everything.
+pub(crate) async fn lock(conn: &mut Connection, id: LocalAccountId) -> Result<Option<Account>, Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
+         FROM local_accounts WHERE id = $1 FOR NO KEY UPDATE",
+        id.uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Account::from))
+}
+
 pub(crate) async fn find_by_email(conn: &mut Connection, email: &str) -> Result<Option<Account>, Error> {
     let row = sqlx::query_as!(
         Row,
@@ -74,6 +88,7 @@ pub(crate) async fn list(conn: &mut Connection, after: Uuid, limit: i64) -> Resu
 pub(crate) struct Attempt {
     pub id: Uuid,
     pub password_hash: String,
+    pub version: i64,
 }
 
 /// Counts a guess before it is checked. Nothing comes back for an account that is unknown, locked or
@@ -91,7 +106,7 @@ pub(crate) async fn attempt(
             failed_attempts = CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1,
             locked_until = CASE WHEN CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1 >= $2 THEN $3::timestamptz END
          WHERE email = lower($1) AND disabled_at IS NULL AND (locked_until IS NULL OR locked_until <= $4)
-         RETURNING id, password_hash",
+         RETURNING id, password_hash, version",
         email,
         limit,
         locked_until,

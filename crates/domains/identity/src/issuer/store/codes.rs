@@ -18,10 +18,14 @@ pub(crate) struct NewCode<'a> {
     pub expires_at: DateTime<Utc>,
 }
 
-pub(crate) async fn insert(conn: &mut Connection, new: NewCode<'_>) -> Result<(), Error> {
-    sqlx::query!(
+/// False when the browser's sign-in is over. The lock makes it take turns with what ends the sign-in.
+pub(crate) async fn insert(conn: &mut Connection, new: NewCode<'_>) -> Result<bool, Error> {
+    let done = sqlx::query!(
         "INSERT INTO issuer_codes (code_hash, account_id, browser_hash, client_id, redirect_uri, code_challenge,
-            scope, nonce, auth_time, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            scope, nonce, auth_time, expires_at)
+         SELECT $1::bytea, account_id, token_hash, $4::text, $5::text, $6::text, $7::text, $8::text, $9::timestamptz,
+            $10::timestamptz
+         FROM issuer_browser_sessions WHERE token_hash = $3 AND account_id = $2 FOR KEY SHARE",
         new.code_hash,
         new.account_id,
         new.browser_hash,
@@ -35,7 +39,7 @@ pub(crate) async fn insert(conn: &mut Connection, new: NewCode<'_>) -> Result<()
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 pub(crate) struct CodeRow {
@@ -78,6 +82,11 @@ pub(crate) async fn mark_used(
     )
     .execute(conn)
     .await?;
+    Ok(())
+}
+
+pub(crate) async fn remove_of_account(conn: &mut Connection, account: Uuid) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_codes WHERE account_id = $1", account).execute(conn).await?;
     Ok(())
 }
 

@@ -61,6 +61,8 @@ pub(crate) async fn find_waiting(
     .await
 }
 
+/// False when there is nothing to approve, or the browser's sign-in is over. The lock makes it take turns
+/// with what ends the sign-in.
 pub(crate) async fn approve(
     conn: &mut Connection,
     user_code: &str,
@@ -70,7 +72,8 @@ pub(crate) async fn approve(
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
     let done = sqlx::query!(
-        "UPDATE issuer_device_codes SET approved_at = $5, account_id = $2, browser_hash = $3, auth_time = $4
+        "UPDATE issuer_device_codes SET approved_at = $5, account_id = $2, browser_hash = b.token_hash, auth_time = $4
+         FROM (SELECT token_hash FROM issuer_browser_sessions WHERE token_hash = $3 AND account_id = $2 FOR KEY SHARE) b
          WHERE user_code = $1 AND expires_at > $5 AND approved_at IS NULL AND denied_at IS NULL",
         user_code,
         account,
@@ -140,7 +143,6 @@ pub(crate) async fn owner(conn: &mut Connection, device_hash: &[u8]) -> Result<O
 }
 
 pub(crate) struct Approved {
-    pub account_id: Uuid,
     pub browser_hash: Option<Vec<u8>>,
     pub scope: String,
     pub auth_time: DateTime<Utc>,
@@ -150,18 +152,26 @@ pub(crate) struct Approved {
 pub(crate) async fn take_approved(
     conn: &mut Connection,
     device_hash: &[u8],
+    account: Uuid,
     now: DateTime<Utc>,
 ) -> Result<Option<Approved>, Error> {
     sqlx::query_as!(
         Approved,
-        r#"UPDATE issuer_device_codes SET used_at = $2
-           WHERE device_hash = $1 AND approved_at IS NOT NULL AND used_at IS NULL AND expires_at > $2
-           RETURNING account_id AS "account_id!", browser_hash, scope, auth_time AS "auth_time!""#,
+        r#"UPDATE issuer_device_codes SET used_at = $3
+           WHERE device_hash = $1 AND account_id = $2 AND used_at IS NULL AND expires_at > $3
+           RETURNING browser_hash, scope, auth_time AS "auth_time!""#,
         device_hash,
+        account,
         now,
     )
     .fetch_optional(conn)
     .await
+}
+
+/// Those that somebody let in and that have not come for their tokens, and those that have.
+pub(crate) async fn remove_of_account(conn: &mut Connection, account: Uuid) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_device_codes WHERE account_id = $1", account).execute(conn).await?;
+    Ok(())
 }
 
 pub(crate) async fn remove_expired(conn: &mut Connection, before: DateTime<Utc>) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! The audit trail: listed, exported, and checked without the server.
 
-use crate::kit::Place;
+use crate::kit::{Place, text};
 
 #[tokio::test]
 async fn a_flipped_byte_in_an_export_is_found_and_its_row_named() {
@@ -36,10 +36,12 @@ async fn a_flipped_byte_in_an_export_is_found_and_its_row_named() {
 async fn a_row_changed_in_the_database_is_found_by_the_server() {
     let place = Place::start().await;
     place.org_and_project().await;
+    let trail = place.admin.json(&["audit", "list", "--org", "acme", "--action", "project.create"]).await;
+    let row = format!("row {} ({})", trail[0]["seq"], text(&trail[0]["id"]));
     let change = "SET session_replication_role = replica;
         UPDATE audit_logs SET actor_role = 'nobody' WHERE action = 'project.create'";
     place.db.sql(change).await;
     let ran = place.admin.run(&["audit", "verify", "--org", "acme"]).await;
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.err.contains("its content was changed"), "{ran:?}");
+    assert!(ran.err.contains(&format!("{row}: its content was changed")), "{row}: {ran:?}");
 }

@@ -55,18 +55,23 @@ async fn any_request_can_be_sent_and_a_repeated_key_has_one_effect() {
     place.admin.run(&["api", "FETCH", "/me"]).await.fails(1);
 }
 
+/// A membership event about `user`: nobody can handle it while there is no such user.
+async fn plant_member(place: &Place, org: &str, user: &str) {
+    let plant = format!(
+        "INSERT INTO outbox_events (event_id, stream, event_type, version, occurred_at, correlation_id, org_id, payload)
+         VALUES (gen_random_uuid(), 'IDENTITY', 'identity.member.added', 1, now(), gen_random_uuid(), '{}', '{}'::jsonb)",
+        &org[4..],
+        json!({ "org_id": org, "user_id": user, "role": "member" }),
+    );
+    place.db.sql(&plant).await;
+}
+
 #[tokio::test]
 async fn a_dead_letter_is_listed_shown_requeued_and_discarded() {
     let place = Place::start().await;
     let (org, _) = place.org_and_project().await;
     let ghost = "user_0193b3a000007000800000000000dead";
-    let plant = format!(
-        "INSERT INTO outbox_events (event_id, stream, event_type, version, occurred_at, correlation_id, org_id, payload)
-         VALUES (gen_random_uuid(), 'IDENTITY', 'identity.member.added', 1, now(), gen_random_uuid(), '{}', '{}'::jsonb)",
-        &org[4..],
-        json!({ "org_id": org, "user_id": ghost, "role": "member" }),
-    );
-    place.db.sql(&plant).await;
+    plant_member(&place, &org, ghost).await;
     let dead = || async {
         let list = place.admin.json(&["ops", "dlq", "list", "--state", "dead"]).await;
         list.as_array().unwrap().first().cloned()
@@ -79,9 +84,27 @@ async fn a_dead_letter_is_listed_shown_requeued_and_discarded() {
     assert_eq!(requeued["state"], "requeued");
     // Its cause is still there, so it comes back.
     eventually("the message is dead again", dead).await;
+
+    // The cause is fixed: the person exists now.
+    let person = format!(
+        "INSERT INTO users (id, issuer, subject, email, name, created_at, updated_at)
+         VALUES ('{}', 'i', 'ghost', 'ghost@example.org', 'Ghost', now(), now())",
+        &ghost[5..]
+    );
+    place.db.sql(&person).await;
+    assert_eq!(place.admin.json(&["ops", "dlq", "requeue", &id]).await["state"], "requeued");
+    eventually("the requeued message is handled", || async {
+        (place.admin.json(&["ops", "dlq", "show", &id]).await["state"] == "resolved").then_some(())
+    })
+    .await;
+    place.admin.run(&["ops", "dlq", "requeue", &id]).await.fails(5);
+
+    plant_member(&place, &org, "user_0193b3a000007000800000000000beef").await;
+    let id = text(&eventually("another message is dead-lettered", dead).await["id"]);
     place.admin.run(&["ops", "dlq", "discard", &id, "--reason", "the person left"]).await.fails(1);
     let discard = ["ops", "dlq", "discard", &id, "--reason", "the person left", "--yes"];
     place.admin.run(&discard).await.ok();
+    assert_eq!(place.admin.json(&["ops", "dlq", "show", &id]).await["state"], "discarded");
     place.admin.run(&["ops", "dlq", "requeue", &id]).await.fails(5);
     let outbox = place.admin.json(&["ops", "outbox"]).await;
     assert!(outbox["pending"].is_u64(), "{outbox}");

@@ -1,7 +1,12 @@
 //! A row locked behind the server's back, so that requests are surely under way and not yet done.
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
-use testkit::{TestDb, eventually};
+use testkit::{ServerOptions, TestDb, eventually};
+
+/// A server whose only writers are requests.
+pub fn requests_only() -> ServerOptions {
+    ServerOptions { roles: "api".to_owned(), ..ServerOptions::default() }
+}
 
 pub struct Held {
     lock: PgConnection,
@@ -18,7 +23,8 @@ impl Held {
         Self { lock, watch: db.conn(pg::Roles::Admin).await }
     }
 
-    /// Until so many statements of this database wait for a lock.
+    /// Until so many statements of this database wait for a lock. Consumers of events write too, so the
+    /// server must run without them (`requests_only`).
     pub async fn until_waiting(&mut self, expected: i64) {
         let watch = tokio::sync::Mutex::new(&mut self.watch);
         eventually("the requests wait for the lock", || async {

@@ -6,7 +6,11 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use testkit::{Api, Idp, Server, ServerOptions, TestDb, World, eventually, eventually_within, program};
 
-use crate::{database_gate::DatabaseGate, held::Held, tools};
+use crate::{
+    database_gate::DatabaseGate,
+    held::{Held, requests_only},
+    tools,
+};
 
 /// The children of a process.
 fn children(pid: u32) -> Vec<u32> {
@@ -131,7 +135,7 @@ async fn logs_are_json_with_the_correlation_id_and_never_hold_a_token() {
 
 #[tokio::test]
 async fn a_stop_drains_requests_and_reports_stopping() {
-    let mut world = World::start().await;
+    let mut world = World::start_with(requests_only()).await;
     let org = world.org("acme").await;
     let path = format!("/api/v1/orgs/{org}/projects");
     let ops = Api::new(&world.server.ops, None);

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Answer, Api, World};
 
-use crate::held::Held;
+use crate::held::{Held, requests_only};
 
 async fn rename(api: &Api, path: &str, version: i64, name: &str) -> Answer {
     let request = api.request(Method::PATCH, path).header("if-match", format!("\"{version}\""));
@@ -37,7 +37,7 @@ async fn a_change_based_on_a_stale_version_is_refused_and_one_on_the_current_is_
 
 #[tokio::test]
 async fn of_two_concurrent_changes_of_one_version_exactly_one_is_made() {
-    let world = World::start().await;
+    let world = World::start_with(requests_only()).await;
     let org = world.org("acme").await;
     let project = world.project(&org, "p").await;
     let path = format!("/api/v1/projects/{project}");

@@ -36,7 +36,7 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
         service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
     let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
     service_account_key_create(&mut tx, (org, project.id), account.id, None, limit).await.unwrap();
-    policy_set(&mut tx, Place::Org(org), "quota.gpus_per_org", &4.into(), None, &[Role::OrgOwner])
+    policy_set(&mut tx, Place::Org(org), "quota.gpus_per_org", &4.into(), None, &[Role::PlatformAdmin])
         .await
         .unwrap();
     tx.commit(None).await.unwrap();

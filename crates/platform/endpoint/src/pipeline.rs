@@ -145,7 +145,7 @@ impl Pipeline {
         match self.attempt(endpoint, envelope, path, (request, body), &mut budget).await {
             Ok(response) => Answer { response, budget },
             Err(failure) => {
-                let problem = publish(failure);
+                let problem = publish(&self.services.db, failure);
                 tracing::Span::current().record("error_code", problem.code.as_str());
                 Answer { response: problem_response(&problem, correlation_id), budget }
             }
@@ -172,7 +172,7 @@ impl Pipeline {
             let query = request.uri.query().unwrap_or_default().to_owned();
             let raw =
                 RawInput { path, query, body: Default::default(), if_match: None, access: Access::public() };
-            return reply(endpoint, parse(raw)?.await?);
+            return reply(&self.services.db, endpoint, parse(raw)?.await?);
         }
         let caller = self.authenticate(&request, &client).await?;
         tracing::Span::current().record("principal_id", tracing::field::display(caller.id()));
@@ -305,7 +305,7 @@ impl Pipeline {
             (Erased::Read(parse), _) => {
                 let ready = parse(raw)?;
                 let tx = self.services.db.read(&permit).await?;
-                reply(endpoint, ready(tx).await?)
+                reply(&self.services.db, endpoint, ready(tx).await?)
             }
             (Erased::Write(parse), Some(action)) => {
                 let ready = parse(raw)?;

@@ -24,7 +24,7 @@ pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Res
 }
 
 /// What the client may know of a failure. An internal one is logged here, once, with its chain.
-pub(crate) fn publish(failure: Failure) -> Problem {
+pub(crate) fn publish(db: &pg::Db, failure: Failure) -> Problem {
     let error = match failure {
         Failure::Problem(problem) => return problem,
         Failure::Internal(error) => error,
@@ -38,6 +38,7 @@ pub(crate) fn publish(failure: Failure) -> Problem {
         source = cause.source();
     }
     if transient {
+        db.suspect();
         tracing::warn!(
             error_code = Code::ServiceUnavailable.as_str(),
             error = chain,
@@ -61,13 +62,15 @@ pub(crate) fn plain(status: u16, body: Vec<u8>) -> Response {
 }
 
 /// What a handler returned, as a response.
-pub(crate) fn reply(endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
+pub(crate) fn reply(db: &pg::Db, endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
     let types = &endpoint.declaration.types;
     Ok(match body {
         ReplyBody::Plain(bytes) => plain(types.reply_status, bytes),
         ReplyBody::Stream(stream) => {
             // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
-            let stream = stream.map_err(|failure| std::io::Error::other(publish(failure).to_string()));
+            let db = db.clone();
+            let stream =
+                stream.map_err(move |failure| std::io::Error::other(publish(&db, failure).to_string()));
             let mut response = Response::new(Body::from_stream(stream));
             response
                 .headers_mut()

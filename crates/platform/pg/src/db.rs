@@ -119,9 +119,21 @@ impl Db {
     /// Answers when both roles can be reached.
     pub async fn ping(&self) -> Result<(), Error> {
         for pool in [&self.0.app, &self.0.system] {
-            sqlx::Connection::ping(&mut pool.get().await?.conn).await.map_err(Error::Unreachable)?;
+            let mut object = pool.get().await?;
+            if let Err(error) = sqlx::Connection::ping(&mut object.conn).await {
+                object.doubtful = true;
+                self.suspect();
+                return Err(Error::Unreachable(error));
+            }
         }
         Ok(())
+    }
+
+    /// To be called by whoever saw a statement fail because the connection did. A restarted server leaves
+    /// broken connections in the pools; they are found out before they are lent again.
+    pub fn suspect(&self) {
+        self.0.app.suspect();
+        self.0.system.suspect();
     }
 
     pub fn close(&self) {

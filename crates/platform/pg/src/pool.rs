@@ -1,6 +1,12 @@
 //! Connections that remember which tenant they carry.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
@@ -28,6 +34,8 @@ pub(crate) struct PooledConnection {
     writable: bool,
     /// A statement failed in a way that leaves the connection doubtful, or its future was dropped.
     pub doubtful: bool,
+    /// The suspicion under which it last answered.
+    answered_in: u64,
 }
 
 impl PooledConnection {
@@ -61,24 +69,34 @@ impl PooledConnection {
     }
 }
 
-pub(crate) struct Manager(PgConnectOptions);
+pub(crate) struct Manager {
+    options: PgConnectOptions,
+    /// Counts how often the server was suspected to have gone away: connections from before prove themselves.
+    suspicion: Arc<AtomicU64>,
+}
+
+/// An idle connection proves itself before it is lent again.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 impl managed::Manager for Manager {
     type Type = PooledConnection;
     type Error = sqlx::Error;
 
     async fn create(&self) -> Result<PooledConnection, sqlx::Error> {
-        let conn = PgConnection::connect_with(&self.0).await?;
-        Ok(PooledConnection { conn, tenant: None, writable: false, doubtful: false })
+        let answered_in = self.suspicion.load(Ordering::Acquire);
+        let conn = PgConnection::connect_with(&self.options).await?;
+        Ok(PooledConnection { conn, tenant: None, writable: false, doubtful: false, answered_in })
     }
 
     async fn recycle(&self, pooled: &mut PooledConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
         if pooled.doubtful {
             return Err(RecycleError::message("the connection was left in an unknown state"));
         }
-        // A server that went away is noticed here when the connection idled, and by the statement otherwise.
-        if metrics.last_used() > Duration::from_secs(10) {
+        // A server that went away is noticed here when the connection idled or somebody else met a broken one.
+        let suspicion = self.suspicion.load(Ordering::Acquire);
+        if pooled.answered_in != suspicion || metrics.last_used() > TRUSTED_FOR {
             pooled.conn.ping().await?;
+            pooled.answered_in = suspicion;
         }
         Ok(())
     }
@@ -87,13 +105,17 @@ impl managed::Manager for Manager {
 pub(crate) type Object = managed::Object<Manager>;
 
 #[derive(Clone)]
-pub(crate) struct Pool(managed::Pool<Manager>);
+pub(crate) struct Pool {
+    pool: managed::Pool<Manager>,
+    suspicion: Arc<AtomicU64>,
+}
 
 const WAIT_FOR_CONNECTION: Duration = Duration::from_secs(5);
 
 impl Pool {
     pub fn new(options: PgConnectOptions, size: usize) -> Self {
-        let pool = managed::Pool::builder(Manager(options))
+        let suspicion = Arc::new(AtomicU64::new(0));
+        let pool = managed::Pool::builder(Manager { options, suspicion: suspicion.clone() })
             .max_size(size)
             .wait_timeout(Some(WAIT_FOR_CONNECTION))
             .create_timeout(Some(WAIT_FOR_CONNECTION))
@@ -101,27 +123,32 @@ impl Pool {
             .runtime(deadpool::Runtime::Tokio1)
             .build();
         match pool {
-            Ok(pool) => Self(pool),
+            Ok(pool) => Self { pool, suspicion },
             // `build` fails only when timeouts are set without a runtime.
             Err(error) => unreachable!("{error}"),
         }
     }
 
     pub async fn get(&self) -> Result<Object, Error> {
-        self.0.get().await.map_err(|error| match error {
+        self.pool.get().await.map_err(|error| match error {
             managed::PoolError::Backend(error) => Error::Unreachable(error),
             _ => Error::Busy,
         })
     }
 
+    /// Somebody met a broken connection: the others prove themselves before they are lent again.
+    pub fn suspect(&self) {
+        self.suspicion.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// (in use, waiting)
     pub fn usage(&self) -> (usize, usize) {
-        let status = self.0.status();
+        let status = self.pool.status();
         (status.size.saturating_sub(status.available), status.waiting)
     }
 
     pub fn close(&self) {
-        self.0.close();
+        self.pool.close();
     }
 }
 

@@ -90,6 +90,8 @@ impl Report {
             out += row;
             out.push('\n');
         }
+        out += "\npgbench has no HTTP in front of it and no caller to identify: its rows are the floor of the database, the bare \
+                handlers the limit of the stack. Compare ours with both.\n";
         out += "\n| figure | measured | aim |\n| --- | --- | --- |\n";
         for row in &self.figures {
             out += row;

@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc] [openssl] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -12,7 +12,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis oidc)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis oidc openssl)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -43,6 +43,8 @@ apt_install() {
 }
 
 rust() {
+    # Some crates build C code.
+    command -v cc >/dev/null || apt_install "a C compiler" gcc libc6-dev
     command -v cargo >/dev/null && return
     [ -x "$HOME/.cargo/bin/cargo" ] && fail "cargo is installed but not in PATH: run . \"\$HOME/.cargo/env\" first."
     fail "Rust is missing. Install rustup; rust-toolchain.toml picks the version."
@@ -104,13 +106,18 @@ oidc() {
     cat "$PINS/package.json" "$PINS/package-lock.json" | sha256sum >"$dir/.pins"
 }
 
+# Tests make certificates with it.
+openssl() {
+    type -P openssl >/dev/null || apt_install "OpenSSL" openssl
+}
+
 wrk() {
-    command -v wrk >/dev/null || apt_install "wrk" wrk
+    type -P wrk >/dev/null || apt_install "wrk" wrk
 }
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | schemathesis | oidc | wrk) "$tool" ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc, wrk." ;;
+    rust | postgres | schemathesis | oidc | openssl | wrk) "$tool" ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc, openssl, wrk." ;;
     esac
 done

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
 use kernel::{Code, Failure, Problem};
 
 use crate::declare::{Declaration, Idempotency};
@@ -19,6 +20,7 @@ pub(crate) async fn read_body(
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if announced.is_some_and(|n| n > limit as u64) {
+        discard(body).await;
         return Err(too_large().into());
     }
     let read = tokio::time::timeout(patience, axum::body::to_bytes(body, limit)).await;
@@ -34,6 +36,24 @@ pub(crate) async fn read_body(
         return Err(Problem::of(Code::UnsupportedMediaType).into());
     }
     Ok(bytes)
+}
+
+const DISCARD_BYTES: usize = 8 * 1024 * 1024;
+const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A client that is still sending does not listen: when the connection closes under it, it never sees why. So
+/// what is too large is taken in and thrown away, within reason.
+async fn discard(mut body: Body) {
+    let take_in = async {
+        let mut seen = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            seen += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if seen > DISCARD_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_PATIENCE, take_in).await;
 }
 
 fn is_length_limit(error: &axum::Error) -> bool {

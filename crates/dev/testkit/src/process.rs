@@ -19,7 +19,8 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// The HTTP client of tests: it waits a minute at most and follows no redirects.
+/// The HTTP client of tests: it waits a minute at most, follows no redirects, and makes a connection per request (one
+/// that idles may be closed by the server just when the next request goes out).
 pub fn http_client() -> reqwest::ClientBuilder {
     // The second call finds it installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -27,4 +27,5 @@ pub fn http_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .timeout(std::time::Duration::from_secs(60))
         .redirect(reqwest::redirect::Policy::none())
+        .pool_max_idle_per_host(0)
 }

@@ -56,6 +56,9 @@ permissions! {
     PlatformAuditRead = "platform.audit.read", true;
     PlatformOpsRead = "platform.ops.read", true;
     PlatformOpsManage = "platform.ops.manage", false;
+    FleetRead = "fleet.read", true;
+    FleetManage = "fleet.manage", false;
+    TrustManage = "trust.manage", false;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -160,6 +163,7 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::PlatformRead,
     P::PlatformAuditRead,
     P::PlatformOpsRead,
+    P::FleetRead,
     P::OrgRead,
     P::MemberRead,
     P::InvitationRead,
@@ -170,11 +174,12 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::ProjectMemberRead,
     P::ServiceAccountRead,
 ]);
-const PLATFORM_OPS: PermissionSet = PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage]));
+const PLATFORM_OPS: PermissionSet = PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage]));
 const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(PermissionSet::of(&[
     P::PlatformOrgManage,
     P::PlatformUserManage,
     P::PlatformPolicyManage,
+    P::TrustManage,
 ]));
 
 impl Role {

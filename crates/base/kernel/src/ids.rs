@@ -76,6 +76,19 @@ ids! {
     AuditId = "aud";
     DeadLetterId = "dl";
     LocalAccountId = "acct";
+    /// A server of the fleet.
+    NodeId = "node";
+    PoolId = "pool";
+    /// A bootstrap or repair token of a node.
+    NodeTokenId = "ntok";
+    /// A part of a node that can be sold by itself.
+    SlotId = "slot";
+    /// One signed piece of work for one node.
+    TaskId = "task";
+    FindingId = "find";
+    ValidationId = "val";
+    /// One generation of the certificate authority.
+    AuthorityId = "ca";
 }
 
 #[cfg(test)]

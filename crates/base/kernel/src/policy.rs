@@ -152,6 +152,12 @@ definitions! {
     SSH_KEYS_PER_USER: "identity.ssh_keys_per_user", int(1, 1000), Default::Integer(50), Free, "SSH public keys that one person may store.";
     KEYS_PER_SERVICE_ACCOUNT: "identity.keys_per_service_account", int(1, 100), Default::Integer(5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";
     SIGN_IN_ATTEMPTS: "identity.sign_in_attempts", int(1, 1000), Default::Integer(5), Free, "Wrong passwords in a row before an account is locked.";
+    FLEET_HEARTBEAT_SECONDS: "fleet.heartbeat_seconds", int(1, 300), Default::Integer(10), Free, "How often a node reports.";
+    FLEET_OFFLINE_AFTER_HEARTBEATS: "fleet.offline_after_heartbeats", int(2, 100), Default::Integer(3), Free, "Missed reports after which a node counts as offline.";
+    FLEET_BOOTSTRAP_TTL_SECONDS: "fleet.bootstrap_ttl_seconds", int(30, 900), Default::Integer(900), Free, "How long a bootstrap or repair token of a node can be used.";
+    FLEET_CERTIFICATE_HOURS: "fleet.certificate_hours", int(1, 168), Default::Integer(24), Free, "Lifetime of a node's certificate.";
+    FLEET_TASK_LEASE_SECONDS: "fleet.task_lease_seconds", int(5, 600), Default::Integer(30), Free, "Time within which a node must say that it started a task it was given.";
+    FLEET_LOG_LINES_PER_NODE: "fleet.log_lines_per_node", int(100, 100_000), Default::Integer(2000), Free, "Log lines kept of one node.";
     SIGN_IN_LOCK_SECONDS: "identity.sign_in_lock_seconds", int(1, 86_400), Default::Integer(900), Free, "How long a locked account stays locked.";
 }
 

@@ -37,7 +37,7 @@ pub use cas::Swap;
 pub use connect::{Connect, Roles};
 pub use db::Db;
 pub use error::{Error, constraint_violated, is_transient};
-pub use listen::Wake;
+pub use listen::{Notice, Wake};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};

@@ -9,22 +9,31 @@ use crate::{Db, Roles, db::INVALIDATE_ALL};
 
 /// Wakes whoever waits for work on a channel. A missed wake-up costs a polling interval, never work.
 #[derive(Clone)]
-pub struct Wake(broadcast::Sender<String>);
+pub struct Wake(broadcast::Sender<Notice>);
 
-const CHANNELS: &[&str] = &["gpuaas_invalidate", "gpuaas_outbox", "gpuaas_bus"];
+/// One notification: which channel, and what it says.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    pub channel: String,
+    pub payload: String,
+}
+
+const CHANNELS: &[&str] = &["gpuaas_invalidate", "gpuaas_outbox", "gpuaas_bus", "gpuaas_tasks", "gpuaas_logs"];
+/// Notices that a slow subscriber may fall behind before it misses some and has to look for itself.
+const BACKLOG: usize = 4096;
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 
 impl Wake {
-    pub fn subscribe(&self) -> broadcast::Receiver<String> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
         self.0.subscribe()
     }
 
     /// Waits for a notification on `channel`, or for `at_most`.
-    pub async fn wait(receiver: &mut broadcast::Receiver<String>, channel: &str, at_most: Duration) {
+    pub async fn wait(receiver: &mut broadcast::Receiver<Notice>, channel: &str, at_most: Duration) {
         let notified = async {
             loop {
                 match receiver.recv().await {
-                    Ok(name) if name == channel => return,
+                    Ok(notice) if notice.channel == channel => return,
                     Ok(_) => {}
                     // Lagged: something came that we did not see; look.
                     Err(broadcast::error::RecvError::Lagged(_)) => return,
@@ -40,7 +49,7 @@ impl Db {
     /// Listens until the returned task is aborted. While the connection is down nothing can be heard, so
     /// every reconnection drops all caches; their own short lifetimes bound staleness meanwhile.
     pub fn listen(&self) -> (Wake, tokio::task::JoinHandle<()>) {
-        let (sender, _) = broadcast::channel(256);
+        let (sender, _) = broadcast::channel(BACKLOG);
         let wake = Wake(sender.clone());
         let db = self.clone();
         let task = tokio::spawn(async move {
@@ -56,7 +65,7 @@ impl Db {
     }
 }
 
-async fn listen_once(db: &Db, sender: &broadcast::Sender<String>) -> Result<(), sqlx::Error> {
+async fn listen_once(db: &Db, sender: &broadcast::Sender<Notice>) -> Result<(), sqlx::Error> {
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(5))
@@ -69,7 +78,8 @@ async fn listen_once(db: &Db, sender: &broadcast::Sender<String>) -> Result<(), 
         if notification.channel() == "gpuaas_invalidate" {
             db.invalidate(notification.payload());
         } else {
-            let _ = sender.send(notification.channel().to_owned());
+            let (channel, payload) = (notification.channel().to_owned(), notification.payload().to_owned());
+            let _ = sender.send(Notice { channel, payload });
         }
     }
     Ok(())

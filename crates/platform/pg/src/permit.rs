@@ -8,6 +8,8 @@ use uuid::Uuid;
 pub enum ActorKind {
     User,
     ServiceAccount,
+    /// A server of the fleet, by its certificate.
+    Node,
     System,
     Anonymous,
 }
@@ -17,6 +19,7 @@ impl ActorKind {
         match self {
             Self::User => "user",
             Self::ServiceAccount => "service_account",
+            Self::Node => "node",
             Self::System => "system",
             Self::Anonymous => "anonymous",
         }
@@ -100,6 +103,12 @@ impl Permit {
     /// The product itself acts, platform-wide. The reason is for the reader of the code and of debug logs.
     pub const fn system(reason: &'static str, origin: Origin) -> Self {
         let actor = Actor { kind: ActorKind::System, id: None, role: "system" };
+        Self { actor, scope: Scope::Platform, origin, right: Right::System(reason) }
+    }
+
+    /// A node acts, known by its certificate (or by nothing yet, when a token is all it has).
+    pub const fn node(reason: &'static str, node: kernel::ids::NodeId, origin: Origin) -> Self {
+        let actor = Actor { kind: ActorKind::Node, id: Some(node.uuid()), role: "node" };
         Self { actor, scope: Scope::Platform, origin, right: Right::System(reason) }
     }
 

@@ -1,0 +1,1 @@
+//! Thousands of simulated nodes in one process, on the real protocol.

@@ -1,0 +1,1 @@
+//! The node listener: mutual TLS, long polls, reports.

@@ -1,0 +1,92 @@
+//! The fleet: nodes that trust nothing but signed work.
+//!
+//! **How it works.** An operator creates a node and hands its bootstrap token to the machine, once. The agent
+//! there exchanges it for a certificate at the node listener (`gateway/`), is looked over (discovery), has its
+//! slots approved by a person, passes a validation probe, and is active. From then on it pulls tasks by long
+//! poll. A task is signed when it is queued, in the process that decided it and in the transaction of the
+//! decision (`service/tasks`); the gateway only carries signed bytes, and the node checks them again. A result
+//! completes whoever waits for it in the transaction that stores it ([`Completion`]).
+//!
+//! **What it promises.** Full write access to Postgres is not enough to run anything on a node: signers are
+//! believed by a list that a key outside the database signs (`authority/`). A node is who its certificate says
+//! and nobody else; a revoked one is refused at once. Being offline stops new placement and harms nobody. No
+//! state changes outside its table, neither here nor in the database.
+
+pub mod api;
+pub mod authority;
+pub mod gateway;
+mod http;
+pub mod jobs;
+pub mod model;
+pub mod service;
+mod store;
+
+use std::{path::PathBuf, sync::Arc};
+
+use endpoint::{Endpoint, PolicySource};
+use kernel::{
+    Failure,
+    policy::{Definition, IntegerKey, Setting},
+};
+use pg::Db;
+
+pub use authority::Trust;
+pub use service::completion::{Completion, Completions};
+
+/// What the installation says about its fleet.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `https://host:port` of the node listener, as nodes reach it.
+    pub node_url: String,
+    /// Of the public API, where the install script is served.
+    pub public_url: String,
+    /// Where agent programs lie that nodes may fetch, each named by its SHA-256.
+    pub programs_dir: PathBuf,
+}
+
+/// The domain as the composition root holds it. Cheap to clone; making one connects to nothing.
+#[derive(Clone)]
+pub struct Fleet {
+    db: Db,
+    trust: Trust,
+    policies: Arc<dyn PolicySource>,
+    settings: Arc<Settings>,
+    completions: Arc<Completions>,
+    standings: service::standing::Standings,
+}
+
+impl Fleet {
+    pub fn new(
+        db: Db,
+        trust: Trust,
+        policies: Arc<dyn PolicySource>,
+        settings: Settings,
+        others: Vec<Arc<dyn Completion>>,
+    ) -> Self {
+        let standings = service::standing::Standings::new(&db);
+        let completions = Arc::new(Completions::new(others));
+        Self { db, trust, policies, settings: Arc::new(settings), completions, standings }
+    }
+
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A threshold of the whole fleet.
+    pub(crate) async fn policy(&self, key: &'static Definition) -> Result<Setting, Failure> {
+        self.policies.setting(IntegerKey(key), None, None).await
+    }
+}
+
+/// Every endpoint of the domain for the public API.
+pub fn endpoints(fleet: Fleet) -> Vec<Endpoint> {
+    http::endpoints(&fleet)
+}

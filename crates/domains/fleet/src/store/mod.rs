@@ -1,0 +1,3 @@
+//! SQL: the only writer of the fleet's tables.
+
+pub mod tasks;

@@ -1,0 +1,36 @@
+//! Tasks: inserting. What becomes of them is in `dispatch`.
+
+use chrono::{DateTime, Utc};
+use node_proto::{SignedTask, Task};
+use pg::Connection;
+
+use crate::service::tasks::Waiting;
+
+pub async fn insert(
+    conn: &mut Connection,
+    task: &Task,
+    signed: &SignedTask,
+    waiting: Option<&Waiting>,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        r#"INSERT INTO node_tasks (id, node_id, task_type, payload, signature, signer_version, correlation_id, issued_at,
+               expires_at, waiting_kind, waiting_key, created_at, updated_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)"#,
+        task.task_id.uuid(),
+        task.node_id.uuid(),
+        task.task_type,
+        &signed.payload.0,
+        &signed.signature.0,
+        i32::try_from(signed.signer_version).unwrap_or(i32::MAX),
+        task.correlation_id,
+        task.issued_at,
+        task.expires_at,
+        waiting.map(|w| w.kind) as Option<&str>,
+        waiting.map(|w| w.key.as_str()) as Option<&str>,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -10,4 +10,5 @@
 //! Unknown kinds, foreign signatures, replays and other nodes' tasks are refused without effect. The agent
 //! connects to one address and listens on none. No program runs but through [`exec`].
 
+pub mod config;
 pub mod drivers;

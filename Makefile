@@ -4,7 +4,7 @@
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset check test smoke generate fmt bench devdb
+.PHONY: help up down reset check test smoke generate fmt bench devdb agent
 
 help: ## list these commands
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -40,6 +40,9 @@ bench: ## measure, and write ratios to the limits of this machine into docs/benc
 	@scripts/tools.sh rust postgres wrk
 	@cargo build --release --locked -p gpuaasd -p bench
 	@"$${CARGO_TARGET_DIR:-target}/release/bench" all --out docs/benchmarks.md
+
+agent: ## build the node agent as one static program into target/agents
+	@scripts/agent.sh
 
 devdb: ## start a database for the compiler to check queries against while you write them
 	@scripts/devdb.sh

@@ -16,6 +16,7 @@ pub mod api;
 pub mod authority;
 pub mod gateway;
 mod http;
+pub mod install;
 pub mod jobs;
 pub mod model;
 pub mod service;
@@ -53,6 +54,7 @@ pub struct Fleet {
     settings: Arc<Settings>,
     completions: Arc<Completions>,
     standings: service::standing::Standings,
+    programs: install::Programs,
 }
 
 impl Fleet {
@@ -65,7 +67,8 @@ impl Fleet {
     ) -> Self {
         let standings = service::standing::Standings::new(&db);
         let completions = Arc::new(Completions::new(others));
-        Self { db, trust, policies, settings: Arc::new(settings), completions, standings }
+        let programs = install::Programs::new(settings.programs_dir.clone());
+        Self { programs, db, trust, policies, settings: Arc::new(settings), completions, standings }
     }
 
     pub fn db(&self) -> &Db {
@@ -74,6 +77,11 @@ impl Fleet {
 
     pub fn trust(&self) -> &Trust {
         &self.trust
+    }
+
+    /// The agent programs on offer.
+    pub fn programs(&self) -> &install::Programs {
+        &self.programs
     }
 
     pub fn settings(&self) -> &Settings {
@@ -88,5 +96,7 @@ impl Fleet {
 
 /// Every endpoint of the domain for the public API.
 pub fn endpoints(fleet: Fleet) -> Vec<Endpoint> {
-    http::endpoints(&fleet)
+    let mut all = http::endpoints(&fleet);
+    all.extend(install::endpoints(&fleet));
+    all
 }

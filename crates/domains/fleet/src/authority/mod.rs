@@ -12,6 +12,12 @@ impl Trust {
         Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into())
     }
 
+    /// What a joining node pins: the SHA-256 of each root in force, and the public key that signs the list of
+    /// signers, all in hex.
+    pub async fn pins(&self) -> Result<(Vec<String>, String), kernel::Failure> {
+        Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into())
+    }
+
     /// The list of signers in force, checked against the pinned key.
     pub async fn keyset(&self) -> Result<(Keyset, SignedKeyset), kernel::Failure> {
         Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into())

@@ -4,6 +4,8 @@
 //! hangs holds up nothing but its task, and nothing privileged runs inside the network side's event loop.
 //! Every driver can be asked again after a crash: what is there already, as asked, is not an error.
 
+pub mod simulated;
+
 use kernel::Ambient;
 use node_proto::{
     catalog::{

@@ -1,0 +1,124 @@
+//! Accounts of a simulated machine. They are checked as on a real one, and are the machine's, not the agent's:
+//! they survive its crashes.
+
+use node_proto::catalog::{
+    AccountSpec, DeprovisionUserInput, DeprovisionedUser, InstallAuthorizedKeysInput, InstalledKeys,
+    ProvisionUserInput, ProvisionedUser,
+};
+
+use super::Machine;
+use crate::drivers::{Done, DriverError, HostDriver, Steps};
+
+/// Users below this number are the system's.
+const FIRST_UID: u32 = 20_000;
+
+pub(super) struct Account {
+    uid: u32,
+    gid: u32,
+    keys: u32,
+    keys_mark: u64,
+}
+
+impl HostDriver for Machine {
+    fn provision_user(&self, input: &ProvisionUserInput, steps: &dyn Steps) -> Done<ProvisionedUser> {
+        check(&input.account)?;
+        self.needs_disk()?;
+        steps.begin("account")?;
+        let keys = u32::try_from(input.authorized_keys.len()).unwrap_or(u32::MAX);
+        let created = {
+            let accounts = &mut self.changing().accounts;
+            let taken = accounts.iter().any(|(name, a)| a.uid == input.account.uid && *name != input.account.username);
+            if taken {
+                return Err(DriverError::invalid(format!("uid {} belongs to another account", input.account.uid)));
+            }
+            let there = accounts.get(&input.account.username);
+            if there.is_some_and(|a| !a.is(&input.account)) {
+                return Err(DriverError::invalid("an account of this name has other ids"));
+            }
+            let created = there.is_none();
+            let account = Account::new(&input.account, &input.authorized_keys);
+            accounts.insert(input.account.username.clone(), account);
+            created
+        };
+        for phase in ["home", "limits", "keys"] {
+            steps.begin(phase)?;
+        }
+        Ok(ProvisionedUser {
+            username: input.account.username.clone(),
+            uid: input.account.uid,
+            gid: input.account.gid,
+            home: format!("/home/{}", input.account.username),
+            keys,
+            created,
+        })
+    }
+
+    fn deprovision_user(&self, input: &DeprovisionUserInput, steps: &dyn Steps) -> Done<DeprovisionedUser> {
+        check(&input.account)?;
+        for phase in ["lock", "processes", "schedules", "files"] {
+            steps.begin(phase)?;
+        }
+        steps.begin("account")?;
+        let removed = {
+            let accounts = &mut self.changing().accounts;
+            match accounts.get(&input.account.username) {
+                Some(account) if !account.is(&input.account) => {
+                    return Err(DriverError::invalid("an account of this name has other ids"));
+                }
+                there => {
+                    let there = there.is_some();
+                    accounts.remove(&input.account.username);
+                    there
+                }
+            }
+        };
+        steps.begin("verify")?;
+        Ok(DeprovisionedUser { files_removed: u32::from(removed), account_removed: removed, ..Default::default() })
+    }
+
+    fn install_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
+        check(&input.account)?;
+        self.needs_disk()?;
+        steps.begin("keys")?;
+        let next = Account::new(&input.account, &input.authorized_keys);
+        let accounts = &mut self.changing().accounts;
+        match accounts.get_mut(&input.account.username) {
+            Some(account) if account.is(&input.account) => {
+                let changed = account.keys_mark != next.keys_mark;
+                *account = next;
+                Ok(InstalledKeys { keys: account.keys, changed })
+            }
+            Some(_) => Err(DriverError::invalid("an account of this name has other ids")),
+            None => Err(DriverError::invalid("there is no such account on this node")),
+        }
+    }
+
+    fn users(&self) -> Done<Vec<String>> {
+        Ok(self.changing().accounts.keys().cloned().collect())
+    }
+}
+
+impl Account {
+    fn new(spec: &AccountSpec, keys: &[String]) -> Self {
+        let bytes = keys.iter().flat_map(|key| key.bytes().chain([0]));
+        let keys_mark = bytes.fold(0, |mark, byte| super::mix(mark ^ u64::from(byte)));
+        Self { uid: spec.uid, gid: spec.gid, keys: u32::try_from(keys.len()).unwrap_or(u32::MAX), keys_mark }
+    }
+
+    fn is(&self, spec: &AccountSpec) -> bool {
+        (self.uid, self.gid) == (spec.uid, spec.gid)
+    }
+}
+
+fn check(account: &AccountSpec) -> Done<()> {
+    let name = account.username.as_bytes();
+    let first = name.first().is_some_and(|&b| b.is_ascii_lowercase() || b == b'_');
+    let rest = name.iter().all(|&b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
+    if !first || !rest || name.len() > 32 {
+        return Err(DriverError::invalid("the name of the account is not one that the system takes"));
+    }
+    if account.uid < FIRST_UID || account.gid < FIRST_UID {
+        return Err(DriverError::invalid(format!("ids of accounts begin at {FIRST_UID}")));
+    }
+    Ok(())
+}

@@ -44,6 +44,11 @@ impl Api {
         Self { base: base.to_owned(), token, http }
     }
 
+    /// With a client of one's own, for other roots or a certificate.
+    pub fn with_client(base: &str, http: reqwest::Client) -> Self {
+        Self { base: base.to_owned(), token: None, http }
+    }
+
     pub fn with_token(&self, token: impl Into<String>) -> Self {
         Self { token: Some(token.into()), ..self.clone() }
     }

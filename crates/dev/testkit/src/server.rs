@@ -24,6 +24,8 @@ pub struct ServerOptions {
 pub struct Server {
     pub base: String,
     pub ops: String,
+    /// Of the node listener.
+    pub node_url: String,
     pub dir: tempfile::TempDir,
     config: PathBuf,
     options: ServerOptions,
@@ -55,7 +57,7 @@ impl Server {
         // The built-in Postgres runs unprivileged and must be able to pass through.
         let traversable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), traversable).expect("permissions");
-        let (port, ops) = (free_port(), free_port());
+        let (port, ops, nodes) = (free_port(), free_port(), free_port());
         let config = dir.path().join("gpuaas.toml");
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\npublic_url = \"http://127.0.0.1:{port}\"\n\
@@ -65,7 +67,8 @@ impl Server {
         );
         std::fs::write(&config, text).expect("write the configuration");
         let (base, ops) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{ops}"));
-        Self { base, ops, dir, config, options, child: None }
+        let node_url = format!("https://127.0.0.1:{nodes}");
+        Self { node_url, base, ops, dir, config, options, child: None }
     }
 
     // Test processes are started here, and only here.

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-pub const DEFAULT_PATH: &str = "/etc/gpuaas-agent/config.toml";
+pub const DEFAULT_PATH: &str = "/etc/gpuaas-agent/agent.toml";
 const LARGEST_FILE_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -74,6 +74,8 @@ pub struct Programs {
     pub crontab: Option<PathBuf>,
     pub visudo: Option<PathBuf>,
     pub dmesg: Option<PathBuf>,
+    pub ipcrm: Option<PathBuf>,
+    pub journalctl: Option<PathBuf>,
     pub nvidia_smi: Option<PathBuf>,
     pub rocm_smi: Option<PathBuf>,
 }
@@ -91,6 +93,8 @@ impl Default for Programs {
             crontab: Some("/usr/bin/crontab".into()),
             visudo: Some("/usr/sbin/visudo".into()),
             dmesg: Some("/usr/bin/dmesg".into()),
+            ipcrm: Some("/usr/bin/ipcrm".into()),
+            journalctl: Some("/usr/bin/journalctl".into()),
             nvidia_smi: Some("/usr/bin/nvidia-smi".into()),
             rocm_smi: Some("/opt/rocm/bin/rocm-smi".into()),
         }
@@ -107,12 +111,14 @@ impl Programs {
             ("groupadd", &self.groupadd),
             ("groupdel", &self.groupdel),
         ];
-        let optional: [(&'static str, &Option<PathBuf>); 7] = [
+        let optional: [(&'static str, &Option<PathBuf>); 9] = [
             ("loginctl", &self.loginctl),
             ("systemctl", &self.systemctl),
             ("crontab", &self.crontab),
             ("visudo", &self.visudo),
             ("dmesg", &self.dmesg),
+            ("ipcrm", &self.ipcrm),
+            ("journalctl", &self.journalctl),
             ("nvidia_smi", &self.nvidia_smi),
             ("rocm_smi", &self.rocm_smi),
         ];
@@ -187,8 +193,13 @@ mod tests {
     #[test]
     fn an_empty_file_means_the_defaults_and_odd_values_are_refused() {
         assert_eq!(parse("").unwrap().state_dir, Path::new("/var/lib/gpuaas-agent"));
-        assert_eq!(parse("[programs]\nuseradd = '/x/useradd'").unwrap().programs.useradd, Path::new("/x/useradd"));
-        for bad in ["state_dir = 'here'", "insecure = true", "log_level = 'loud'", "[programs]\nuserdel = 'userdel'"] {
+        assert_eq!(
+            parse("[programs]\nuseradd = '/x/useradd'").unwrap().programs.useradd,
+            Path::new("/x/useradd")
+        );
+        for bad in
+            ["state_dir = 'here'", "insecure = true", "log_level = 'loud'", "[programs]\nuserdel = 'userdel'"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

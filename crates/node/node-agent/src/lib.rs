@@ -10,5 +10,16 @@
 //! Unknown kinds, foreign signatures, replays and other nodes' tasks are refused without effect. The agent
 //! connects to one address and listens on none. No program runs but through [`exec`].
 
+pub mod atomic;
+pub mod client;
 pub mod config;
 pub mod drivers;
+pub mod exec;
+pub mod executor;
+pub mod handlers;
+pub mod identity;
+pub mod journal;
+pub mod redact;
+pub mod session;
+pub mod transport;
+pub mod update;

@@ -1,0 +1,191 @@
+//! One task from its start to the end of its telling.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use kernel::ids::TaskId;
+use node_proto::{
+    Task, TaskError, Work,
+    contract::{Ending, FailureCode, Progress, RESULT, TaskResult},
+    task::CLOCK_TOLERANCE,
+};
+use tokio::{sync::OwnedSemaphorePermit, time::sleep};
+
+use super::{Session, program::Fetcher};
+use crate::{
+    drivers::Done,
+    executor::{Executor, Finish, Job, Stop, Track},
+    journal::{Journal, JournalError, failed, start_of},
+    transport::{Backoff, Connect},
+};
+
+/// Progress is told at least this often, to learn whether anybody still waits.
+const TELL_EVERY: Duration = Duration::from_secs(15);
+/// What JSON adds around a result.
+const ENVELOPE_BYTES: usize = 4096;
+const MESSAGE_BYTES: usize = 2048;
+
+fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(30))
+}
+
+impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
+    pub(super) async fn follow_task(self: Arc<Self>, task: Box<Task>, work: Box<Work>) {
+        let id = task.task_id;
+        let result = match self.place_in_time(&work, task.expires_at).await {
+            // It stays taken and unbegun: after the restart it is as if it had never come.
+            _ if self.stopping() => return,
+            None => TaskResult { ending: Ending::Refused { reason: TaskError::Expired }, phases: Vec::new() },
+            Some(place) => {
+                let start = start_of(&work, &self.facts, self.ambient.now());
+                match self.ledger.start(id, start).await {
+                    Ok(()) => self.execute(*task, *work, place).await,
+                    Err(error) => return self.give_up(id, &error).await,
+                }
+            }
+        };
+        self.record(id, result).await;
+        self.tell_recorded(id).await;
+    }
+
+    /// The start could not be written, so nothing was begun, and nothing will be.
+    async fn give_up(self: Arc<Self>, id: TaskId, error: &JournalError) {
+        self.log.error("journal", &format!("{id} was not begun: {error}"));
+        let ending = failed(FailureCode::Journal, error.to_string());
+        let result = TaskResult { ending, phases: Vec::new() };
+        if self.ledger.finish(id, result.clone()).await.is_ok() {
+            self.tell_recorded(id).await;
+        } else {
+            self.ledger.abandon(id).await;
+            self.tell_unrecorded(id, Box::new(result)).await;
+        }
+    }
+
+    /// A place among those of its kind, unless the task expires before there is one.
+    async fn place_in_time(&self, work: &Work, expires_at: DateTime<Utc>) -> Option<OwnedSemaphorePermit> {
+        let places = self.places.get(&work.kind())?.clone();
+        let left = (expires_at + CLOCK_TOLERANCE).signed_duration_since(self.ambient.now());
+        tokio::time::timeout(left.to_std().ok()?, places.acquire_owned()).await.ok()?.ok()
+    }
+
+    async fn execute(&self, task: Task, work: Work, place: OwnedSemaphorePermit) -> TaskResult {
+        let (id, kind) = (task.task_id, work.kind());
+        self.log.info("tasks", &format!("{id} ({}) begins", kind.name()));
+        let track = Arc::new(Track::new(self.ambient.clone()));
+        let (finish, ended) = Finish::new(place);
+        let programs = Arc::new(Fetcher::new(self.client.clone()));
+        self.executor.start(Job { task, work, steps: track.clone(), programs }, finish);
+        let ending = tokio::select! {
+            ended = ended => self.ending(ended.ok()),
+            () = sleep(kind.timeout()) => {
+                track.stop(Stop::Timeout);
+                let text = format!("it did not end within {} s", kind.timeout().as_secs());
+                failed(FailureCode::Timeout, text)
+            }
+            () = self.tell_progress(id, &track) => failed(FailureCode::Driver, "progress ended".to_owned()),
+        };
+        match &ending {
+            Ending::Failed { failure } => {
+                self.log.warn("tasks", &format!("{id} failed ({:?}): {}", failure.code, failure.message));
+            }
+            _ => self.log.info("tasks", &format!("{id} is done")),
+        }
+        TaskResult { ending, phases: track.close() }
+    }
+
+    fn ending(&self, outcome: Option<Done<serde_json::Value>>) -> Ending {
+        match outcome {
+            None => failed(FailureCode::Driver, "the handler broke down without an answer".to_owned()),
+            Some(Err(error)) => failed(error.code, self.log.redacted(&error.message, MESSAGE_BYTES)),
+            Some(Ok(output)) => {
+                let bytes = serde_json::to_vec(&output).map_or(usize::MAX, |bytes| bytes.len());
+                if bytes.saturating_add(ENVELOPE_BYTES) > RESULT.body_limit {
+                    failed(
+                        FailureCode::Driver,
+                        "the work is done, but its output is too large to be told".to_owned(),
+                    )
+                } else {
+                    Ending::Succeeded { output }
+                }
+            }
+        }
+    }
+
+    /// Tells each phase as it comes. What cannot be told is told with the next one. Never ends.
+    async fn tell_progress(&self, id: TaskId, track: &Track) {
+        let mut pauses = pauses();
+        loop {
+            match self.client.progress(id, &Progress { phases: track.phases() }).await {
+                Ok(answer) => {
+                    pauses.succeeded();
+                    if answer.cancelled {
+                        track.stop(Stop::Cancelled);
+                    }
+                    tokio::select! {
+                        () = track.changed() => {}
+                        () = sleep(TELL_EVERY) => {}
+                    }
+                }
+                Err(error) if error.is_transient() => sleep(pauses.failed(&self.ambient)).await,
+                Err(error) => {
+                    self.log.warn("tasks", &format!("progress of {id} is not heard: {error}"));
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// Until it is written: a result that is not must not be told.
+    async fn record(&self, id: TaskId, result: TaskResult) {
+        let mut pauses = pauses();
+        loop {
+            match self.ledger.finish(id, result.clone()).await {
+                Ok(()) => return,
+                Err(JournalError::WrongStep) => {
+                    return self.log.error("journal", &format!("{id} ended twice"));
+                }
+                Err(error) => {
+                    self.log.error("journal", &format!("the result of {id} cannot be kept yet: {error}"));
+                    sleep(pauses.failed(&self.ambient)).await;
+                }
+            }
+        }
+    }
+
+    /// Tells the result that the journal has, until it was heard.
+    pub(super) async fn tell_recorded(self: Arc<Self>, id: TaskId) {
+        match self.ledger.result(id).await {
+            Ok(result) => {
+                self.tell(id, &result).await;
+                // If this is not kept, the result is told once more after a restart.
+                if let Err(error) = self.ledger.told(id).await {
+                    self.log.warn("journal", &format!("{id}: {error}"));
+                }
+            }
+            Err(error) => self.log.error("journal", &format!("{id}: {error}")),
+        }
+        self.release(id);
+    }
+
+    pub(super) async fn tell_unrecorded(self: Arc<Self>, id: TaskId, result: Box<TaskResult>) {
+        self.tell(id, &result).await;
+        self.release(id);
+    }
+
+    async fn tell(&self, id: TaskId, result: &TaskResult) {
+        let mut pauses = pauses();
+        loop {
+            match self.client.result(id, result).await {
+                Ok(_) => return,
+                Err(error) if error.is_transient() => {
+                    self.note_error("telling a result", &error);
+                    let pause = error.retry_after().unwrap_or(Duration::ZERO);
+                    sleep(pauses.failed(&self.ambient).max(pause)).await;
+                }
+                Err(error) => {
+                    return self.log.error("tasks", &format!("the result of {id} is not taken: {error}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The network side of an agent: everything between it and the control plane, as one future.
+//!
+//! **How it works.** [`Agent::run`] opens the journal and closes what a former run left open. Then some loops
+//! run side by side over one connection: `work` waits for tasks and follows each to the end of its telling,
+//! `beat` reports, `renew` keeps the certificate alive, `ship` hands over log lines. They share what is in
+//! [`Session`]; there is no thread and no global state, so that thousands of agents can live in one process.
+//!
+//! **On a crash** (the future is dropped, or the process ends) nothing is lost that matters: the journal and
+//! the identity are durable at every step, and everything else is told anew.
+
+mod beat;
+mod follow;
+mod intake;
+mod log;
+mod program;
+mod renew;
+mod report;
+mod work;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use kernel::{
+    Ambient, Secret,
+    ids::{NodeId, TaskId},
+};
+use node_proto::{TaskType, contract::JoinInfo};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use log::{Log, Redact, TARGET};
+pub use report::{MachineReports, Report, ReportSource, Reporting};
+
+use crate::{
+    client::Client,
+    executor::Executor,
+    identity::{self, Facts, Identity, IdentityError, IdentityStore},
+    journal::{Journal, JournalError, Ledger},
+    transport::{Address, Connect},
+};
+
+/// What only the program around the agent knows: whether it is a new one on trial.
+pub trait Updates: Send + Sync + 'static {
+    /// The program that this task brought was given up, and the one before put back.
+    fn rolled_back(&self, task: TaskId) -> bool;
+    /// The control plane has heard this agent: it works.
+    fn confirm(&self);
+}
+
+/// Where programs are not replaced.
+pub struct NoUpdates;
+
+impl Updates for NoUpdates {
+    fn rolled_back(&self, _: TaskId) -> bool {
+        false
+    }
+    fn confirm(&self) {}
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the node listener is now, if not where the node joined.
+    pub url: Option<String>,
+    /// How long running tasks may go on when the agent is asked to stop.
+    pub grace: Duration,
+    /// The most tasks that are held at once, waiting, running or being told.
+    pub most_held: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { url: None, grace: Duration::from_secs(20), most_held: 32 }
+    }
+}
+
+/// All that an agent is made of.
+pub struct Parts<C, J, E> {
+    pub connect: Arc<C>,
+    pub journal: J,
+    pub executor: E,
+    pub store: Arc<dyn IdentityStore>,
+    pub ambient: Ambient,
+    pub facts: Facts,
+    pub reports: Arc<dyn ReportSource>,
+    pub updates: Arc<dyn Updates>,
+    pub log: Log,
+    pub settings: Settings,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("this node has not joined; run `gpuaas-agent enroll` with a bootstrap token")]
+    NotJoined,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// One agent. After [`Agent::run`] has ended or was dropped, a new one is made for the next run.
+pub struct Agent<C, J, E> {
+    parts: Parts<C, J, E>,
+}
+
+impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
+    pub const fn new(parts: Parts<C, J, E>) -> Self {
+        Self { parts }
+    }
+
+    /// Joins with a bootstrap or repair token.
+    pub async fn enroll(&self, join: &JoinInfo, token: &Secret<String>) -> Result<Identity, IdentityError> {
+        let Parts { connect, ambient, store, facts, .. } = &self.parts;
+        Box::pin(identity::enroll(connect.clone(), ambient, &**store, facts, join, token)).await
+    }
+
+    /// Runs until `cancel`. Trouble with the control plane never ends it.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), AgentError> {
+        let parts = self.parts;
+        let identity = parts.store.load()?.ok_or(AgentError::NotJoined)?;
+        let url = parts.settings.url.as_deref().unwrap_or(&identity.join.url);
+        let address = Address::parse(url).map_err(IdentityError::from)?;
+        let tls = identity.tls(&parts.ambient).map_err(IdentityError::from)?;
+        let client = Client::new(parts.connect, address, parts.ambient.clone(), tls, identity.node_id());
+        let ledger = Ledger::open(parts.journal, parts.ambient.now()).await?;
+        let recovered = ledger.recover(&parts.facts, |id| parts.updates.rolled_back(id)).await?;
+        if recovered.interrupted > 0 {
+            let text =
+                format!("{} tasks were interrupted by the last stop of the agent", recovered.interrupted);
+            parts.log.warn("journal", &text);
+        }
+        let session = Arc::new(Session {
+            node: identity.node_id(),
+            client: Arc::new(client),
+            ledger,
+            executor: parts.executor,
+            store: parts.store,
+            ambient: parts.ambient,
+            facts: parts.facts,
+            reports: parts.reports,
+            updates: parts.updates,
+            log: parts.log,
+            settings: parts.settings,
+            who: Mutex::new(Who { current: Arc::new(identity), before: None }),
+            changing_trust: tokio::sync::Mutex::new(None),
+            places: TaskType::ALL
+                .iter()
+                .map(|kind| (*kind, Arc::new(Semaphore::new(kind.at_once()))))
+                .collect(),
+            held: Mutex::default(),
+            held_changed: Notify::new(),
+            beat_now: Notify::new(),
+            not_believed: Notify::new(),
+            awaits_proof: Mutex::new(recovered.awaits_proof),
+            proved: Notify::new(),
+            stopping: AtomicBool::new(false),
+            in_contact: AtomicBool::new(false),
+        });
+        if let Some(task) = recovered.awaits_proof {
+            session.hold(task, Some(TaskType::SelfUpdate));
+        }
+        tokio::select! {
+            () = session.work(recovered.untold, &cancel) => {}
+            () = session.beat() => {}
+            () = session.renew() => {}
+            () = session.ship() => {}
+        }
+        // Parting words, if somebody listens.
+        let _ = tokio::time::timeout(Duration::from_secs(2), session.ship_once()).await;
+        Ok(())
+    }
+}
+
+/// The identity in use, and the one before it while the new one has not been heard yet.
+struct Who {
+    current: Arc<Identity>,
+    before: Option<Arc<Identity>>,
+}
+
+/// What the loops share.
+struct Session<C, J, E> {
+    node: NodeId,
+    client: Arc<Client<C>>,
+    ledger: Ledger<J>,
+    executor: E,
+    store: Arc<dyn IdentityStore>,
+    ambient: Ambient,
+    facts: Facts,
+    reports: Arc<dyn ReportSource>,
+    updates: Arc<dyn Updates>,
+    log: Log,
+    settings: Settings,
+    who: Mutex<Who>,
+    /// Held while trust or pair change; says when the control plane may be asked for trust again.
+    changing_trust: tokio::sync::Mutex<Option<Instant>>,
+    places: BTreeMap<TaskType, Arc<Semaphore>>,
+    held: Mutex<BTreeMap<TaskId, Option<TaskType>>>,
+    held_changed: Notify,
+    beat_now: Notify,
+    /// The control plane has refused the certificate.
+    not_believed: Notify,
+    awaits_proof: Mutex<Option<TaskId>>,
+    proved: Notify,
+    stopping: AtomicBool,
+    in_contact: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
+    fn identity(&self) -> Arc<Identity> {
+        lock(&self.who).current.clone()
+    }
+
+    /// False when it is held already.
+    fn hold(&self, task: TaskId, kind: Option<TaskType>) -> bool {
+        let mut held = lock(&self.held);
+        let fresh = !held.contains_key(&task);
+        held.entry(task).or_insert(kind);
+        fresh
+    }
+
+    fn release(&self, task: TaskId) {
+        lock(&self.held).remove(&task);
+        self.held_changed.notify_one();
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}

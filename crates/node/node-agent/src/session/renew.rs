@@ -1,0 +1,197 @@
+//! Keeping the certificate alive, and following changes of trust.
+//!
+//! A new pair is used as soon as it is there; the old one is kept until the control plane has heard the new
+//! one, and comes back if the new one is refused. A certificate that has expired cannot renew itself: the agent
+//! says so, keeps trying, and takes over the identity that `gpuaas-agent repair` leaves in the store.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use node_proto::contract::RenewRequest;
+use tokio::time::{Instant, sleep};
+
+use super::{Session, Who, lock};
+use crate::{
+    executor::Executor,
+    identity::{FreshKey, Identity, IdentityError, TrustInForce},
+    journal::Journal,
+    transport::{Backoff, Connect, fraction},
+};
+
+/// Renewal begins so long before the end, or after two thirds of a shorter life.
+const LEAD: TimeDelta = TimeDelta::hours(1);
+/// Clocks may be set while the agent sleeps, so it never sleeps longer.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// After an attempt the control plane is not asked for trust again sooner.
+const TRUST_PAUSE: Duration = Duration::from_secs(10);
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
+    /// Never ends.
+    pub(super) async fn renew(self: &Arc<Self>) {
+        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
+        let mut due = self.due_at(&self.identity());
+        let mut said: Option<Instant> = None;
+        loop {
+            let now = self.client.server_now();
+            if now < due {
+                let left = (due - now).to_std().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+                tokio::select! {
+                    () = sleep(left) => continue,
+                    () = self.not_believed.notified() => {}
+                }
+                // Refused before its time: revoked, or replaced by a repair.
+                if self.take_over_repair().await {
+                    due = self.due_at(&self.identity());
+                    continue;
+                }
+                if said.is_none_or(|at| at.elapsed() > SAY_EVERY) {
+                    said = Some(Instant::now());
+                    self.log.error("identity", "the control plane refuses this node's certificate; if the node is not revoked on purpose, get a repair token for it and run `gpuaas-agent repair`");
+                }
+                sleep(Duration::from_secs(2)).await;
+                continue;
+            }
+            match Box::pin(self.renew_once()).await {
+                Ok(()) => backoff.succeeded(),
+                Err(error) => {
+                    if !self.take_over_repair().await {
+                        let end = self.identity().expires_at();
+                        if end > now {
+                            self.log.warn(
+                                "identity",
+                                &format!("the certificate cannot be renewed yet and ends at {end}: {error}"),
+                            );
+                        } else if said.is_none_or(|at| at.elapsed() > SAY_EVERY) {
+                            said = Some(Instant::now());
+                            self.log.error("identity", &format!("the certificate has expired at {end} and cannot be renewed any more; get a repair token for this node and run `gpuaas-agent repair` ({error})"));
+                        }
+                        sleep(backoff.failed(&self.ambient)).await;
+                    }
+                }
+            }
+            due = self.due_at(&self.identity());
+        }
+    }
+
+    /// Not the same moment for all nodes that joined together.
+    fn due_at(&self, identity: &Identity) -> DateTime<Utc> {
+        let life = identity.certified.not_after - identity.certified.not_before;
+        let lead = LEAD.min(life / 3);
+        let spread = fraction(&self.ambient, (lead / 3).to_std().unwrap_or_default());
+        identity.expires_at() - lead + TimeDelta::from_std(spread).unwrap_or_default()
+    }
+
+    async fn renew_once(&self) -> Result<(), IdentityError> {
+        let _changing = self.changing_trust.lock().await;
+        let identity = self.identity();
+        let key = FreshKey::generate()?;
+        let renewed = self.client.renew(&RenewRequest { csr_pem: key.csr_pem.clone() }).await?;
+        let certified = key.certified(&renewed.certificate.chain_pem, self.node)?;
+        if certified.not_after <= identity.expires_at() {
+            return Err(IdentityError::Certificate("the new one ends no later than the old one".to_owned()));
+        }
+        let trust = match identity.trust.newer(renewed.trust) {
+            Ok(trust) => {
+                if trust.stored != identity.trust.stored {
+                    self.store.save_trust(&trust.stored)?;
+                }
+                trust
+            }
+            Err(error) => {
+                self.log.error("identity", &format!("trust stays as it was: {error}"));
+                identity.trust.clone()
+            }
+        };
+        self.store.save_next(&certified.pair)?;
+        let next = Identity { join: identity.join.clone(), certified, trust };
+        let tls = next.tls(&self.ambient)?;
+        self.log
+            .info("identity", &format!("the certificate is renewed and good until {}", next.expires_at()));
+        *lock(&self.who) = Who { current: Arc::new(next), before: Some(identity) };
+        self.client.change_tls(tls).await;
+        self.beat_now.notify_one();
+        Ok(())
+    }
+
+    /// The control plane has heard this node with the pair in use.
+    pub(super) fn new_pair_works(&self) {
+        if lock(&self.who).before.take().is_some()
+            && let Err(error) = self.store.promote_next()
+        {
+            // What is kept beside the old pair is found there as well.
+            self.log.warn("identity", &error.to_string());
+        }
+    }
+
+    /// Goes back to the pair before, if the new one was never heard.
+    pub(super) async fn new_pair_refused(&self) {
+        let before = {
+            let mut who = lock(&self.who);
+            let Some(before) = who.before.take() else { return };
+            let before = Arc::new(Identity { trust: who.current.trust.clone(), ..(*before).clone() });
+            who.current = before.clone();
+            before
+        };
+        self.log.error("identity", "the new certificate is refused; going back to the one before");
+        if let Err(error) = self.store.discard_next() {
+            self.log.warn("identity", &error.to_string());
+        }
+        if let Ok(tls) = before.tls(&self.ambient) {
+            self.client.change_tls(tls).await;
+        }
+    }
+
+    /// True when the store has a newer identity than the one in use.
+    async fn take_over_repair(&self) -> bool {
+        let current = self.identity();
+        let Ok(Some(stored)) = self.store.load() else { return false };
+        if stored.expires_at() <= current.expires_at() || stored.node_id() != self.node {
+            return false;
+        }
+        let Ok(tls) = stored.tls(&self.ambient) else { return false };
+        self.log
+            .info("identity", &format!("took over a certificate that is good until {}", stored.expires_at()));
+        *lock(&self.who) = Who { current: Arc::new(stored), before: None };
+        self.client.change_tls(tls).await;
+        self.beat_now.notify_one();
+        true
+    }
+
+    /// Asks for the trust in force and takes it over, if it is newer and rightly signed. True when it was.
+    pub(super) async fn refresh_trust(&self) -> bool {
+        let mut not_before = self.changing_trust.lock().await;
+        if not_before.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        *not_before = Some(Instant::now() + TRUST_PAUSE);
+        let identity = self.identity();
+        let taken = async {
+            let trust = identity.trust.newer(self.client.trust().await?)?;
+            if trust.stored != identity.trust.stored {
+                self.store.save_trust(&trust.stored)?;
+            }
+            Ok::<TrustInForce, IdentityError>(trust)
+        };
+        match taken.await {
+            Ok(trust) => {
+                let roots_changed = trust.root_digests() != identity.trust.root_digests();
+                let serial = trust.keyset.serial;
+                let next = {
+                    let mut who = lock(&self.who);
+                    who.current = Arc::new(Identity { trust, ..(*who.current).clone() });
+                    who.current.clone()
+                };
+                self.log.info("identity", &format!("trust is in force: list of signers {serial}"));
+                if roots_changed && let Ok(tls) = next.tls(&self.ambient) {
+                    self.client.change_tls(tls).await;
+                }
+                true
+            }
+            Err(error) => {
+                self.log.warn("identity", &format!("trust stays as it was: {error}"));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Waiting for tasks.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use kernel::ids::TaskId;
+use node_proto::{
+    TaskType,
+    contract::{WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited},
+};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Session, intake::Next, lock};
+use crate::{
+    executor::Executor,
+    journal::Journal,
+    transport::{Backoff, Connect},
+};
+
+/// An answer that brings nothing new and comes sooner than this is not asked for again at once.
+const TOO_SOON: Duration = Duration::from_millis(500);
+
+impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
+    /// Ends some time after `cancel`, when what runs has ended or its time is up.
+    pub(super) async fn work(self: &Arc<Self>, untold: Vec<TaskId>, cancel: &CancellationToken) {
+        let mut flows = JoinSet::new();
+        for task in untold {
+            if self.hold(task, None) {
+                flows.spawn(self.clone().tell_recorded(task));
+            }
+        }
+        tokio::select! {
+            () = self.wait_for_tasks(&mut flows) => {}
+            () = self.tell_proved() => {}
+            () = cancel.cancelled() => {}
+        }
+        self.stopping.store(true, Ordering::Relaxed);
+        let _ = tokio::time::timeout(self.settings.grace, self.come_to_rest(&mut flows)).await;
+    }
+
+    async fn wait_for_tasks(self: &Arc<Self>, flows: &mut JoinSet<()>) {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        loop {
+            self.reap(flows);
+            let holding: Vec<TaskId> = lock(&self.held).keys().copied().collect();
+            let room = self.settings.most_held.saturating_sub(holding.len());
+            if room == 0 {
+                self.held_changed.notified().await;
+                continue;
+            }
+            let query = WaitQuery {
+                seconds: Some(WAIT_SECONDS),
+                room: Some(u32::try_from(room).unwrap_or(WAIT_TASKS).min(WAIT_TASKS)),
+                holding: Some(WaitQuery::holding(&holding)),
+            };
+            let asked = Instant::now();
+            match self.client.wait(&query).await {
+                Ok(Waited { tasks }) => {
+                    backoff.succeeded();
+                    let mut fresh = false;
+                    for signed in tasks.iter().take(room) {
+                        let next = Box::pin(self.intake(signed)).await;
+                        fresh |= self.follow(next, flows);
+                    }
+                    if !fresh && asked.elapsed() < TOO_SOON {
+                        tokio::time::sleep(TOO_SOON).await;
+                    }
+                }
+                Err(error) => {
+                    self.note_error("waiting for tasks", &error);
+                    let pause = error.retry_after().unwrap_or(Duration::ZERO);
+                    tokio::time::sleep(backoff.failed(&self.ambient).max(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// False when nothing came of it.
+    fn follow(self: &Arc<Self>, next: Next, flows: &mut JoinSet<()>) -> bool {
+        let this = self.clone();
+        match next {
+            Next::Run(task, work) => {
+                self.hold(task.task_id, Some(work.kind()));
+                flows.spawn(this.follow_task(task, work));
+            }
+            Next::TellRecorded(task) if self.hold(task, None) => {
+                flows.spawn(this.tell_recorded(task));
+            }
+            Next::Tell(task, result) if self.hold(task, None) => {
+                flows.spawn(this.tell_unrecorded(task, result));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn reap(&self, flows: &mut JoinSet<()>) {
+        while let Some(ended) = flows.try_join_next() {
+            if let Err(error) = ended {
+                self.log.error("tasks", &format!("a task's course broke down: {error}"));
+            }
+        }
+    }
+
+    /// Until nothing runs but what ends with the agent itself.
+    async fn come_to_rest(&self, flows: &mut JoinSet<()>) {
+        loop {
+            let ends_with_us =
+                |kind: &Option<TaskType>| matches!(kind, Some(TaskType::SelfUpdate | TaskType::Reboot));
+            if lock(&self.held).values().all(ends_with_us) || flows.join_next().await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Tells of the task that brought this program, once it has proved to work.
+    async fn tell_proved(self: &Arc<Self>) {
+        loop {
+            self.proved.notified().await;
+            let Some(task) = lock(&self.awaits_proof).take() else { continue };
+            match self.ledger.finish_update(task).await {
+                Ok(()) => self.clone().tell_recorded(task).await,
+                Err(error) => {
+                    self.log.error("journal", &format!("{task}: {error}"));
+                    self.release(task);
+                }
+            }
+        }
+    }
+}

@@ -53,5 +53,5 @@ pub use handler::Write;
 pub use input::{Empty, In, Json};
 pub use pipeline::Limits;
 pub use reply::{Accepted, Created, Ndjson, NoContent, Reply};
-pub use respond::problem_response;
+pub use respond::{problem_response, publish};
 pub use router::router;

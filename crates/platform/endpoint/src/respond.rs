@@ -24,7 +24,7 @@ pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Res
 }
 
 /// What the client may know of a failure. An internal one is logged here, once, with its chain.
-pub(crate) fn publish(db: &pg::Db, failure: Failure) -> Problem {
+pub fn publish(db: &pg::Db, failure: Failure) -> Problem {
     let error = match failure {
         Failure::Problem(problem) => return problem,
         Failure::Internal(error) => error,

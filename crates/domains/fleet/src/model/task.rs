@@ -20,6 +20,7 @@ lifecycle::lifecycle! {
     }
     Queued on Dispatch => Dispatched;
     Queued on Reject => Failed;
+    Dispatched on Reject => Failed;
     Dispatched on NeverStarted => Queued;
     Dispatched on Start => Running;
     Dispatched on Succeed => Succeeded;

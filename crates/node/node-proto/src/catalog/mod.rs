@@ -48,6 +48,10 @@ macro_rules! catalog {
             /// How many of it one node runs at once; others wait their turn.
             pub const fn at_once(self) -> usize { match self { $(Self::$variant => $at_once),* } }
             pub const fn privilege(self) -> Privilege { match self { $(Self::$variant => Privilege::$privilege),* } }
+            /// Whether `output` has the form that a success of this kind has.
+            pub fn output_fits(self, output: &Value) -> Result<(), serde_json::Error> {
+                match self { $(Self::$variant => <$output as Deserialize>::deserialize(output).map(drop)),* }
+            }
             /// The named steps that a handler reports, in order.
             pub const fn phases(self) -> &'static [&'static str] { match self { $(Self::$variant => $phases),* } }
         }

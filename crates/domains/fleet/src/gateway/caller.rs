@@ -1,0 +1,150 @@
+//! Who asks, and whether they may: looked at for every request.
+
+use std::net::IpAddr;
+
+use chrono::{DateTime, Utc};
+use kernel::{Code, Failure, Problem, ids::NodeId};
+use trust::peer::{PeerCertificate, PeerRefusal};
+
+use super::Shared;
+use crate::{model::node::NodeState, service::standing::Standing};
+
+/// What the peer of a connection showed, judged once.
+pub enum Presented {
+    Nothing,
+    Node(PeerCertificate),
+    Refused(PeerRefusal),
+}
+
+/// A connection as its requests see it.
+pub struct Connection {
+    pub presented: Presented,
+    pub source: IpAddr,
+}
+
+impl Connection {
+    /// The node that the certificate proves, whatever became of it since.
+    pub fn node(&self) -> Option<NodeId> {
+        match &self.presented {
+            Presented::Node(certificate) => Some(certificate.node_id),
+            Presented::Nothing | Presented::Refused(_) => None,
+        }
+    }
+}
+
+/// A refusal: a short word for the metric, and the answer.
+pub struct Refusal {
+    pub reason: &'static str,
+    pub problem: Problem,
+}
+
+const REPAIR: &str = "Ask an operator for a repair token and enrol again.";
+
+fn refuse(reason: &'static str, code: Code, text: impl Into<std::borrow::Cow<'static, str>>, what_to_do: &'static str) -> Refusal {
+    Refusal { reason, problem: Problem::new(code, text).suggest(what_to_do) }
+}
+
+/// The certificate of a connection, if it counts now.
+pub fn certificate(connection: &Connection, now: DateTime<Utc>) -> Result<&PeerCertificate, Refusal> {
+    match &connection.presented {
+        Presented::Nothing => Err(refuse(
+            "no_certificate",
+            Code::TokenMissing,
+            "A node's client certificate is needed here, and none was shown.",
+            "Enrol first, and connect with the certificate that you were given.",
+        )),
+        Presented::Refused(PeerRefusal::Expired) => Err(expired()),
+        Presented::Refused(refusal) => {
+            Err(refuse(refusal.name(), Code::TokenInvalid, format!("The client certificate is refused: {refusal}."), REPAIR))
+        }
+        Presented::Node(certificate) if certificate.not_after <= now => Err(expired()),
+        Presented::Node(certificate) => Ok(certificate),
+    }
+}
+
+fn expired() -> Refusal {
+    refuse("expired", Code::TokenExpired, "The client certificate has expired.", REPAIR)
+}
+
+/// The node in the path is the one that the certificate names.
+pub fn own(certificate: &PeerCertificate, named: &str) -> Result<NodeId, Refusal> {
+    match named.parse::<NodeId>() {
+        Ok(node) if node == certificate.node_id => Ok(node),
+        _ => Err(refuse(
+            "other_node",
+            Code::OwnershipRequired,
+            "The node in the path is not the one that the certificate names.",
+            "Use the id that this node was enrolled with.",
+        )),
+    }
+}
+
+impl Shared {
+    /// Whether the node may still speak: not revoked, by an authority in force, and part of the fleet.
+    pub async fn standing(
+        &self,
+        certificate: &PeerCertificate,
+    ) -> Result<Result<Standing, Refusal>, Failure> {
+        let Some(standing) = self.fleet.standings.of(certificate.node_id).await? else {
+            let text = "There is no such node in the fleet.";
+            return Ok(Err(refuse("unknown_node", Code::TokenRevoked, text, "Enrol as a new node.")));
+        };
+        if standing.is_revoked(&certificate.serial) {
+            let text = "The client certificate was revoked.";
+            return Ok(Err(refuse("revoked", Code::TokenRevoked, text, REPAIR)));
+        }
+        if !self.fleet.trust().believes(certificate.authority_id).await? {
+            let text = "The authority of the client certificate is no longer in force.";
+            return Ok(Err(refuse("unknown_authority", Code::TokenInvalid, text, REPAIR)));
+        }
+        if matches!(standing.state, NodeState::Removing | NodeState::Deleted) {
+            let text = "The node is no longer part of the fleet.";
+            return Ok(Err(refuse("removed", Code::InsufficientPermissions, text, "Stop the agent.")));
+        }
+        Ok(Ok(standing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use kernel::{Ambient, ids::AuthorityId};
+
+    use super::*;
+
+    fn presenting(presented: Presented) -> Connection {
+        Connection { presented, source: [127, 0, 0, 1].into() }
+    }
+
+    fn good(now: DateTime<Utc>) -> PeerCertificate {
+        PeerCertificate {
+            node_id: NodeId::from(uuid::Uuid::from_u128(1)),
+            spiffe_id: String::new(),
+            serial: "01".to_owned(),
+            not_after: now + TimeDelta::hours(1),
+            authority_id: AuthorityId::from(uuid::Uuid::from_u128(2)),
+        }
+    }
+
+    #[test]
+    fn only_a_certificate_that_counts_now_makes_a_node() {
+        let now = Ambient::system().now();
+        let code = |presented, at| certificate(&presenting(presented), at).map(drop).map_err(|r| r.problem.code);
+        assert_eq!(code(Presented::Nothing, now), Err(Code::TokenMissing));
+        assert_eq!(code(Presented::Refused(PeerRefusal::Expired), now), Err(Code::TokenExpired));
+        assert_eq!(code(Presented::Refused(PeerRefusal::UnknownAuthority), now), Err(Code::TokenInvalid));
+        assert_eq!(code(Presented::Node(good(now)), now), Ok(()));
+        assert_eq!(code(Presented::Node(good(now)), now + TimeDelta::hours(1)), Err(Code::TokenExpired));
+    }
+
+    #[test]
+    fn a_node_speaks_only_for_itself() {
+        let certificate = good(Ambient::system().now());
+        assert!(own(&certificate, &certificate.node_id.to_string()).is_ok());
+        let other = NodeId::from(uuid::Uuid::from_u128(9)).to_string();
+        for named in [other.as_str(), "", "node_x", "../x"] {
+            let refusal = own(&certificate, named).unwrap_err();
+            assert_eq!(refusal.problem.code, Code::OwnershipRequired, "{named}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Connections: accepted within bounds, judged once, served until they end.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use http::Request;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use kernel::ids::NodeId;
+use rustls::ServerConfig;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Config, Shared,
+    caller::{Connection, Presented},
+};
+
+const STREAMS: u32 = 16;
+const HEADER_BYTES: u32 = 16 * 1024;
+/// Small, because most connections do nothing but wait. A large result takes a few round trips more.
+const WINDOW: u32 = 64 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// A node needs one connection, and two while it changes its certificate.
+const PER_NODE: u32 = 8;
+/// Whoever is nobody may enrol in this time, and is then sent away.
+const STRANGERS_STAY: Duration = Duration::from_secs(60);
+const WAIT_FOR_PLACE: Duration = Duration::from_secs(10);
+const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+pub struct Listener {
+    shared: Arc<Shared>,
+    tls: TlsAcceptor,
+    http1: Builder<TokioExecutor>,
+    http2: Builder<TokioExecutor>,
+    places: Arc<Semaphore>,
+    /// Places of those who have not proven anything yet.
+    strangers: Arc<Semaphore>,
+    nodes: Mutex<HashMap<NodeId, u32>>,
+    patience: Duration,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Listener {
+    pub fn new(
+        shared: Arc<Shared>,
+        tls: ServerConfig,
+        config: &Config,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let mut http = Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.patience)
+            .max_buf_size(HEADER_BYTES as usize);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEADER_BYTES)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(2 * WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(Some(KEEP_ALIVE))
+            .keep_alive_timeout(KEEP_ALIVE);
+        Arc::new(Self {
+            shared,
+            tls: TlsAcceptor::from(Arc::new(tls)),
+            http1: http.clone().http1_only(),
+            http2: http.http2_only(),
+            places: Arc::new(Semaphore::new(config.max_connections)),
+            strangers: Arc::new(Semaphore::new((config.max_connections / 16).clamp(64, 1024))),
+            nodes: Mutex::default(),
+            patience: config.patience,
+            tasks,
+            stop,
+        })
+    }
+
+    pub async fn run(self: Arc<Self>, socket: TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                () = self.stop.cancelled() => return,
+                accepted = socket.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    let this = self.clone();
+                    self.tasks.spawn(async move { Box::pin(this.connection(stream, address)).await });
+                }
+                // Out of file descriptors, or the peer was gone already.
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of a node could not be accepted");
+                    tokio::time::sleep(AFTER_FAILURE).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr) {
+        let Some((_place, stranger)) = self.place().await else {
+            metrics::counter!("node_refusals_total", "reason" => "too_many_connections").increment(1);
+            return;
+        };
+        let _counted = Counted::new();
+        let _ = stream.set_nodelay(true);
+        let handshake = tokio::time::timeout(self.patience, self.tls.accept(stream));
+        let Ok(Ok(stream)) = handshake.await else {
+            metrics::counter!("node_refusals_total", "reason" => "handshake").increment(1);
+            return;
+        };
+        let presented = match self.judge(&stream).await {
+            Ok(presented) => presented,
+            Err(failure) => {
+                tracing::warn!(error = ?failure, "a certificate could not be judged; the node has to come again");
+                return;
+            }
+        };
+        let connection = Arc::new(Connection { presented, source: address.ip().to_canonical() });
+        match connection.node() {
+            Some(node) => {
+                drop(stranger);
+                let Some(_one_of_few) = Few::enter(&self, node) else {
+                    metrics::counter!("node_refusals_total", "reason" => "too_many_of_one_node").increment(1);
+                    return;
+                };
+                self.http(stream, connection).await;
+            }
+            None => {
+                let _ = tokio::time::timeout(STRANGERS_STAY, self.http(stream, connection)).await;
+                drop(stranger);
+            }
+        }
+    }
+
+    async fn place(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let both = async {
+            let stranger = self.strangers.clone().acquire_owned().await.ok()?;
+            let place = self.places.clone().acquire_owned().await.ok()?;
+            Some((place, stranger))
+        };
+        tokio::time::timeout(WAIT_FOR_PLACE, both).await.ok().flatten()
+    }
+
+    async fn judge(&self, stream: &TlsStream<TcpStream>) -> Result<Presented, kernel::Failure> {
+        let Some(chain) = stream.get_ref().1.peer_certificates() else { return Ok(Presented::Nothing) };
+        let fleet = &self.shared.fleet;
+        let verifier = fleet.trust().verifier().await?;
+        Ok(match verifier.verify(chain, fleet.db().ambient().now()) {
+            Ok(certificate) => Presented::Node(certificate),
+            Err(refusal) => Presented::Refused(refusal),
+        })
+    }
+
+    async fn http(&self, stream: TlsStream<TcpStream>, connection: Arc<Connection>) {
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let builder = if is_http2 { &self.http2 } else { &self.http1 };
+        let service = TowerToHyperService::new(Service { shared: self.shared.clone(), connection });
+        let mut serving = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = &mut serving => ended,
+            () = self.stop.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection of a node broke");
+        }
+    }
+}
+
+/// A gauge that goes down by itself.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        metrics::gauge!("node_connections").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        metrics::gauge!("node_connections").decrement(1.0);
+    }
+}
+
+/// One of the few connections that a node may have.
+struct Few {
+    listener: Arc<Listener>,
+    node: NodeId,
+}
+
+impl Few {
+    fn enter(listener: &Arc<Listener>, node: NodeId) -> Option<Self> {
+        let mut nodes = listener.nodes.lock().unwrap_or_else(|e| e.into_inner());
+        let count = nodes.entry(node).or_default();
+        if *count >= PER_NODE {
+            return None;
+        }
+        *count += 1;
+        Some(Self { listener: listener.clone(), node })
+    }
+}
+
+impl Drop for Few {
+    fn drop(&mut self) {
+        let mut nodes = self.listener.nodes.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(count) = nodes.get_mut(&self.node) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                nodes.remove(&self.node);
+            }
+        }
+    }
+}
+
+/// Requests of one connection.
+#[derive(Clone)]
+struct Service {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+}
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: axum::body::HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (shared, connection) = (self.shared.clone(), self.connection.clone());
+        Box::pin(async move { Ok(shared.serve(request.map(Body::new), connection).await) })
+    }
+}

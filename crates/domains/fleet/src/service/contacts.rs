@@ -1,0 +1,193 @@
+//! What nodes report many times a minute: kept in memory and written once a second for all of them together.
+//!
+//! A report that is lost with its process costs nothing: the next one says the same. Only the first one after a
+//! silence matters, and it is written before the node counts as back, so that nobody takes it for silent again.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kernel::{Code, CorrelationId, Failure, Problem, digest, ids::NodeId};
+use node_proto::contract::Finding;
+use pg::{Origin, Permit};
+use quick_cache::sync::Cache;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::store::contacts::Contact;
+use crate::{Fleet, model::node::NodeEvent, service, store};
+
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// Rows of one statement.
+const BATCH: usize = 1000;
+/// More nodes than this cannot wait to be written at once.
+const MOST_PENDING: usize = 100_000;
+const MOST_DESIRED: usize = 100_000;
+
+struct Pending {
+    contact: Contact,
+    /// The node counted as offline when it reported.
+    was_offline: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    pending: HashMap<NodeId, Pending>,
+    /// Digests of the findings that were handed on last, of nodes that have some.
+    findings: HashMap<NodeId, [u8; 32]>,
+}
+
+/// The reports of one gateway that wait to be written.
+pub struct Contacts {
+    inner: Mutex<Inner>,
+    desired: Arc<Desired>,
+}
+
+/// What nodes should have applied; dropped when the node changes.
+struct Desired {
+    known: Cache<NodeId, i64>,
+    /// Counts changes, so that what was read before one is not kept after it.
+    changes: AtomicU64,
+}
+
+impl Contacts {
+    pub fn new(fleet: &Fleet) -> Self {
+        let desired = Arc::new(Desired { known: Cache::new(MOST_DESIRED), changes: AtomicU64::new(0) });
+        let listener = Arc::downgrade(&desired);
+        fleet.db().on_invalidate(move |key| {
+            let Some(desired) = listener.upgrade() else { return };
+            let node = key.strip_prefix("node:").and_then(|id| uuid::Uuid::try_parse(id).ok());
+            if node.is_some() || key == "*" {
+                desired.changes.fetch_add(1, Ordering::SeqCst);
+            }
+            match node {
+                Some(id) => drop(desired.known.remove(&NodeId::from(id))),
+                None if key == "*" => desired.known.clear(),
+                None => {}
+            }
+        });
+        Self { inner: Mutex::default(), desired }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The latest report of each node counts.
+    pub fn note(&self, contact: Contact, was_offline: bool) -> Result<(), Problem> {
+        let mut inner = self.lock();
+        if inner.pending.len() >= MOST_PENDING && !inner.pending.contains_key(&contact.node) {
+            return Err(Problem::of(Code::ServiceUnavailable).retry_after(5));
+        }
+        inner.pending.insert(contact.node, Pending { contact, was_offline });
+        Ok(())
+    }
+
+    pub async fn desired_version(&self, fleet: &Fleet, node: NodeId) -> Result<i64, Failure> {
+        if let Some(version) = self.desired.known.get(&node) {
+            return Ok(version);
+        }
+        let changes = self.desired.changes.load(Ordering::SeqCst);
+        let mut upkeep = fleet.db().upkeep("read what a node should have applied").await?;
+        let version = store::contacts::desired_version(upkeep.conn(), node).await?.unwrap_or(0);
+        self.desired.known.insert(node, version);
+        if self.desired.changes.load(Ordering::SeqCst) != changes {
+            self.desired.known.remove(&node);
+        }
+        Ok(version)
+    }
+
+    /// Hands findings on when they are not those that this node reported last. What lasts is said in every report
+    /// and handed on once.
+    pub async fn findings(
+        &self,
+        fleet: &Fleet,
+        node: NodeId,
+        findings: &[Finding],
+        origin: &Origin,
+    ) -> Result<(), Failure> {
+        if findings.is_empty() {
+            self.lock().findings.remove(&node);
+            return Ok(());
+        }
+        let facts: Vec<_> = findings.iter().map(|f| (&f.code, &f.subject, &f.message)).collect();
+        let facts = digest::of_json(&facts)?;
+        if self.lock().findings.get(&node) == Some(&facts) {
+            return Ok(());
+        }
+        service::findings::report(fleet, node, findings, origin).await?;
+        self.lock().findings.insert(node, facts);
+        Ok(())
+    }
+
+    /// Writes all that waits. What could not be written waits on, unless something newer came.
+    pub async fn flush(&self, fleet: &Fleet) -> Result<usize, Failure> {
+        let mut pending: Vec<Pending> = std::mem::take(&mut self.lock().pending).into_values().collect();
+        let mut written = 0;
+        while !pending.is_empty() {
+            let batch = pending.split_off(pending.len().saturating_sub(BATCH));
+            let contacts: Vec<Contact> = batch.iter().map(|p| p.contact.clone()).collect();
+            if let Err(failure) = keep(fleet, &contacts).await {
+                let mut inner = self.lock();
+                for late in pending.into_iter().chain(batch) {
+                    inner.pending.entry(late.contact.node).or_insert(late);
+                }
+                return Err(failure);
+            }
+            written += contacts.len();
+            let back: Vec<NodeId> = batch.iter().filter(|p| p.was_offline).map(|p| p.contact.node).collect();
+            regained(fleet, &back).await;
+        }
+        Ok(written)
+    }
+
+    /// Writes once a second until it is told to stop, and then once more.
+    pub async fn run(&self, fleet: &Fleet, stop: &CancellationToken) {
+        let mut tick = tokio::time::interval(FLUSH_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let stopped = tokio::select! {
+                _ = tick.tick() => false,
+                () = stop.cancelled() => true,
+            };
+            match self.flush(fleet).await {
+                Ok(0) => {}
+                Ok(written) => metrics::counter!("node_reports_total").increment(written as u64),
+                Err(failure) => tracing::warn!(error = ?failure, "reports of nodes could not be written; trying again"),
+            }
+            if stopped {
+                return;
+            }
+        }
+    }
+}
+
+async fn keep(fleet: &Fleet, contacts: &[Contact]) -> Result<(), Failure> {
+    let mut upkeep = fleet.db().upkeep("keep what nodes reported").await?;
+    store::contacts::keep(upkeep.conn(), contacts).await?;
+    Ok(())
+}
+
+/// Nodes that counted as offline and have reported. Losing the race with another gateway is no harm.
+pub async fn regained(fleet: &Fleet, nodes: &[NodeId]) {
+    for node in nodes {
+        if let Err(failure) = regain(fleet, *node).await
+            && !matches!(&failure, Failure::Problem(problem) if problem.code == Code::InvalidTransition)
+        {
+            tracing::warn!(node_id = %node, error = ?failure, "a node that is back could not be marked so; trying again");
+        }
+    }
+}
+
+async fn regain(fleet: &Fleet, node: NodeId) -> Result<(), Failure> {
+    let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
+    let permit = Permit::node("a node reports again", node, origin);
+    let mut tx = fleet.db().write(permit, "node.recover").await?;
+    service::nodes::transition(&mut tx, node, NodeEvent::RegainContact, "It reports again.").await?;
+    tx.commit(None).await?;
+    Ok(())
+}

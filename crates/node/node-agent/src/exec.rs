@@ -130,7 +130,9 @@ impl Run {
         let (program, args) = (self.program.display(), redact(&args));
         match &result {
             Ok(ran) => tracing::info!(%program, args, duration_ms, status = %ran.status, "program ran"),
-            Err(error) => tracing::warn!(%program, args, duration_ms, %error, "program did not run to its end"),
+            Err(error) => {
+                tracing::warn!(%program, args, duration_ms, %error, "program did not run to its end")
+            }
         }
         result
     }
@@ -198,7 +200,10 @@ impl Run {
             }
         }
         if !over {
-            return Err(ExecError::TimedOut { program: self.program.clone(), seconds: self.timeout.as_secs() });
+            return Err(ExecError::TimedOut {
+                program: self.program.clone(),
+                seconds: self.timeout.as_secs(),
+            });
         }
         let status = group.child.wait().map_err(talk)?;
         let [stdout, stderr] = out;

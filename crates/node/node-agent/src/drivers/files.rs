@@ -1,8 +1,7 @@
-//! Small files: read with a bound, written so that a crash leaves the old one or the new one.
+//! Files of the kernel and of users, read with a bound.
 
 use std::{
-    ffi::OsString,
-    io::{self, Read, Write},
+    io::{self, Read},
     path::Path,
 };
 
@@ -22,21 +21,4 @@ pub fn read_bounded(path: &Path, limit: usize) -> io::Result<(Vec<u8>, bool)> {
     let more = bytes.len() > limit;
     bytes.truncate(limit);
     Ok((bytes, more))
-}
-
-/// Writes a small file of the agent's own so that it is either the old or the new one, also after a crash.
-pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let dir = path.parent().ok_or_else(|| io::Error::other("a file has a directory"))?;
-    let name = path.file_name().ok_or_else(|| io::Error::other("a file has a name"))?;
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    let temporary = dir.join(temporary);
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    std::fs::File::open(dir)?.sync_all()
 }

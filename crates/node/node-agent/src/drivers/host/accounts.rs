@@ -63,31 +63,47 @@ impl RealHost {
         if let Some(record) = &record
             && (record.owner != owner || record.uid != asked.uid || record.gid != asked.gid)
         {
-            return Err(taken(format!("the account {name} belongs to {}; remove that one first", record.owner)));
+            return Err(taken(format!(
+                "the account {name} belongs to {}; remove that one first",
+                record.owner
+            )));
         }
         if let Some(other) = self.registry.all()?.iter().find(|r| r.owner == owner && r.username != *name) {
-            return Err(taken(format!("{owner} has the account {} already; remove that one first", other.username)));
+            return Err(taken(format!(
+                "{owner} has the account {} already; remove that one first",
+                other.username
+            )));
         }
         let (mut account, mut group) = (None, false);
         for entry in database::accounts(&self.roots.root)? {
             if entry.name == *name {
                 let marked = entry.gecos.split(',').next() == Some(mark.as_str());
                 if (entry.uid, entry.gid) != (asked.uid, asked.gid) || !(marked || record.is_some()) {
-                    return Err(taken(format!("there is an account {name} that is not {owner}'s; choose another name")));
+                    return Err(taken(format!(
+                        "there is an account {name} that is not {owner}'s; choose another name"
+                    )));
                 }
                 account = Some(entry);
             } else if entry.uid == asked.uid {
-                return Err(taken(format!("the uid {} is the account {}'s; choose another", asked.uid, entry.name)));
+                return Err(taken(format!(
+                    "the uid {} is the account {}'s; choose another",
+                    asked.uid, entry.name
+                )));
             }
         }
         for entry in database::groups(&self.roots.root)? {
             if entry.name == *name {
                 if entry.gid != asked.gid || (account.is_none() && record.is_none()) {
-                    return Err(taken(format!("there is a group {name} that is not {owner}'s; choose another name")));
+                    return Err(taken(format!(
+                        "there is a group {name} that is not {owner}'s; choose another name"
+                    )));
                 }
                 group = true;
             } else if entry.gid == asked.gid {
-                return Err(taken(format!("the gid {} is the group {}'s; choose another", asked.gid, entry.name)));
+                return Err(taken(format!(
+                    "the gid {} is the group {}'s; choose another",
+                    asked.gid, entry.name
+                )));
             }
         }
         Ok(Standing { account, group, record })
@@ -98,9 +114,16 @@ impl RealHost {
     }
 
     /// True: it was made, or what was there already was brought to what was asked.
-    pub(super) fn make_account(&self, asked: &AccountSpec, owner: &str, shell: &str, found: &Standing) -> Done<bool> {
+    pub(super) fn make_account(
+        &self,
+        asked: &AccountSpec,
+        owner: &str,
+        shell: &str,
+        found: &Standing,
+    ) -> Done<bool> {
         let program = self.root(shell.trim_start_matches('/'));
-        let runs = std::fs::metadata(&program).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+        let runs =
+            std::fs::metadata(&program).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
         if !runs {
             return Err(DriverError::new(
                 FailureCode::Unavailable,
@@ -120,9 +143,23 @@ impl RealHost {
         let home = Self::home_path(&asked.username);
         let mark = format!("gpuaas {owner}");
         let args = [
-            "--uid", &uid, "--gid", &gid, "--home-dir", &home, "--no-create-home", "--shell", shell,
+            "--uid",
+            &uid,
+            "--gid",
+            &gid,
+            "--home-dir",
+            &home,
+            "--no-create-home",
+            "--shell",
+            shell,
             // No password fits, but keys do: a locked account would let nobody in.
-            "--comment", &mark, "--password", "*", "--no-user-group", "--no-log-init", &asked.username,
+            "--comment",
+            &mark,
+            "--password",
+            "*",
+            "--no-user-group",
+            "--no-log-init",
+            &asked.username,
         ];
         self.tool(&self.programs.useradd).args(args).succeed()?;
         Ok(true)
@@ -131,7 +168,8 @@ impl RealHost {
     /// Opens the home, and makes it when it is not there.
     pub(super) fn make_home(&self, asked: &AccountSpec) -> Done<OwnedFd> {
         let name = asked.username.as_str();
-        let failed = |error: Errno| DriverError::failed(format!("the home of {name} cannot be made: {error}"));
+        let failed =
+            |error: Errno| DriverError::failed(format!("the home of {name} cannot be made: {error}"));
         let homes = open_dir(&self.root(HOMES)).map_err(failed)?;
         match rustix::fs::mkdirat(&homes, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -157,7 +195,9 @@ impl RealHost {
 
     /// An existing home, to work in.
     pub(super) fn open_home(&self, asked: &AccountSpec) -> Done<OwnedFd> {
-        let failed = |error: Errno| DriverError::failed(format!("the home of {} cannot be opened: {error}", asked.username));
+        let failed = |error: Errno| {
+            DriverError::failed(format!("the home of {} cannot be opened: {error}", asked.username))
+        };
         let homes = open_dir(&self.root(HOMES)).map_err(failed)?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&homes, asked.username.as_str(), flags, Mode::empty()).map_err(failed)
@@ -186,7 +226,13 @@ impl RealHost {
         Ok(())
     }
 
-    pub(super) fn write_limits(&self, asked: &AccountSpec, owner: &str, limits: &AccountLimits, sudo: bool) -> Done<()> {
+    pub(super) fn write_limits(
+        &self,
+        asked: &AccountSpec,
+        owner: &str,
+        limits: &AccountLimits,
+        sudo: bool,
+    ) -> Done<()> {
         let name = &asked.username;
         let items = [("nproc", limits.processes), ("nofile", limits.open_files)];
         let lines = items.iter().filter_map(|(item, limit)| {
@@ -237,7 +283,8 @@ impl RealHost {
             // By force: it may be listed as signed in, and all its processes are gone.
             self.tool(&self.programs.userdel).args(["--force", &asked.username]).succeed()?;
         }
-        if database::groups(&self.roots.root)?.iter().any(|g| g.name == asked.username && g.gid == asked.gid) {
+        if database::groups(&self.roots.root)?.iter().any(|g| g.name == asked.username && g.gid == asked.gid)
+        {
             self.tool(&self.programs.groupdel).arg(&asked.username).succeed()?;
         }
         Ok(found.account.is_some() || found.group)
@@ -264,7 +311,8 @@ fn absent(path: &Path) -> Done<()> {
 
 /// A file of root's in a directory of root's, checked before it takes its place.
 fn write_system(path: &Path, text: &str, mode: u32, check: impl FnOnce(&Path) -> Done<()>) -> Done<()> {
-    let failed = |error: io::Error| DriverError::failed(format!("{} cannot be written: {error}", path.display()));
+    let failed =
+        |error: io::Error| DriverError::failed(format!("{} cannot be written: {error}", path.display()));
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(DriverError::failed(format!("{} is no file", path.display())));
     };

@@ -27,7 +27,8 @@ fn lines(root: &Path, file: &str) -> Done<Vec<Vec<String>>> {
     let path = root.join("etc").join(file);
     let (bytes, more) = match read_bounded(&path, FILE_BYTES) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(|error| DriverError::failed(format!("{} cannot be read: {error}", path.display())))?,
+        other => other
+            .map_err(|error| DriverError::failed(format!("{} cannot be read: {error}", path.display())))?,
     };
     if more {
         return Err(DriverError::failed(format!("{} is larger than 16 MiB", path.display())));
@@ -88,8 +89,12 @@ mod tests {
     fn account_files_are_read_and_odd_lines_passed_over() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
-        let write = |file: &str, text: &str| std::fs::write(root.path().join("etc").join(file), text).unwrap();
-        write("passwd", "root:x:0:0:root:/root:/bin/bash\n\n# odd\na:x:nan:1::/:/\nb:x:20001:20001:gpuaas al:/home/b:/bin/sh\n");
+        let write =
+            |file: &str, text: &str| std::fs::write(root.path().join("etc").join(file), text).unwrap();
+        write(
+            "passwd",
+            "root:x:0:0:root:/root:/bin/bash\n\n# odd\na:x:nan:1::/:/\nb:x:20001:20001:gpuaas al:/home/b:/bin/sh\n",
+        );
         write("group", "root:x:0:\nb:x:20001:\nodd\n");
         write("subuid", "b:100000:65536\nc:165536:65536\nd:165600:10\n");
         let accounts = accounts(root.path()).unwrap();

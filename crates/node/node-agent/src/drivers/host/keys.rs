@@ -65,7 +65,8 @@ pub fn install(
         .and_then(|()| Ok(own(&file, uid, gid)?))
         .and_then(|()| file.sync_all())
         .map_err(|error| DriverError::failed(format!("the keys cannot be written: {error}")))?;
-    rustix::fs::renameat(&dir, TEMPORARY, &dir, FILE).map_err(|e| failed("the keys cannot be put in place", e))?;
+    rustix::fs::renameat(&dir, TEMPORARY, &dir, FILE)
+        .map_err(|e| failed("the keys cannot be put in place", e))?;
     rustix::fs::fsync(&dir).map_err(|e| failed("~/.ssh cannot be written", e))?;
     Ok(true)
 }
@@ -81,12 +82,19 @@ fn read(dir: impl AsFd, uid: u32) -> Done<Option<Vec<u8>>> {
     let file = match rustix::fs::openat(dir, FILE, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => {
-            return Err(DriverError::failed("~/.ssh/authorized_keys is a link; its user must make it a plain file"));
+            return Err(DriverError::failed(
+                "~/.ssh/authorized_keys is a link; its user must make it a plain file",
+            ));
         }
-        other => other
-            .map_err(|error| DriverError::failed(format!("~/.ssh/authorized_keys cannot be opened: {error}")))?,
+        other => other.map_err(|error| {
+            DriverError::failed(format!("~/.ssh/authorized_keys cannot be opened: {error}"))
+        })?,
     };
-    let odd = || DriverError::failed("~/.ssh/authorized_keys is not a plain file of its user's; remove it and try again");
+    let odd = || {
+        DriverError::failed(
+            "~/.ssh/authorized_keys is not a plain file of its user's; remove it and try again",
+        )
+    };
     let stat = rustix::fs::fstat(&file).map_err(|_| odd())?;
     let theirs = stat.st_uid == uid || (stat.st_uid == 0 && stat.st_nlink == 1);
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !theirs {
@@ -168,7 +176,10 @@ mod tests {
         assert_eq!(merged(old, &[], &["k1", "k2"]), "mine\n");
         let twice = "# BEGIN gpuaas a1\nk1\n# BEGIN gpuaas a1\nk1\n# END gpuaas a1\nmine\n# END gpuaas a1\n";
         assert_eq!(merged(twice, &[], &["k1"]), "mine\n");
-        assert_eq!(merged("# BEGIN gpuaas b2\nk\n# END gpuaas b2\n", &[], &[]), "# BEGIN gpuaas b2\nk\n# END gpuaas b2\n");
+        assert_eq!(
+            merged("# BEGIN gpuaas b2\nk\n# END gpuaas b2\n", &[], &[]),
+            "# BEGIN gpuaas b2\nk\n# END gpuaas b2\n"
+        );
     }
 
     fn line() -> impl Strategy<Value = String> {

@@ -199,7 +199,8 @@ impl HostDriver for RealHost {
         let mut left = Sweep::until(Instant::now() + VERIFY_LIMIT);
         self.left_over(&case, &mut left)?;
         if !left.left.is_empty() {
-            let why: Vec<_> = schedules.left.into_iter().chain(files.left).chain(left.left).take(20).collect();
+            let why: Vec<_> =
+                schedules.left.into_iter().chain(files.left).chain(left.left).take(20).collect();
             return Err(DriverError::failed(format!(
                 "the user is locked out, but something is left; remove it and ask again: {}",
                 why.join("; ")

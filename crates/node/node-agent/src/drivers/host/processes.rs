@@ -73,7 +73,8 @@ fn belongs(proc: &Path, pid: u32, ids: &Ids) -> bool {
     let dir = proc.join(pid.to_string());
     let Ok((status, _)) = read_bounded(&dir.join("status"), STATUS_BYTES) else { return false };
     let status = String::from_utf8_lossy(&status);
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
     if field("State:").starts_with(['Z', 'X']) {
         return false;
     }
@@ -82,7 +83,8 @@ fn belongs(proc: &Path, pid: u32, ids: &Ids) -> bool {
         return true;
     }
     // Who signed in, also after becoming another user by sudo.
-    let login = read_bounded(&dir.join("loginuid"), 32).ok().and_then(|(bytes, _)| String::from_utf8(bytes).ok());
+    let login =
+        read_bounded(&dir.join("loginuid"), 32).ok().and_then(|(bytes, _)| String::from_utf8(bytes).ok());
     login.and_then(|text| text.trim().parse::<u32>().ok()) == Some(ids.uid)
 }
 
@@ -99,7 +101,11 @@ mod tests {
             std::fs::write(dir.join("status"), status).unwrap();
             std::fs::write(dir.join("loginuid"), login).unwrap();
         };
-        process(4_000_001, "Name:\tsh\nState:\tS (sleeping)\nUid:\t20001\t20001\t20001\t20001\n", "4294967295");
+        process(
+            4_000_001,
+            "Name:\tsh\nState:\tS (sleeping)\nUid:\t20001\t20001\t20001\t20001\n",
+            "4294967295",
+        );
         process(4_000_002, "State:\tR (running)\nUid:\t0\t20001\t0\t0\n", "4294967295");
         process(4_000_003, "State:\tZ (zombie)\nUid:\t20001\t20001\t20001\t20001\n", "20001");
         process(4_000_004, "State:\tS\nUid:\t0\t0\t0\t0\n", "20001");

@@ -11,9 +11,9 @@ use std::{
 use node_proto::catalog::AccountSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::drivers::{
-    Done, DriverError,
-    files::{read_bounded, write_atomic},
+use crate::{
+    atomic,
+    drivers::{Done, DriverError, files::read_bounded},
 };
 
 const RECORD_BYTES: usize = 4 * 1024 * 1024;
@@ -70,7 +70,7 @@ impl Registry {
         let path = self.path(&record.username);
         let write = || {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-            write_atomic(&path, &serde_json::to_vec(record)?)
+            atomic::write(&path, &serde_json::to_vec(record)?)
         };
         write().map_err(|error: io::Error| {
             DriverError::failed(format!("{} cannot be written: {error}", path.display()))
@@ -109,7 +109,9 @@ fn read(path: &Path) -> Done<Option<Record>> {
     let bytes = match read_bounded(path, RECORD_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => {
-            other.map_err(|error| DriverError::failed(format!("{} cannot be read: {error}", path.display())))?.0
+            other
+                .map_err(|error| DriverError::failed(format!("{} cannot be read: {error}", path.display())))?
+                .0
         }
     };
     serde_json::from_slice(&bytes)

@@ -6,11 +6,7 @@ use std::{
 };
 
 use node_proto::catalog::AccountSpec;
-use rustix::{
-    fs::AtFlags,
-    io::Errno,
-    mount::UnmountFlags,
-};
+use rustix::{fs::AtFlags, io::Errno, mount::UnmountFlags};
 
 use super::{
     Case, RealHost, database, keys,
@@ -22,7 +18,8 @@ use crate::{
 };
 
 /// Where anybody may write.
-const PLACES: &[&str] = &["tmp", "var/tmp", "run/lock", "run/screen", "var/crash", "var/mail", "var/spool/mail"];
+const PLACES: &[&str] =
+    &["tmp", "var/tmp", "run/lock", "run/screen", "var/crash", "var/mail", "var/spool/mail"];
 const PLACES_IN_DEV: &[&str] = &["shm", "mqueue"];
 /// Files that are named after the user, in directories of root's.
 const SCHEDULES_BY_NAME: &[&str] = &["var/spool/cron/crontabs", "var/spool/cron", "var/lib/systemd/linger"];
@@ -83,7 +80,8 @@ impl RealHost {
         self.unmount_below(&home, sweep);
         self.unmount_below(&runtime, sweep);
         if let (Some(users), true) = (runtime.parent(), runtime.exists()) {
-            let removed = open_dir(users).and_then(|dir| remove(&dir, account.uid.to_string().as_str(), sweep));
+            let removed =
+                open_dir(users).and_then(|dir| remove(&dir, account.uid.to_string().as_str(), sweep));
             if let Err(error) = removed {
                 sweep.note(&runtime, error);
             }
@@ -113,10 +111,13 @@ impl RealHost {
 
     /// What is mounted at or below the path is detached: its content is not the machine's to delete.
     fn unmount_below(&self, path: &Path, sweep: &mut Sweep) {
-        let Ok((table, _)) = read_bounded(&self.roots.proc.join("self/mountinfo"), 4 * 1024 * 1024) else { return };
+        let Ok((table, _)) = read_bounded(&self.roots.proc.join("self/mountinfo"), 4 * 1024 * 1024) else {
+            return;
+        };
         let table = String::from_utf8_lossy(&table);
         let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-        let mut below: Vec<PathBuf> = points.map(PathBuf::from).filter(|point| point.starts_with(path)).collect();
+        let mut below: Vec<PathBuf> =
+            points.map(PathBuf::from).filter(|point| point.starts_with(path)).collect();
         // The deepest first.
         below.sort();
         for point in below.iter().rev() {
@@ -144,7 +145,8 @@ impl RealHost {
             let Ok((bytes, _)) = read_bounded(&path, 4 * 1024 * 1024) else { continue };
             let text = String::from_utf8_lossy(&bytes);
             let mut lines = text.lines();
-            let uid = lines.next().and_then(|head| head.split_whitespace().position(|column| column == "uid"));
+            let uid =
+                lines.next().and_then(|head| head.split_whitespace().position(|column| column == "uid"));
             let Some(uid) = uid else { continue };
             for line in lines {
                 let columns: Vec<_> = line.split_whitespace().collect();

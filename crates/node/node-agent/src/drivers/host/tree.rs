@@ -93,7 +93,11 @@ fn is_dots(name: &CStr) -> bool {
 }
 
 /// Removes `name` in `dir` with all that is in it. What is not there is removed already.
-pub fn remove<P: rustix::path::Arg + Copy>(dir: impl AsFd, name: P, sweep: &mut Sweep) -> rustix::io::Result<()> {
+pub fn remove<P: rustix::path::Arg + Copy>(
+    dir: impl AsFd,
+    name: P,
+    sweep: &mut Sweep,
+) -> rustix::io::Result<()> {
     let dir = dir.as_fd();
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) => {
@@ -173,7 +177,8 @@ pub fn search(place: &Path, ids: &Ids, dry: bool, sweep: &mut Sweep) {
         if sweep.in_time().is_err() {
             return sweep.note(place, "the time was not enough to search it all");
         }
-        let dir = if relative.as_os_str().is_empty() { top.try_clone().ok() } else { inner(&top, &relative).ok() };
+        let dir =
+            if relative.as_os_str().is_empty() { top.try_clone().ok() } else { inner(&top, &relative).ok() };
         // Gone meanwhile, or another mount.
         let Some(dir) = dir else { continue };
         let Ok(entries) = Dir::read_from(&dir) else { continue };

@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
 
+/// Two lower-case digits for each byte.
+pub fn encode(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl fmt::Display for Hex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

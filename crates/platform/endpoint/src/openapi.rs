@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::declare::{Declaration, Endpoint, Idempotency, ScopeKind};
 
-fn settings() -> SchemaSettings {
+/// How schemas are written in every document of ours.
+pub fn settings() -> SchemaSettings {
     SchemaSettings::openapi3()
 }
 
@@ -127,7 +128,7 @@ fn success_description(status: u16) -> &'static str {
 }
 
 /// One parameter per property of the struct.
-fn parameters(place: &str, schema: schemars::Schema, generator: &SchemaGenerator) -> Vec<Value> {
+pub fn parameters(place: &str, schema: schemars::Schema, generator: &SchemaGenerator) -> Vec<Value> {
     let mut schema = schema.to_value();
     if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
         schema = generator.definitions().get(name).cloned().unwrap_or_default();
@@ -162,7 +163,8 @@ fn parameters(place: &str, schema: schemars::Schema, generator: &SchemaGenerator
     properties.iter().map(parameter).collect()
 }
 
-fn error_envelope() -> Value {
+/// The schema of every refusal.
+pub fn error_envelope() -> Value {
     let codes: Vec<&str> = kernel::Code::ALL.iter().map(|c| c.as_str()).collect();
     json!({
         "type": "object",

@@ -5,6 +5,11 @@ use std::{sync::Arc, time::Duration};
 use axum::{Router, response::IntoResponse as _, routing::get};
 use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
+use fleet::{
+    Fleet,
+    authority::{Signing, Trust, TrustSettings},
+    gateway::Gateway,
+};
 use identity::{
     AuthInfo, Identity,
     authn::{Authn, Places, TrustedIssuer},
@@ -19,7 +24,7 @@ use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::config::Config;
+use crate::{config::Config, roles::Role};
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
@@ -35,6 +40,7 @@ pub struct Platform {
     db: Db,
     identity: Identity,
     issuer: Issuer,
+    fleet: Fleet,
     services: Services,
 }
 
@@ -59,7 +65,12 @@ fn startup(what: &str, failure: Failure) -> ComposeError {
 }
 
 impl Platform {
-    pub fn new(config: &Config, db: Db, master_key: Secret<[u8; 32]>) -> anyhow::Result<Self> {
+    pub fn new(
+        config: &Config,
+        db: Db,
+        master_key: Secret<[u8; 32]>,
+        signing: Signing,
+    ) -> anyhow::Result<Self> {
         // The one HTTP client of the server: bounded, and it follows nobody.
         let http = reqwest::Client::builder()
             .timeout(HTTP_CLIENT_TIMEOUT)
@@ -69,6 +80,7 @@ impl Platform {
         let identity = Identity::new(db.clone(), auth_info(config, &public_url));
         let policies = Arc::new(identity.policies().clone());
         let answers = trust::Sealer::for_purpose(&master_key, b"stored responses")?;
+        let fleet = fleet(config, &db, &public_url, &master_key, signing, policies.clone())?;
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;
         issuer_config.self_signup = config.auth.self_signup;
@@ -100,7 +112,13 @@ impl Platform {
             policies,
             answers: Arc::new(answers),
         };
-        Ok(Self { db, identity, issuer, services })
+        Ok(Self { db, identity, issuer, fleet, services })
+    }
+
+    /// With the notifications of the database.
+    pub fn listening(mut self, wake: &Wake) -> Self {
+        self.fleet = self.fleet.listening(wake.clone());
+        self
     }
 
     /// Every endpoint of the product.
@@ -108,6 +126,7 @@ impl Platform {
         let mut all = identity::endpoints(self.identity.clone());
         all.extend(issuer::endpoints(&self.issuer));
         all.extend(bus::endpoints(self.db.clone()));
+        all.extend(fleet::endpoints(self.fleet.clone()));
         all
     }
 
@@ -122,6 +141,7 @@ impl Platform {
         endpoint::router(self.services.clone(), Limits::default(), endpoints)
             .route("/api/v1/openapi.json", get(serve_document))
             .merge(self.issuer.router())
+            .merge(fleet::install::router(self.fleet.clone()))
             .layer(CatchPanicLayer::custom(self.panic_answer()))
     }
 
@@ -137,9 +157,15 @@ impl Platform {
         }
     }
 
-    /// What must be in the database before the first request: a signing key.
-    pub async fn prepare(&self) -> Result<(), ComposeError> {
-        self.issuer.tidy().await.map_err(|failure| startup("the issuer's keys cannot be prepared", failure))
+    /// What must be in the database before the first request: signing keys, and for the fleet an authority and a
+    /// signer.
+    pub async fn prepare(&self, roles: &[Role]) -> Result<(), ComposeError> {
+        self.issuer.tidy().await.map_err(|failure| startup("the issuer's keys cannot be prepared", failure))?;
+        if roles.iter().all(|role| *role == Role::OutboxRelay) {
+            return Ok(());
+        }
+        let ready = self.fleet.trust().ensure().await;
+        ready.map_err(|failure| startup("the fleet's authority and signer cannot be prepared", failure))
     }
 
     pub async fn has_admin(&self) -> Result<bool, ComposeError> {
@@ -170,6 +196,33 @@ impl Platform {
         }));
     }
 
+    /// The node listener, when one of its roles is ours.
+    pub async fn start_gateway(&self, config: &Config, wake: &Wake) -> anyhow::Result<Option<Gateway>> {
+        let has = |role| config.roles.contains(&role);
+        let (tasks, logs) = (has(Role::NodeGateway), has(Role::NodeLogGateway));
+        if !tasks && !logs {
+            return Ok(None);
+        }
+        let settings = fleet::gateway::Config {
+            listen: config.node_gateway.listen,
+            names: config.node_gateway.names.clone(),
+            max_connections: config.node_gateway.max_connections,
+            patience: config.server.header_read_timeout,
+            tasks,
+            logs,
+        };
+        Ok(Some(Gateway::start(self.fleet.clone(), wake, settings).await?))
+    }
+
+    /// Follows the fleet: consumers that queue work, and periodic jobs.
+    pub fn start_provisioning(&self, wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+        let bus = bus::Bus::on_postgres(self.db.clone(), wake.clone());
+        for consumer in fleet::jobs::consumers(&self.fleet) {
+            tasks.spawn(bus.runner(consumer).run(cancel.clone()));
+        }
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(fleet::jobs::run(self.fleet.clone())));
+    }
+
     /// The relay, the consumers and the periodic jobs.
     pub fn start_workers(&self, wake: Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
         let bus = bus::Bus::on_postgres(self.db.clone(), wake);
@@ -180,6 +233,25 @@ impl Platform {
         tasks.spawn(cancel.clone().run_until_cancelled_owned(identity::jobs::run(self.db.clone())));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_answers(self.services.clone())));
     }
+}
+
+fn fleet(
+    config: &Config,
+    db: &Db,
+    public_url: &str,
+    master_key: &Secret<[u8; 32]>,
+    signing: Signing,
+    policies: Arc<dyn endpoint::PolicySource>,
+) -> anyhow::Result<Fleet> {
+    let trust_domain = config.node_gateway.trust_domain.clone();
+    let trust = Trust::new(db.clone(), TrustSettings { trust_domain, master_key: master_key.clone(), signing })?;
+    let settings = fleet::Settings {
+        node_url: config.node_gateway.url.as_str().trim_end_matches('/').to_owned(),
+        public_url: public_url.to_owned(),
+        programs_dir: config.fleet.programs_dir.clone(),
+        auto_approve_simulated: config.fleet.auto_approve_simulated,
+    };
+    Ok(Fleet::new(db.clone(), trust, policies, settings, Vec::new()))
 }
 
 /// Stored responses are kept as long as policy says.

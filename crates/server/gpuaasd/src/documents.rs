@@ -10,9 +10,10 @@ use pg::{Connect, Db};
 use crate::{
     compose::{Platform, install_crypto_provider},
     config::{Config, Flags},
+    signing,
 };
 
-pub const NAMES: &[&str] = &["openapi", "asyncapi", "errors", "roles", "lifecycles"];
+pub const NAMES: &[&str] = &["openapi", "openapi-node", "asyncapi", "errors", "roles", "lifecycles"];
 
 /// Makes one of the documents; needs a runtime and no database.
 pub fn make(name: &str) -> anyhow::Result<String> {
@@ -21,8 +22,11 @@ pub fn make(name: &str) -> anyhow::Result<String> {
             install_crypto_provider();
             openapi(&detached()?.endpoints())
         }
+        "openapi-node" => pretty(&fleet::gateway::document()),
         "asyncapi" => {
             let mut events = identity::model::events::docs();
+            events.extend(fleet::model::events::docs());
+            events.extend(fleet::authority::events());
             events.push(asyncapi::EventDoc::of::<identity::authn::model::UserCreated>());
             pretty(&asyncapi::document(&events))
         }
@@ -47,7 +51,7 @@ fn detached() -> anyhow::Result<Platform> {
     let config = Config::read(None, std::iter::empty(), Flags::default())?;
     let connect = Connect::builtin("/nowhere".as_ref(), 5432, "nobody", "nothing");
     let db = Db::new(connect, 1, 1, Ambient::system());
-    Platform::new(&config, db, Secret::new([0; 32]))
+    Platform::new(&config, db, Secret::new([0; 32]), signing::none())
 }
 
 fn lifecycles() -> String {
@@ -58,5 +62,12 @@ fn lifecycles() -> String {
     let mut add = |name: &str, diagram: String| out += &format!("\n## {name}\n\n```mermaid\n{diagram}```\n");
     add("invitation", identity::model::invitation::InvitationLifecycle::diagram());
     add("dead_letter", bus::dead_letter::DeadLetterLifecycle::diagram());
+    add("node", fleet::model::node::NodeLifecycle::diagram());
+    add("node_onboarding", fleet::model::onboarding::OnboardingLifecycle::diagram());
+    add("slot", fleet::model::slot::SlotLifecycle::diagram());
+    add("task", fleet::model::task::TaskLifecycle::diagram());
+    add("health_finding", fleet::model::finding::FindingLifecycle::diagram());
+    add("authority", fleet::authority::model::authority::AuthorityLifecycle::diagram());
+    add("signer", fleet::authority::model::signer::SignerLifecycle::diagram());
     out
 }

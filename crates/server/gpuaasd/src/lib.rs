@@ -17,3 +17,4 @@ mod master_key;
 pub mod roles;
 pub mod run;
 mod serve;
+mod signing;

@@ -15,7 +15,7 @@ struct Args {
     /// Configuration file (TOML). Environment variables GPUAAS__SECTION__NAME and flags override it.
     #[arg(long, global = true, env = "GPUAAS_CONFIG")]
     config: Option<PathBuf>,
-    /// Roles of this process, with commas: all, api, outbox-relay.
+    /// Roles of this process, with commas: all, api, outbox-relay, node-gateway, node-log-gateway, provisioning-worker.
     #[arg(long, global = true)]
     roles: Option<String>,
     /// Address of the public listener.

@@ -7,15 +7,30 @@ pub enum Role {
     Api,
     /// Carries events from the outbox to the bus, runs the platform's own consumers and periodic jobs.
     OutboxRelay,
+    /// The node listener: enrolment, work, reports. It checks signatures and cannot make any.
+    NodeGateway,
+    /// Takes in what agents say, on the node listener.
+    NodeLogGateway,
+    /// Follows what happens in the fleet and queues the work that comes of it.
+    ProvisioningWorker,
 }
 
 impl Role {
-    pub const ALL: &'static [Role] = &[Role::Api, Role::OutboxRelay];
+    pub const ALL: &'static [Role] =
+        &[Role::Api, Role::OutboxRelay, Role::NodeGateway, Role::NodeLogGateway, Role::ProvisioningWorker];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Api => "api",
             Self::OutboxRelay => "outbox-relay",
+            Self::NodeGateway => "node-gateway",
+            Self::NodeLogGateway => "node-log-gateway",
+            Self::ProvisioningWorker => "provisioning-worker",
         }
+    }
+
+    /// Whether it queues work for nodes, and so holds the keys that sign it.
+    pub const fn signs(self) -> bool {
+        matches!(self, Self::Api | Self::ProvisioningWorker)
     }
 }

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum_server::Handle;
+use fleet::gateway::Gateway;
 use kernel::Ambient;
 use telemetry::{Health, LogConfig, OtlpConfig, TelemetryGuard};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +18,7 @@ use crate::{
     first_admin, master_key,
     roles::Role,
     serve::{Bounds, serve},
+    signing,
 };
 
 const OPS_CONNECTIONS: usize = 256;
@@ -119,6 +121,7 @@ async fn run_roles(config: &Config) -> anyhow::Result<()> {
 /// What must be stopped, in order.
 struct Running {
     api: Option<Handle<SocketAddr>>,
+    gateway: Option<Gateway>,
     tasks: TaskTracker,
     cancel: CancellationToken,
     listener: tokio::task::JoinHandle<()>,
@@ -128,8 +131,8 @@ async fn start_roles(config: &Config, database: &Database, health: &Health) -> a
     let (wake, listener) = database.db.listen();
     let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
     let key = master_key::load_or_create(&config.auth.master_key_file, database.db.ambient())?;
-    let platform = Platform::new(config, database.db.clone(), key)?;
-    platform.prepare().await?;
+    let platform = Platform::new(config, database.db.clone(), key, signing::open(config)?)?.listening(&wake);
+    platform.prepare(&config.roles).await?;
     let metrics_cancel = cancel.clone();
     tasks.spawn(async move { telemetry::metrics().upkeep(metrics_cancel).await });
     let mut api = None;
@@ -138,11 +141,29 @@ async fn start_roles(config: &Config, database: &Database, health: &Health) -> a
         platform.start_api_jobs(&tasks, &cancel);
         api = Some(start_api(config, &platform, health).await?);
     }
+    let gateway = start_gateway(config, &platform, &wake, health).await?;
+    if config.roles.contains(&Role::ProvisioningWorker) {
+        platform.start_provisioning(&wake, &tasks, &cancel);
+    }
     if config.roles.contains(&Role::OutboxRelay) {
         platform.start_workers(wake, &tasks, &cancel);
     }
     tasks.close();
-    Ok(Running { api, tasks, cancel, listener })
+    Ok(Running { api, gateway, tasks, cancel, listener })
+}
+
+async fn start_gateway(
+    config: &Config,
+    platform: &Platform,
+    wake: &pg::Wake,
+    health: &Health,
+) -> anyhow::Result<Option<Gateway>> {
+    let gateway = platform.start_gateway(config, wake).await?;
+    if let Some(gateway) = &gateway {
+        health.register("node-gateway").ready();
+        tracing::info!(listen = %gateway.address(), url = %config.node_gateway.url, "nodes may connect");
+    }
+    Ok(gateway)
 }
 
 async fn start_api(
@@ -168,6 +189,10 @@ impl Running {
         let deadline = tokio::time::Instant::now() + limit;
         if let Some(api) = &self.api {
             api.graceful_shutdown(Some(limit));
+        }
+        // Nodes first: their long polls would outlast everything else.
+        if let Some(gateway) = self.gateway {
+            gateway.stop(limit).await;
         }
         self.cancel.cancel();
         if tokio::time::timeout_at(deadline, self.tasks.wait()).await.is_err() {

@@ -21,6 +21,7 @@
 mod caller;
 mod certificate;
 mod claims;
+mod document;
 mod enrolling;
 mod handlers;
 mod hub;
@@ -40,6 +41,8 @@ use crate::{
     Fleet,
     service::{contacts::Contacts, logs::LogKeeper},
 };
+pub use document::document;
+
 use certificate::Certificate;
 use claims::Claims;
 use enrolling::Enrolling;

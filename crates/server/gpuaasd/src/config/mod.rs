@@ -1,10 +1,12 @@
 //! The server's configuration: one TOML file, then the environment, then flags; one typed struct; every
 //! problem reported at once.
 
+mod fleet;
 mod reader;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+pub use fleet::{Fleet, NodeGateway, Simulated, Trust};
 use kernel::{Secret, text::Email};
 pub use reader::{Reader, Shown};
 use telemetry::LogFormat;
@@ -18,6 +20,9 @@ pub struct Config {
     pub server: Server,
     pub database: Database,
     pub auth: Auth,
+    pub node_gateway: NodeGateway,
+    pub trust: Trust,
+    pub fleet: Fleet,
     pub telemetry: Telemetry,
     /// Every setting with its source, secrets masked.
     pub shown: Vec<Shown>,
@@ -117,9 +122,13 @@ impl Config {
         let server = server(&mut reader);
         let database = database(&mut reader);
         let auth = auth(&mut reader, &server.data_dir);
+        let others = [("server.listen", server.listen), ("server.ops_listen", server.ops_listen)];
+        let node_gateway = fleet::node_gateway(&mut reader, &roles, &others);
+        let trust = fleet::trust(&mut reader, &server.data_dir);
+        let fleet = fleet::fleet(&mut reader, &server.data_dir);
         let telemetry = telemetry(&mut reader);
         let shown = reader.finish().map_err(ConfigError)?;
-        Ok(Self { roles, server, database, auth, telemetry, shown })
+        Ok(Self { roles, server, database, auth, node_gateway, trust, fleet, telemetry, shown })
     }
 }
 
@@ -212,7 +221,7 @@ fn database(r: &mut Reader) -> Database {
         bin_dir: r.path("database.bin_dir"),
         run_as: r.optional("database.run_as"),
         app_connections: r.number("database.app_connections", 24, 1, 1000) as usize,
-        system_connections: r.number("database.system_connections", 8, 2, 1000) as usize,
+        system_connections: r.number("database.system_connections", 16, 2, 1000) as usize,
     }
 }
 

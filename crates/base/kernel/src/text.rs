@@ -1,7 +1,8 @@
 //! Text that has been checked once, where it came in: names, slugs, e-mail addresses, reasons.
 
-use std::{borrow::Cow, fmt};
-
+/// Declares types of text that can only be had by passing a check. The crate that uses it has `serde` and
+/// `schemars` among its dependencies.
+#[macro_export]
 macro_rules! checked_text {
     ($($(#[$doc:meta])* $name:ident, $check:expr, $hint:literal, $schema:tt;)*) => {$(
         $(#[$doc])*
@@ -17,8 +18,8 @@ macro_rules! checked_text {
             pub fn as_str(&self) -> &str { &self.0 }
             pub fn into_string(self) -> String { self.0 }
         }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result { f.write_str(&self.0) }
         }
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -27,7 +28,7 @@ macro_rules! checked_text {
         }
         impl schemars::JsonSchema for $name {
             fn inline_schema() -> bool { true }
-            fn schema_name() -> Cow<'static, str> { stringify!($name).into() }
+            fn schema_name() -> ::std::borrow::Cow<'static, str> { stringify!($name).into() }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema { schemars::json_schema!($schema) }
         }
     )*};

@@ -1,9 +1,112 @@
-//! Endpoints, one file per resource.
+//! Endpoints, one file per resource. A handler reads its typed input, calls one use case, and returns.
+
+mod agent_tasks;
+mod certificates;
+mod findings;
+mod health_rules;
+mod node_logs;
+mod nodes;
+mod onboarding;
+mod pools;
+mod regions;
+mod slots;
+mod tasks;
+mod tokens;
 
 use endpoint::Endpoint;
+use kernel::{ids::NodeId, text::Reason};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
 
 use crate::Fleet;
 
-pub fn endpoints(_fleet: &Fleet) -> Vec<Endpoint> {
-    Vec::new()
+pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
+    [
+        regions::endpoints,
+        pools::endpoints,
+        nodes::endpoints,
+        tokens::endpoints,
+        certificates::endpoints,
+        agent_tasks::endpoints,
+        onboarding::endpoints,
+        slots::endpoints,
+        findings::endpoints,
+        health_rules::endpoints,
+        tasks::endpoints,
+        node_logs::endpoints,
+    ]
+    .into_iter()
+    .flat_map(|of_resource| of_resource(fleet))
+    .collect()
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct NodePath {
+    node_id: NodeId,
+}
+
+/// Why somebody does it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Because")]
+struct Because {
+    reason: Reason,
+}
+
+/// An optional field: absent, or a value; never null.
+#[derive(Clone, Debug)]
+struct Given<T>(Option<T>);
+
+impl<T> Default for Given<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        T::deserialize(d).map(|value| Self(Some(value)))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Given<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// True or false; query strings carry it as text.
+#[derive(Clone, Copy, Debug)]
+struct Flag(bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match String::deserialize(d)?.as_str() {
+            "true" => Ok(Self(true)),
+            "false" => Ok(Self(false)),
+            _ => Err(serde::de::Error::custom("must be true or false")),
+        }
+    }
+}
+
+impl JsonSchema for Flag {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Flag".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "boolean" })
+    }
 }

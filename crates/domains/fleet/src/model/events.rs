@@ -1,39 +1,63 @@
-//! What the fleet tells the rest of the product.
+//! What the fleet tells the rest of the product. Consumers read these from the stream NODES.
 
 use bus::asyncapi::EventDoc;
-use kernel::{Event, Stream, ids::NodeId};
+use chrono::{DateTime, Utc};
+use kernel::{
+    Event, Stream,
+    ids::{FindingId, NodeId, SlotId},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-macro_rules! node_events {
-    ($($name:ident = $type:literal, $summary:literal;)*) => {
+use super::health_rule::HealthAction;
+
+macro_rules! events {
+    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
         $(
-            #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-            pub struct $name {
-                pub node_id: NodeId,
-                pub region: String,
-                pub reason: String,
-            }
+            #[doc = $summary]
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+            pub struct $name { $(pub $field: $kind),* }
             impl Event for $name {
                 const TYPE: &'static str = $type;
                 const STREAM: Stream = Stream::Nodes;
                 const SUMMARY: &'static str = $summary;
             }
         )*
-        /// Every event of a node's state, for the document.
+
+        /// Every event as the document of events shows it.
         pub fn docs() -> Vec<EventDoc> {
             vec![$(EventDoc::of::<$name>()),*]
         }
     };
 }
 
-node_events! {
-    NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time.";
-    NodeActivated = "nodes.activated", "A node may serve tenants.";
-    NodeOffline = "nodes.offline", "A node has not reported for a while.";
-    NodeRecovered = "nodes.recovered", "A node reports again, or left quarantine.";
-    NodeQuarantined = "nodes.quarantined", "A node was taken out of service because of a finding or by an operator.";
-    NodeDraining = "nodes.draining", "A node takes no new work and waits for the old to end.";
-    NodeRetired = "nodes.retired", "A node left service.";
-    NodeDeleted = "nodes.deleted", "A node is no longer part of the fleet.";
+events! {
+    NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time." { node_id: NodeId, region: String, reason: String }
+    NodeDiscovered = "nodes.discovered", "A node was looked over; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
+    NodeActivated = "nodes.activated", "A node may serve tenants." { node_id: NodeId, region: String, reason: String }
+    NodeOffline = "nodes.offline", "A node has not reported for a while." { node_id: NodeId, region: String, reason: String }
+    NodeRecovered = "nodes.recovered", "A node reports again, or left quarantine." { node_id: NodeId, region: String, reason: String }
+    NodeQuarantined = "nodes.quarantined", "A node was taken out of service because of a finding or by an operator." { node_id: NodeId, region: String, reason: String }
+    NodeDraining = "nodes.draining", "A node takes no new work and waits for the old to end." { node_id: NodeId, region: String, reason: String }
+    NodeRetired = "nodes.retired", "A node left service." { node_id: NodeId, region: String, reason: String }
+    NodeRemoving = "nodes.removing", "A node is being removed: its certificates and tokens no longer count." { node_id: NodeId, region: String, reason: String }
+    NodeDeleted = "nodes.deleted", "A node is no longer part of the fleet." { node_id: NodeId, region: String, reason: String }
+    FindingOpened = "nodes.finding_opened", "A node reported something about its health that was not known." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, action: HealthAction, message: String }
+    CreditDue = "nodes.credit_due", "Whoever uses this part of a node is owed a credit from `since` on." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, evidence: Value, since: DateTime<Utc> }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_types_are_unique_and_belong_to_the_fleet() {
+        let mut types: Vec<_> = docs().iter().map(|doc| doc.event_type).collect();
+        let count = types.len();
+        types.sort_unstable();
+        types.dedup();
+        assert_eq!(types.len(), count);
+        assert!(types.iter().all(|kind| kind.starts_with("nodes.")));
+    }
 }

@@ -1,7 +1,19 @@
 //! Types, lifecycle tables and decisions: pure.
 
+pub mod certificate;
+pub mod contact;
 pub mod events;
+pub mod finding;
+pub mod health_rule;
+pub mod log;
 pub mod node;
 pub mod onboarding;
+pub mod page;
+pub mod pool;
+pub mod reconcile;
+pub mod region;
 pub mod slot;
 pub mod task;
+pub mod text;
+pub mod token;
+pub mod topology;

@@ -1,5 +1,17 @@
 //! A node and its states.
 
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{NodeId, PoolId},
+};
+use lifecycle::{Lifecycle as _, Named as _};
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{contact::Contact, onboarding::Onboarding, slot::SlotCount, text::Labels};
+
 lifecycle::lifecycle! {
     /// Offline only says that nobody has heard of the node: it stops new placement and nothing else.
     NodeLifecycle = "node", initial BootstrapIssued;
@@ -30,4 +42,139 @@ lifecycle::lifecycle! {
     Draining on Retire => Retired;
     Retired on Remove => Removing;
     Removing on Delete => Deleted;
+}
+
+impl NodeState {
+    /// Enrolled, and meant to do work or to be looked at: its agent may be given tasks.
+    pub const fn takes_tasks(self) -> bool {
+        match self {
+            Self::Enrolling | Self::Active | Self::Offline | Self::Quarantined | Self::Draining => true,
+            Self::BootstrapIssued | Self::Retired | Self::Removing | Self::Deleted => false,
+        }
+    }
+
+    /// May hold a certificate, and so get a new one.
+    pub const fn is_enrolled(self) -> bool {
+        self.takes_tasks() || matches!(self, Self::Retired)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Node {
+    pub id: NodeId,
+    pub hostname: String,
+    pub region: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_id: Option<PoolId>,
+    pub labels: Labels,
+    /// The products that this node may serve; none named means any that its slots fit.
+    pub sku_eligibility: Vec<String>,
+    /// Made of software: for tests and demonstrations.
+    pub simulated: bool,
+    #[schemars(extend("enum" = ["bootstrap_issued", "enrolling", "active", "offline", "quarantined", "draining", "retired", "removing", "deleted"]))]
+    pub state: String,
+    pub state_reason: String,
+    pub state_changed_at: DateTime<Utc>,
+    /// While there is one, no new work is placed here, whatever the state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cordon_reason: Option<String>,
+    pub desired_version: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enrolled_at: Option<DateTime<Utc>>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Node {
+    pub fn state(&self) -> Option<NodeState> {
+        NodeState::parse(&self.state)
+    }
+
+    /// Where `event` leads from here.
+    pub fn after(&self, event: NodeEvent) -> Result<NodeState, Problem> {
+        self.state().and_then(|state| NodeLifecycle::next(state, event)).ok_or_else(|| {
+            let text = format!("The node is {}; that does not allow {}.", self.state, event.name());
+            Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()).detail("event", event.name())
+        })
+    }
+
+    /// Work can be queued for it.
+    pub fn check_takes_tasks(&self) -> Result<(), Problem> {
+        if self.state().is_some_and(NodeState::takes_tasks) {
+            return Ok(());
+        }
+        let text = format!("The node is {}; it takes no work.", self.state);
+        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()))
+    }
+
+    pub fn check_version(&self, if_match: Option<i64>) -> Result<(), Problem> {
+        match if_match {
+            Some(version) if version != self.version => Err(Problem::version_conflict(self.version)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A node in a list: with what is asked of it most.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NodeSummary {
+    #[serde(flatten)]
+    pub node: Node,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_expires_at: Option<DateTime<Utc>>,
+    pub open_findings: i64,
+}
+
+/// What stands in the way of selling a node or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ReadinessBlocker {
+    pub code: String,
+    pub subject: String,
+    pub message: String,
+}
+
+impl From<node_proto::catalog::Blocker> for ReadinessBlocker {
+    fn from(blocker: node_proto::catalog::Blocker) -> Self {
+        Self { code: blocker.code, subject: blocker.subject, message: blocker.message }
+    }
+}
+
+/// Everything about one node.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NodeDetail {
+    #[serde(flatten)]
+    pub node: Node,
+    #[schemars(extend("enum" = ["never", "current", "late"]))]
+    pub contact_state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contact: Option<Contact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub onboarding: Option<Onboarding>,
+    pub slots: Vec<SlotCount>,
+    /// Of the whole node and of its slots.
+    pub blockers: Vec<ReadinessBlocker>,
+    pub open_findings: i64,
+    /// Tasks that were not finished yet.
+    pub open_tasks: i64,
+}
+
+/// One change of a node's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "NodeHistoryEntry")]
+pub struct HistoryEntry {
+    pub seq: i64,
+    pub at: DateTime<Utc>,
+    pub from_state: String,
+    pub to_state: String,
+    pub event: String,
+    pub reason: String,
+    pub actor_kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<Uuid>,
+    pub correlation_id: Uuid,
 }

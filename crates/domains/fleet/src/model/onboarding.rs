@@ -1,5 +1,14 @@
 //! How a new node becomes one that serves tenants.
 
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{NodeId, TaskId},
+};
+use lifecycle::{Lifecycle as _, Named as _};
+use schemars::JsonSchema;
+use serde::Serialize;
+
 lifecycle::lifecycle! {
     /// Discovery only proposes; a person approves; a probe has the last word.
     OnboardingLifecycle = "node_onboarding", initial WaitingForAgent;
@@ -21,4 +30,54 @@ lifecycle::lifecycle! {
     Validating on ValidationFailed => Failed;
     Failed on Rediscover => Discovering;
     Failed on Revalidate => Validating;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "NodeOnboarding")]
+pub struct Onboarding {
+    pub node_id: NodeId,
+    #[schemars(extend("enum" = ["waiting_for_agent", "discovering", "awaiting_approval", "validating", "done", "failed"]))]
+    pub state: String,
+    pub detail: String,
+    /// The task that it waits for, or waited for last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Onboarding {
+    pub fn state(&self) -> Option<OnboardingState> {
+        OnboardingState::parse(&self.state)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state() == Some(OnboardingState::Done)
+    }
+
+    pub fn after(&self, event: OnboardingEvent) -> Result<OnboardingState, Problem> {
+        self.state().and_then(|state| OnboardingLifecycle::next(state, event)).ok_or_else(|| {
+            let text = format!("Onboarding is {}; that does not allow {}.", self.state, event.name());
+            Problem::new(Code::InvalidTransition, text).detail("onboarding", self.state.clone())
+        })
+    }
+
+    /// The step that a new discovery is, if it is one: a node that was onboarded is looked over again freely.
+    pub fn discovery(&self) -> Result<Option<OnboardingEvent>, Problem> {
+        match self.state() {
+            Some(OnboardingState::WaitingForAgent) => Ok(Some(OnboardingEvent::Enrolled)),
+            Some(OnboardingState::Done) => Ok(None),
+            _ => self.after(OnboardingEvent::Rediscover).map(|_| Some(OnboardingEvent::Rediscover)),
+        }
+    }
+
+    /// The step that a new probe is, if it is one.
+    pub fn validation(&self) -> Result<Option<OnboardingEvent>, Problem> {
+        match self.state() {
+            Some(OnboardingState::AwaitingApproval) => Ok(Some(OnboardingEvent::Approve)),
+            Some(OnboardingState::Done) => Ok(None),
+            _ => self.after(OnboardingEvent::Revalidate).map(|_| Some(OnboardingEvent::Revalidate)),
+        }
+    }
 }

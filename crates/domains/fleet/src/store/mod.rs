@@ -1,3 +1,35 @@
 //! SQL: the only writer of the fleet's tables.
 
+pub mod agent_tasks;
+pub mod certificates;
+pub mod contacts;
+pub mod dispatch;
+pub mod findings;
+pub mod health_rules;
+pub mod history;
+pub mod logs;
+pub mod nodes;
+pub mod onboarding;
+pub mod pools;
+pub mod regions;
+pub mod slots;
+pub mod standing;
+pub mod task_views;
 pub mod tasks;
+pub mod tokens;
+pub mod topologies;
+pub mod validations;
+
+use kernel::{Failure, Problem};
+
+/// What to say when a constraint is violated.
+type Meaning<'a> = (&'a str, fn() -> Problem);
+
+/// Turns a violated constraint into what the client may know of it; anything else stays internal.
+fn violated(error: sqlx::Error, known: &[Meaning<'_>]) -> Failure {
+    let name = pg::constraint_violated(&error).unwrap_or_default();
+    match known.iter().find(|(constraint, _)| *constraint == name) {
+        Some((_, problem)) => problem().into(),
+        None => error.into(),
+    }
+}

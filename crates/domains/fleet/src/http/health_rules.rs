@@ -1,0 +1,76 @@
+//! What is done about health findings.
+
+use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, put};
+use kernel::{Code, Failure, Page, Permission, text::Reason};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{
+    Fleet,
+    model::{
+        health_rule::{HealthAction, HealthRule},
+        page::KeyPageQuery,
+        text::RulePattern,
+    },
+    service::health_rules::{health_rule_delete, health_rule_list, health_rule_put},
+};
+
+pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
+    const ONE: &str = "/api/v1/platform/health-rules/{pattern}";
+    vec![
+        get("/api/v1/platform/health-rules", "health_rule_list", "List what is done about health findings")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), list),
+        put(ONE, "health_rule_put", "Say what is done about a kind of finding")
+            .describe("The longest pattern that fits decides. Findings that are open already are not judged again.")
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::Conflict, Code::QuotaExceeded])
+            .needs(Permission::FleetManage)
+            .audited("health_rule.put")
+            .handle(fleet.clone(), set),
+        delete(ONE, "health_rule_delete", "Delete a health rule")
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::Conflict])
+            .needs(Permission::FleetManage)
+            .audited("health_rule.delete")
+            .handle(fleet.clone(), remove),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct RulePath {
+    pattern: RulePattern,
+}
+
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, KeyPageQuery, ()>,
+) -> Result<Json<Page<HealthRule>>, Failure> {
+    Ok(Json(health_rule_list(&mut tx, &input.query).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HealthRulePut {
+    action: HealthAction,
+    /// What the finding means, for people.
+    meaning: Reason,
+}
+
+async fn set(
+    _: Fleet,
+    mut tx: Write,
+    input: In<RulePath, Empty, Json<HealthRulePut>>,
+) -> Result<Json<HealthRule>, Failure> {
+    let body = input.body.0;
+    Ok(Json(health_rule_put(&mut tx, &input.path.pattern, (body.action, body.meaning), input.if_match).await?))
+}
+
+async fn remove(_: Fleet, mut tx: Write, input: In<RulePath, Empty, ()>) -> Result<NoContent, Failure> {
+    health_rule_delete(&mut tx, &input.path.pattern, input.if_match).await?;
+    Ok(NoContent)
+}

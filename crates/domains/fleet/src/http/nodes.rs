@@ -1,0 +1,252 @@
+//! Nodes: made, listed, shown, changed.
+
+use endpoint::{Created, Empty, Endpoint, In, Json, ScopeKind, Write, get, patch, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Problem,
+    ids::PoolId,
+    text::Reason,
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Because, Flag, Given, NodePath};
+use crate::{
+    Fleet,
+    model::{
+        node::{HistoryEntry, Node, NodeDetail, NodeSummary},
+        text::{Hostname, LabelFilter, Labels, MOST_SKUS, RegionCode, Sku},
+        token::IssuedToken,
+    },
+    service::{
+        history::node_history,
+        nodes::{
+            NodeChange, NodeRequest, node_cordon, node_create, node_get, node_list, node_uncordon, node_update,
+        },
+    },
+    store::nodes::Filter,
+};
+
+pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
+    const ALL: &str = "/api/v1/platform/nodes";
+    const ONE: &str = "/api/v1/platform/nodes/{node_id}";
+    vec![
+        get(ALL, "node_list", "List nodes")
+            .describe("Deleted nodes are listed only when their state is asked for.")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), list),
+        post(ALL, "node_create", "Create a node")
+            .describe(
+                "The answer holds a bootstrap token, shown only now, and what to run on the machine. The token is \
+                 for this node and host name, for one use, within minutes.",
+            )
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::AlreadyExists, Code::ServiceUnavailable])
+            .needs(Permission::FleetManage)
+            .audited("node.create")
+            .handle(fleet.clone(), create),
+        get(ONE, "node_get", "Show a node with all that is known of it")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), show),
+        patch(ONE, "node_update", "Change a node's labels, pool or products")
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::Conflict, Code::InvalidTransition])
+            .needs(Permission::FleetManage)
+            .audited("node.update")
+            .handle(fleet.clone(), update),
+        post("/api/v1/platform/nodes/{node_id}/cordon", "node_cordon", "Place no new work on a node")
+            .describe("What runs there runs on. The state of the node stays as it is.")
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::Conflict, Code::InvalidTransition])
+            .needs(Permission::FleetManage)
+            .audited("node.cordon")
+            .handle(fleet.clone(), cordon),
+        post("/api/v1/platform/nodes/{node_id}/uncordon", "node_uncordon", "Place new work on a node again")
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::Conflict, Code::InvalidTransition])
+            .needs(Permission::FleetManage)
+            .audited("node.uncordon")
+            .handle(fleet.clone(), uncordon),
+        get("/api/v1/platform/nodes/{node_id}/history", "node_history", "List the changes of a node's state")
+            .describe("Newest first.")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), history),
+    ]
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum StateFilter {
+    BootstrapIssued,
+    Enrolling,
+    Active,
+    Offline,
+    Quarantined,
+    Draining,
+    Retired,
+    Removing,
+    Deleted,
+}
+
+impl StateFilter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BootstrapIssued => "bootstrap_issued",
+            Self::Enrolling => "enrolling",
+            Self::Active => "active",
+            Self::Offline => "offline",
+            Self::Quarantined => "quarantined",
+            Self::Draining => "draining",
+            Self::Retired => "retired",
+            Self::Removing => "removing",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    #[serde(flatten)]
+    page: PageQuery,
+    /// Only nodes in this state.
+    #[serde(default)]
+    state: Given<StateFilter>,
+    /// Only nodes in this region.
+    #[serde(default)]
+    region: Given<RegionCode>,
+    /// Only nodes of this pool.
+    #[serde(default)]
+    pool_id: Given<PoolId>,
+    /// Only nodes with this label, as `key=value`.
+    #[serde(default)]
+    label: Given<LabelFilter>,
+    /// Only simulated nodes, or only others.
+    #[serde(default)]
+    simulated: Given<Flag>,
+    /// Only the node with this host name.
+    #[serde(default)]
+    hostname: Given<Hostname>,
+}
+
+async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<NodeSummary>>, Failure> {
+    let query = input.query;
+    let filter = Filter {
+        state: query.state.0.map(StateFilter::name),
+        region: query.region.0.as_ref().map(RegionCode::as_str),
+        pool: query.pool_id.0,
+        label: query.label.0.as_ref().map(LabelFilter::pair),
+        simulated: query.simulated.0.map(|flag| flag.0),
+        hostname: query.hostname.0.as_ref().map(Hostname::as_str),
+    };
+    Ok(Json(node_list(&mut tx, filter, &query.page).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeCreate {
+    hostname: Hostname,
+    region: RegionCode,
+    #[serde(default)]
+    pool_id: Given<PoolId>,
+    #[serde(default)]
+    labels: Given<Labels>,
+    /// The products that it may serve; none named means any that its slots fit.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    sku_eligibility: Vec<Sku>,
+    /// Made of software: for tests and demonstrations.
+    #[serde(default)]
+    simulated: bool,
+}
+
+/// A new node with its bootstrap token.
+#[derive(Serialize, JsonSchema)]
+struct NodeCreated {
+    node: Node,
+    bootstrap: IssuedToken,
+}
+
+fn check_skus(skus: &[Sku]) -> Result<(), Problem> {
+    if skus.len() > MOST_SKUS {
+        return Err(Problem::field("sku_eligibility", "must be at most 32 products"));
+    }
+    Ok(())
+}
+
+async fn create(
+    fleet: Fleet,
+    mut tx: Write,
+    input: In<Empty, Empty, Json<NodeCreate>>,
+) -> Result<Created<NodeCreated>, Failure> {
+    let body = input.body.0;
+    check_skus(&body.sku_eligibility)?;
+    let request = NodeRequest {
+        hostname: body.hostname,
+        region: body.region,
+        pool: body.pool_id.0,
+        labels: body.labels.0.unwrap_or_default(),
+        sku_eligibility: body.sku_eligibility,
+        simulated: body.simulated,
+    };
+    let (node, bootstrap) = node_create(&fleet, &mut tx, request).await?;
+    Ok(Created(NodeCreated { node, bootstrap }))
+}
+
+async fn show(fleet: Fleet, mut tx: ReadTx, input: In<NodePath, Empty, ()>) -> Result<Json<NodeDetail>, Failure> {
+    Ok(Json(node_get(&fleet, &mut tx, input.path.node_id).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeUpdate {
+    /// All labels that it has from now on.
+    #[serde(default)]
+    labels: Given<Labels>,
+    #[serde(default)]
+    pool_id: Given<PoolId>,
+    /// True takes it out of its pool.
+    #[serde(default)]
+    leave_pool: bool,
+    #[serde(default)]
+    sku_eligibility: Given<Vec<Sku>>,
+}
+
+async fn update(
+    _: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, Json<NodeUpdate>>,
+) -> Result<Json<Node>, Failure> {
+    let body = input.body.0;
+    check_skus(body.sku_eligibility.0.as_deref().unwrap_or_default())?;
+    let pool = match (body.pool_id.0, body.leave_pool) {
+        (Some(_), true) => {
+            return Err(Problem::field("leave_pool", "cannot be true when a pool is named").into());
+        }
+        (None, false) => None,
+        (pool, _) => Some(pool),
+    };
+    let change = NodeChange { labels: body.labels.0, sku_eligibility: body.sku_eligibility.0, pool };
+    Ok(Json(node_update(&mut tx, input.path.node_id, change, input.if_match).await?))
+}
+
+async fn cordon(_: Fleet, mut tx: Write, input: In<NodePath, Empty, Json<Because>>) -> Result<Json<Node>, Failure> {
+    let reason: Reason = input.body.0.reason;
+    Ok(Json(node_cordon(&mut tx, input.path.node_id, reason.as_str(), input.if_match).await?))
+}
+
+async fn uncordon(_: Fleet, mut tx: Write, input: In<NodePath, Empty, ()>) -> Result<Json<Node>, Failure> {
+    Ok(Json(node_uncordon(&mut tx, input.path.node_id, input.if_match).await?))
+}
+
+async fn history(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<NodePath, PageQuery, ()>,
+) -> Result<Json<Page<HistoryEntry>>, Failure> {
+    Ok(Json(node_history(&mut tx, input.path.node_id, &input.query).await?))
+}

@@ -1,0 +1,230 @@
+//! Slots.
+
+use endpoint::{Accepted, Empty, Endpoint, In, Json, ScopeKind, Write, get, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Problem,
+    ids::{NodeId, SlotId, TaskId},
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Given, NodePath};
+use crate::{
+    Fleet,
+    model::{
+        slot::{Approval, Slot},
+        text::{RegionCode, Sku},
+    },
+    service::slots::{node_slots_approve, slot_get, slot_list, slot_quarantine, slot_restore, slot_withdraw},
+    store::slots::Filter,
+};
+
+pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
+    const ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition];
+    vec![
+        get("/api/v1/platform/slots", "slot_list", "List slots of the whole fleet")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), list),
+        get("/api/v1/platform/slots/{slot_id}", "slot_get", "Show a slot")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), show),
+        get("/api/v1/platform/nodes/{node_id}/slots", "node_slot_list", "List the slots of a node")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), list_of_node),
+        post("/api/v1/platform/nodes/{node_id}/slots/approve", "node_slots_approve", "Approve slots of a node")
+            .describe(
+                "Name them, or take all that are ready. A slot with blockers is refused, with what they are. The node \
+                 is probed; the slots can be sold when that has passed.",
+            )
+            .in_scope(ScopeKind::Platform)
+            .errors(&[Code::InvalidTransition, Code::Unprocessable, Code::ServiceUnavailable])
+            .needs(Permission::FleetManage)
+            .audited("node.slots_approve")
+            .handle(fleet.clone(), approve),
+        post("/api/v1/platform/slots/{slot_id}/withdraw", "slot_withdraw", "Take back the approval of a slot")
+            .describe("Refused while somebody's work is there.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::FleetManage)
+            .audited("slot.withdraw")
+            .handle(fleet.clone(), withdraw),
+        post("/api/v1/platform/slots/{slot_id}/quarantine", "slot_quarantine", "Take a slot out of service")
+            .describe("Refused while somebody's work is there.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::FleetManage)
+            .audited("slot.quarantine")
+            .handle(fleet.clone(), quarantine),
+        post("/api/v1/platform/slots/{slot_id}/restore", "slot_restore", "Take a slot out of quarantine")
+            .describe("It can be sold again after the next probe of its node that passes.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::FleetManage)
+            .audited("slot.restore")
+            .handle(fleet.clone(), restore),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct SlotPath {
+    slot_id: SlotId,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum StateFilter {
+    Discovered,
+    Approved,
+    Available,
+    Reserved,
+    InUse,
+    Cleaning,
+    CleanupBlocked,
+    Quarantined,
+}
+
+impl StateFilter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Discovered => "discovered",
+            Self::Approved => "approved",
+            Self::Available => "available",
+            Self::Reserved => "reserved",
+            Self::InUse => "in_use",
+            Self::Cleaning => "cleaning",
+            Self::CleanupBlocked => "cleanup_blocked",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum HealthFilter {
+    Unknown,
+    Healthy,
+    Degraded,
+    Failed,
+}
+
+impl HealthFilter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    #[serde(flatten)]
+    page: PageQuery,
+    /// Only slots in this state.
+    #[serde(default)]
+    state: Given<StateFilter>,
+    /// Only slots of this health.
+    #[serde(default)]
+    health: Given<HealthFilter>,
+    /// Only slots in this region.
+    #[serde(default)]
+    region: Given<RegionCode>,
+    /// Only slots of this node.
+    #[serde(default)]
+    node_id: Given<NodeId>,
+    /// Only slots that serve this product.
+    #[serde(default)]
+    sku: Given<Sku>,
+}
+
+async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<Slot>>, Failure> {
+    let query = input.query;
+    let filter = Filter {
+        node: query.node_id.0,
+        state: query.state.0.map(StateFilter::name),
+        health: query.health.0.map(HealthFilter::name),
+        region: query.region.0.as_ref().map(RegionCode::as_str),
+        sku: query.sku.0.as_ref().map(Sku::as_str),
+    };
+    Ok(Json(slot_list(&mut tx, filter, &query.page).await?))
+}
+
+async fn list_of_node(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<NodePath, PageQuery, ()>,
+) -> Result<Json<Page<Slot>>, Failure> {
+    let filter = Filter { node: Some(input.path.node_id), ..Filter::default() };
+    Ok(Json(slot_list(&mut tx, filter, &input.query).await?))
+}
+
+async fn show(_: Fleet, mut tx: ReadTx, input: In<SlotPath, Empty, ()>) -> Result<Json<Slot>, Failure> {
+    Ok(Json(slot_get(&mut tx, input.path.slot_id).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SlotsApprove {
+    /// These slots.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    slot_ids: Vec<SlotId>,
+    /// Every slot that waits for approval and has nothing in its way.
+    #[serde(default)]
+    all_ready: bool,
+    /// The product that they serve.
+    #[serde(default)]
+    sku: Given<Sku>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct SlotsApproved {
+    slots: Vec<Slot>,
+    /// The probe that decides.
+    task_id: TaskId,
+}
+
+const MOST_SLOTS: usize = 256;
+
+async fn approve(
+    fleet: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, Json<SlotsApprove>>,
+) -> Result<Accepted<SlotsApproved>, Failure> {
+    let body = input.body.0;
+    let approval = match (body.all_ready, body.slot_ids) {
+        (true, ids) if ids.is_empty() => Approval::AllReady,
+        (false, mut ids) if (1..=MOST_SLOTS).contains(&ids.len()) => {
+            ids.sort_unstable();
+            ids.dedup();
+            Approval::Slots(ids)
+        }
+        _ => return Err(Problem::field("slot_ids", "name 1 to 256 slots, or say all_ready, not both").into()),
+    };
+    let sku = body.sku.0;
+    let (slots, task_id) =
+        node_slots_approve(&fleet, &mut tx, input.path.node_id, &approval, sku.as_ref()).await?;
+    Ok(Accepted(SlotsApproved { slots, task_id }))
+}
+
+async fn withdraw(_: Fleet, mut tx: Write, input: In<SlotPath, Empty, ()>) -> Result<Json<Slot>, Failure> {
+    Ok(Json(slot_withdraw(&mut tx, input.path.slot_id, input.if_match).await?))
+}
+
+async fn quarantine(_: Fleet, mut tx: Write, input: In<SlotPath, Empty, ()>) -> Result<Json<Slot>, Failure> {
+    Ok(Json(slot_quarantine(&mut tx, input.path.slot_id, input.if_match).await?))
+}
+
+async fn restore(_: Fleet, mut tx: Write, input: In<SlotPath, Empty, ()>) -> Result<Json<Slot>, Failure> {
+    Ok(Json(slot_restore(&mut tx, input.path.slot_id, input.if_match).await?))
+}

@@ -1,0 +1,142 @@
+//! Health findings: what nodes reported, and what was done.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{FindingId, NodeId, SlotId},
+};
+use lifecycle::{Lifecycle as _, Named as _};
+use node_proto::contract;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{health_rule::HealthAction, text::tame};
+
+lifecycle::lifecycle! {
+    /// Open while it lasts or nobody looked; resolved by a person. What comes again after that is a new one.
+    FindingLifecycle = "health_finding", initial Open;
+    states FindingState { Open = "open", Acknowledged = "acknowledged", Resolved = "resolved" }
+    events FindingEvent { Acknowledge = "acknowledge", Resolve = "resolve" }
+    Open on Acknowledge => Acknowledged;
+    Open on Resolve => Resolved;
+    Acknowledged on Resolve => Resolved;
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "HealthFinding")]
+pub struct Finding {
+    pub id: FindingId,
+    pub node_id: NodeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot_id: Option<SlotId>,
+    pub code: String,
+    pub subject: String,
+    pub message: String,
+    pub evidence: Value,
+    /// What the table said when it was opened.
+    pub action: HealthAction,
+    #[schemars(extend("enum" = ["open", "acknowledged", "resolved"]))]
+    pub state: String,
+    /// How often it was reported.
+    pub seen: i64,
+    pub first_seen_at: DateTime<Utc>,
+    pub last_seen_at: DateTime<Utc>,
+    pub note: String,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Finding {
+    pub fn after(&self, event: FindingEvent) -> Result<FindingState, Problem> {
+        FindingState::parse(&self.state).and_then(|state| FindingLifecycle::next(state, event)).ok_or_else(|| {
+            let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
+            Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
+        })
+    }
+}
+
+/// What a node reported, within bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub code: String,
+    pub subject: String,
+    pub message: String,
+    pub evidence: Value,
+    pub observed_at: DateTime<Utc>,
+}
+
+const LONGEST_CODE: usize = 64;
+const LONGEST_SUBJECT: usize = 64;
+const LONGEST_MESSAGE: usize = 500;
+const LARGEST_EVIDENCE: usize = 8 * 1024;
+
+/// The reports of one heartbeat: those that make no sense are left out, each thing is there once, and nothing
+/// lies in the future.
+pub fn readable(findings: &[contract::Finding], now: DateTime<Utc>) -> Vec<Report> {
+    let mut out: Vec<Report> = Vec::new();
+    for finding in findings.iter().take(contract::FINDINGS_PER_HEARTBEAT) {
+        let (code, subject) = (finding.code.as_str(), tame(&finding.subject, LONGEST_SUBJECT));
+        if !is_code(code) || subject.is_empty() || out.iter().any(|r| r.code == code && r.subject == subject) {
+            continue;
+        }
+        out.push(Report {
+            code: code.to_owned(),
+            subject,
+            message: tame(&finding.message, LONGEST_MESSAGE),
+            evidence: evidence(&finding.evidence),
+            observed_at: finding.observed_at.min(now),
+        });
+    }
+    // One order for everybody who locks rows.
+    out.sort_by(|a, b| (&a.code, &a.subject).cmp(&(&b.code, &b.subject)));
+    out
+}
+
+fn is_code(code: &str) -> bool {
+    let word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    code.len() <= LONGEST_CODE && code.split('.').all(word)
+}
+
+/// Evidence is kept when it is not too large and holds nothing that the database cannot.
+fn evidence(value: &Value) -> Value {
+    let text = value.to_string();
+    if text.len() > LARGEST_EVIDENCE || text.contains("\\u0000") {
+        return serde_json::json!({ "omitted": "too large or not storable" });
+    }
+    if value.is_null() { serde_json::json!({}) } else { value.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(code: &str, subject: &str) -> contract::Finding {
+        contract::Finding {
+            code: code.to_owned(),
+            subject: subject.to_owned(),
+            message: "x\0y".to_owned(),
+            observed_at: DateTime::UNIX_EPOCH + chrono::TimeDelta::days(9),
+            evidence: Value::Null,
+        }
+    }
+
+    #[test]
+    fn nonsense_and_repetitions_are_left_out_and_the_future_is_now() {
+        let now = DateTime::UNIX_EPOCH;
+        let given = [finding("xid.79", "0000:1b:00.0"), finding("xid.79", "0000:1b:00.0"), finding("XID", "node"), finding("a", "")];
+        let read = readable(&given, now);
+        assert_eq!(read.len(), 1);
+        assert_eq!((read[0].message.as_str(), read[0].observed_at), ("x y", now));
+    }
+
+    #[test]
+    fn large_evidence_is_not_kept() {
+        let mut large = finding("a", "node");
+        large.evidence = Value::String("x".repeat(LARGEST_EVIDENCE));
+        assert!(readable(&[large], DateTime::UNIX_EPOCH)[0].evidence.get("omitted").is_some());
+    }
+}

@@ -1,0 +1,114 @@
+//! What is done about a health finding: a table that operators edit.
+
+use chrono::{DateTime, Utc};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum HealthAction {
+    /// Kept, nothing else.
+    Observe,
+    /// Kept and told.
+    Warn,
+    /// No new work is placed on the node.
+    Cordon,
+    /// The slot, or the node, is taken out of service.
+    Quarantine,
+    /// Cordoned, and whoever used it is owed a credit.
+    Credit,
+}
+
+impl HealthAction {
+    pub const ALL: [Self; 5] = [Self::Observe, Self::Warn, Self::Cordon, Self::Quarantine, Self::Credit];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Warn => "warn",
+            Self::Cordon => "cordon",
+            Self::Quarantine => "quarantine",
+            Self::Credit => "credit",
+        }
+    }
+
+    /// Reads a stored name; the column admits only these.
+    pub fn stored(name: &str) -> Self {
+        Self::ALL.into_iter().find(|action| action.name() == name).unwrap_or(Self::Observe)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct HealthRule {
+    /// An exact code (`xid.79`), or a beginning with a star (`xid.*`, `*`); the longest match decides.
+    pub pattern: String,
+    pub action: HealthAction,
+    pub meaning: String,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// How well `pattern` fits `code`: the length of what it names, or nothing when it does not.
+pub fn fit(pattern: &str, code: &str) -> Option<usize> {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => code.starts_with(beginning).then_some(beginning.len()),
+        None => (pattern == code).then_some(pattern.len() + 1),
+    }
+}
+
+/// What to do about `code`: as the rule with the longest match says; without any, only to keep it.
+pub fn decide(rules: &[(String, HealthAction)], code: &str) -> HealthAction {
+    rules
+        .iter()
+        .filter_map(|(pattern, action)| fit(pattern, code).map(|length| (length, *action)))
+        .max_by_key(|(length, _)| *length)
+        .map_or(HealthAction::Observe, |(_, action)| action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(list: &[(&str, HealthAction)]) -> Vec<(String, HealthAction)> {
+        list.iter().map(|(pattern, action)| ((*pattern).to_owned(), *action)).collect()
+    }
+
+    #[test]
+    fn an_exact_code_beats_its_family_and_a_family_beats_everything() {
+        let rules = rules(&[
+            ("*", HealthAction::Observe),
+            ("xid.*", HealthAction::Warn),
+            ("xid.79", HealthAction::Credit),
+        ]);
+        assert_eq!(decide(&rules, "xid.79"), HealthAction::Credit);
+        assert_eq!(decide(&rules, "xid.7"), HealthAction::Warn);
+        assert_eq!(decide(&rules, "xid"), HealthAction::Observe);
+        assert_eq!(decide(&rules[1..], "dcgm.thermal"), HealthAction::Observe, "without any rule it is kept");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_matching_rule_is_longer_than_the_one_that_decides(
+            code in "[a-c](\\.[a-c]){0,3}",
+            patterns in proptest::collection::btree_set("([a-c]\\.){0,3}([a-c]|\\*)", 0..12),
+        ) {
+            // Each pattern has an action of its own where there are enough.
+            let rules: Vec<(String, HealthAction)> = patterns
+                .iter()
+                .enumerate()
+                .map(|(n, pattern)| (pattern.clone(), HealthAction::ALL[n % 5]))
+                .collect();
+            let matching = |pattern: &str| match pattern.strip_suffix('*') {
+                Some(beginning) => code.starts_with(beginning),
+                None => pattern == code,
+            };
+            let longest = rules.iter().filter(|(pattern, _)| matching(pattern)).max_by_key(|(pattern, _)| {
+                (pattern.trim_end_matches('*').len(), !pattern.ends_with('*'))
+            });
+            let expected = longest.map_or(HealthAction::Observe, |(_, action)| *action);
+            proptest::prop_assert_eq!(decide(&rules, &code), expected);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Certificates of nodes: listed and revoked here, given in `enrollment`.
+
+use chrono::{DateTime, Utc};
+use kernel::{Code, Failure, Page, Problem, ids::NodeId, text::Reason};
+use pg::{ReadTx, WriteTx};
+
+use super::{found, standing::invalidation_key};
+use crate::{
+    Fleet,
+    model::{certificate::Certificate, page::KeyPageQuery, text::CertificateSerial},
+    store,
+};
+
+/// Newest first.
+pub async fn node_certificates(
+    fleet: &Fleet,
+    tx: &mut ReadTx,
+    node: NodeId,
+    page: &KeyPageQuery,
+) -> Result<Page<Certificate>, Failure> {
+    found(store::nodes::get(tx.conn(), node).await?, "node")?;
+    let now = fleet.db.ambient().now();
+    let before = page.after().map(place).transpose()?;
+    let certificates = store::certificates::list(tx.conn(), node, before, page.limit(), now).await?;
+    Ok(page.page(certificates, |c| format!("{}.{}", c.not_after.timestamp_micros(), c.serial)))
+}
+
+fn place(cursor: &str) -> Result<(DateTime<Utc>, &str), Problem> {
+    let read = |(micros, serial): (&str, _)| {
+        let at = DateTime::from_timestamp_micros(micros.parse().ok()?)?;
+        Some((at, serial))
+    };
+    let bad = || Problem::field("cursor", "not a cursor from an earlier page of this list");
+    cursor.split_once('.').and_then(read).ok_or_else(bad)
+}
+
+/// Takes effect at once, on every gateway. The node needs a repair token to come back when none is left.
+pub async fn node_certificate_revoke(
+    tx: &mut WriteTx,
+    node: NodeId,
+    serial: Option<&CertificateSerial>,
+    reason: &Reason,
+) -> Result<Vec<Certificate>, Failure> {
+    let now = tx.db().ambient().now();
+    // The node's lock makes a renewal that is under way either come before this or be refused.
+    found(store::nodes::lock(tx.conn(), node).await?, "node")?;
+    let serial = serial.map(CertificateSerial::as_str);
+    let revoked = store::certificates::revoke(tx.conn(), node, serial, reason.as_str(), now).await?;
+    if revoked.is_empty() {
+        let text = "No certificate of the node with this serial number, or none at all, is valid.";
+        return Err(Problem::new(Code::InvalidTransition, text).into());
+    }
+    tx.record("node", node, None::<&()>, Some(&revoked))?;
+    tx.invalidate(invalidation_key(node));
+    Ok(revoked)
+}

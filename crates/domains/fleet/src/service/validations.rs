@@ -1,0 +1,68 @@
+//! The gate before a node serves tenants: asked for here, judged in `onboarding`, its evidence kept.
+
+use chrono::TimeDelta;
+use kernel::{Failure, Page, PageQuery, ids::NodeId};
+use node_proto::catalog::{HealthProbe, HealthProbeInput, ProbeProfile};
+use pg::{ReadTx, WriteTx};
+
+use super::{
+    found,
+    onboarding::WAITING_KIND,
+    tasks::{TaskRequest, Waiting},
+};
+use crate::{
+    Fleet,
+    model::{onboarding::Onboarding, task::TaskView, topology::Validation},
+    store,
+};
+
+/// Includes the time it may wait for a node that is away.
+const GOOD_FOR: TimeDelta = TimeDelta::minutes(30);
+
+pub async fn node_validation_list(
+    tx: &mut ReadTx,
+    node: NodeId,
+    page: &PageQuery,
+) -> Result<Page<Validation>, Failure> {
+    found(store::nodes::get(tx.conn(), node).await?, "node")?;
+    let validations = store::validations::list(tx.conn(), node, page).await?;
+    Ok(page.page(validations, |validation| validation.id.uuid()))
+}
+
+/// Has a node probed, whether it is new, failed before, or serves already.
+pub async fn node_validate(
+    fleet: &Fleet,
+    tx: &mut WriteTx,
+    node: NodeId,
+    profile: ProbeProfile,
+) -> Result<TaskView, Failure> {
+    let task = probe(fleet, tx, node, profile).await?;
+    let view = found(store::task_views::get(tx.conn(), task.1).await?, "task")?;
+    super::created(tx, "task", view.id, &view)?;
+    Ok(view)
+}
+
+/// Queues the probe and notes that onboarding waits for it. Leaves the audit target alone.
+pub(crate) async fn probe(
+    fleet: &Fleet,
+    tx: &mut WriteTx,
+    node: NodeId,
+    profile: ProbeProfile,
+) -> Result<(Onboarding, kernel::ids::TaskId), Failure> {
+    let now = tx.db().ambient().now();
+    let found_node = found(store::nodes::lock(tx.conn(), node).await?, "node")?;
+    found_node.check_takes_tasks()?;
+    let onboarding = found(store::onboarding::lock(tx.conn(), node).await?, "onboarding")?;
+    let to = onboarding.validation()?.map(|event| onboarding.after(event)).transpose()?;
+    let expected = store::slots::expected_gpus(tx.conn(), node).await?;
+    let request = TaskRequest::<HealthProbe> {
+        node,
+        input: HealthProbeInput { profile, expected_gpus: u32::try_from(expected).unwrap_or_default() },
+        attempt: 1,
+        good_for: GOOD_FOR,
+        waiting: Some(Waiting { kind: WAITING_KIND, key: node.to_string() }),
+    };
+    let task = fleet.task_queue(tx, request).await?;
+    let noted = store::onboarding::update(tx.conn(), &onboarding, to, ("", Some(task)), now).await?;
+    Ok((noted.or_problem("onboarding")?, task))
+}

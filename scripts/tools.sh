@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc] [openssl] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [oidc] [openssl] [nodes] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -12,7 +12,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis oidc openssl)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis oidc openssl nodes)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -111,13 +111,22 @@ openssl() {
     type -P openssl >/dev/null || apt_install "OpenSSL" openssl
 }
 
+# Test nodes are small machines in namespaces: see crates/node/node-agent/tests/drivers.
+nodes() {
+    type -P ip >/dev/null || apt_install "iproute2" iproute2
+    type -P ssh >/dev/null || apt_install "an SSH client" openssh-client
+    type -P unshare >/dev/null || apt_install "util-linux" util-linux
+    type -P mmdebstrap >/dev/null || apt_install "mmdebstrap" mmdebstrap
+    "$ROOT/scripts/node-rootfs.sh" >/dev/null
+}
+
 wrk() {
     type -P wrk >/dev/null || apt_install "wrk" wrk
 }
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | schemathesis | oidc | openssl | wrk) "$tool" ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc, openssl, wrk." ;;
+    rust | postgres | schemathesis | oidc | openssl | nodes | wrk) "$tool" ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, oidc, openssl, nodes, wrk." ;;
     esac
 done

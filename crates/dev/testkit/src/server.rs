@@ -61,7 +61,8 @@ impl Server {
         let config = dir.path().join("gpuaas.toml");
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\npublic_url = \"http://127.0.0.1:{port}\"\n\
-             data_dir = \"{}\"\n[auth.argon2]\nmemory_kib = 64\niterations = 1\n{database}\n{}\n",
+             data_dir = \"{}\"\n[auth.argon2]\nmemory_kib = 64\niterations = 1\n\
+             [node_gateway]\nlisten = \"127.0.0.1:{nodes}\"\n{database}\n{}\n",
             dir.path().join("data").display(),
             options.config,
         );

@@ -41,13 +41,21 @@ impl World {
         world
     }
 
-    /// A second replica on the same database, with the same master key.
+    /// A second replica on the same database, with the same master key and signing keys.
     pub async fn replica(&self) -> Server {
-        let key = self.server.dir.path().join("data/secrets/master.key");
-        let config = format!("{}[auth]\nmaster_key_file = \"{}\"\n", "", key.display());
-        let options =
-            ServerOptions { config: config + &self.idp.options().config, ..ServerOptions::default() };
-        Server::start_with(&self.db, options).await
+        self.replica_with(ServerOptions::default()).await
+    }
+
+    pub async fn replica_with(&self, options: ServerOptions) -> Server {
+        let secrets = self.server.dir.path().join("data/secrets");
+        let (key, signing) = (secrets.join("master.key"), secrets.join("task-signing"));
+        let config = format!(
+            "[auth]\nmaster_key_file = \"{}\"\n[trust]\nsigning_dir = \"{}\"\n",
+            key.display(),
+            signing.display()
+        );
+        let config = config + &self.idp.options().config + &options.config;
+        Server::start_with(&self.db, ServerOptions { config, ..options }).await
     }
 
     /// Signs somebody in for the first time.

@@ -51,6 +51,7 @@ pub struct Artefact {
 }
 
 pub const PUBLIC_OPENAPI: &str = "openapi/public.json";
+pub const NODE_OPENAPI: &str = "openapi/node.json";
 pub const SDK_SOURCE: &str = "crates/clients/sdk/src/generated.rs";
 
 /// Every generated file but the cache of queries (see `queries`), in the order of their dependence: what reads
@@ -59,6 +60,7 @@ pub fn artefacts() -> Vec<Artefact> {
     vec![
         Artefact { group: Group::Schema, path: SCHEMA_DUMP, make: schema::dump },
         Artefact { group: Group::Openapi, path: PUBLIC_OPENAPI, make: |tree| document(tree, "openapi") },
+        Artefact { group: Group::Openapi, path: NODE_OPENAPI, make: |tree| document(tree, "openapi-node") },
         Artefact {
             group: Group::Asyncapi,
             path: "openapi/events.json",

@@ -1,26 +1,35 @@
-//! `cargo xtask release-contract`: the public API as it is now becomes the promise to clients.
+//! `cargo xtask release-contract`: the public API and the node contract as they are now become the promise to clients
+//! and nodes.
 //!
-//! The gate `openapi-breaking` compares with this copy, so it is made when a release is, and at no other time.
+//! The gate `openapi-breaking` compares with these copies, so they are made when a release is, and at no other time.
 
 use std::fs;
 
 use anyhow::Context;
 
-use crate::generate::PUBLIC_OPENAPI;
+use crate::generate::{NODE_OPENAPI, PUBLIC_OPENAPI};
 use crate::tree::Tree;
 
 pub const RELEASED: &str = "openapi/released/public.json";
+pub const RELEASED_NODE: &str = "openapi/released/node.json";
 
-/// Copies the document, byte for byte. What is not a document replaces nothing.
+/// Each document, and where its released state is kept.
+pub const CONTRACTS: [(&str, &str); 2] = [(PUBLIC_OPENAPI, RELEASED), (NODE_OPENAPI, RELEASED_NODE)];
+
+/// Copies the documents, byte for byte. When one of them is not a document, nothing is replaced.
 pub fn contract(tree: &Tree) -> anyhow::Result<()> {
-    tree.json(PUBLIC_OPENAPI)?;
-    let content = tree.read(PUBLIC_OPENAPI)?;
-    let target = tree.root().join(RELEASED);
-    if let Some(parent) = target.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
+    for (document, _) in CONTRACTS {
+        tree.json(document)?;
     }
-    fs::write(&target, content).with_context(|| format!("write {RELEASED}"))?;
-    println!("written    {RELEASED}; commit it with the release");
+    for (document, released) in CONTRACTS {
+        let content = tree.read(document)?;
+        let target = tree.root().join(released);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
+        }
+        fs::write(&target, content).with_context(|| format!("write {released}"))?;
+        println!("written    {released}; commit it with the release");
+    }
     Ok(())
 }
 
@@ -30,20 +39,27 @@ mod tests {
     use crate::tree::FixtureTree;
 
     #[test]
-    fn the_released_document_is_the_present_one() {
+    fn the_released_documents_are_the_present_ones() {
         let dir = tempfile::tempdir().unwrap();
         let tree = Tree::new(dir.path());
-        FixtureTree::new(&[(PUBLIC_OPENAPI, "{ \"paths\": {} }\n")]).write(dir.path());
+        let (public, node) = ("{ \"paths\": {} }\n", "{ \"paths\": { \"/a\": {} } }\n");
+        FixtureTree::new(&[(PUBLIC_OPENAPI, public), (NODE_OPENAPI, node)]).write(dir.path());
         contract(&tree).unwrap();
-        assert_eq!(tree.read(RELEASED).unwrap(), "{ \"paths\": {} }\n");
+        assert_eq!(tree.read(RELEASED).unwrap(), public);
+        assert_eq!(tree.read(RELEASED_NODE).unwrap(), node);
     }
 
     #[test]
-    fn a_broken_document_is_not_released() {
-        let dir = tempfile::tempdir().unwrap();
-        let tree = Tree::new(dir.path());
-        FixtureTree::new(&[(PUBLIC_OPENAPI, "{"), (RELEASED, "{}")]).write(dir.path());
-        assert!(contract(&tree).is_err());
-        assert_eq!(tree.read(RELEASED).unwrap(), "{}");
+    fn when_one_document_is_broken_none_is_released() {
+        for broken in [PUBLIC_OPENAPI, NODE_OPENAPI] {
+            let dir = tempfile::tempdir().unwrap();
+            let tree = Tree::new(dir.path());
+            FixtureTree::new(&[(PUBLIC_OPENAPI, "{}"), (NODE_OPENAPI, "{}"), (RELEASED, "{ }"), (RELEASED_NODE, "{ }")])
+                .with(broken, "{")
+                .write(dir.path());
+            assert!(contract(&tree).is_err());
+            assert_eq!(tree.read(RELEASED).unwrap(), "{ }");
+            assert_eq!(tree.read(RELEASED_NODE).unwrap(), "{ }");
+        }
     }
 }

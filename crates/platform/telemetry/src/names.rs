@@ -23,6 +23,13 @@ pub const DB_POOL_WAITING: &str = "db_pool_waiting";
 pub const IDEMPOTENCY_REPLAYS_TOTAL: &str = "idempotency_replays_total";
 pub const AUDIT_ROWS_TOTAL: &str = "audit_rows_total";
 pub const TRACE_SPANS_LOST_TOTAL: &str = "trace_spans_lost_total";
+pub const NODE_CONNECTIONS: &str = "node_connections";
+pub const NODE_WAITING: &str = "node_waiting";
+/// Labels: `reason`.
+pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
+pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
+/// Labels: `event` (`dispatched`, `rejected`, `late`, or the state that a task ended in).
+pub const NODE_TASKS_TOTAL: &str = "node_tasks_total";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -67,6 +74,11 @@ pub const ALL: &[Metric] = &[
     counter(IDEMPOTENCY_REPLAYS_TOTAL, "Requests answered with the stored response of an earlier one."),
     counter(AUDIT_ROWS_TOTAL, "Audit rows written."),
     counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not take."),
+    gauge(NODE_CONNECTIONS, "Connections of nodes to this process."),
+    gauge(NODE_WAITING, "Nodes that wait for work at this process."),
+    counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
+    counter(NODE_REPORTS_TOTAL, "Reports of nodes that were written."),
+    counter(NODE_TASKS_TOTAL, "Tasks of nodes, by what became of them."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

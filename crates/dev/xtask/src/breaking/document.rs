@@ -1,4 +1,4 @@
-//! Compares two documents: paths, operations, parameters, bodies, responses and security.
+//! Compares two documents: paths, operations, parameters, bodies, responses, security, and what nodes are told to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,7 @@ pub fn compare(old: &Value, new: &Value) -> Vec<Break> {
         }
     }
     comparer.security_schemes();
+    comparer.work(old, new);
     comparer.breaks
 }
 
@@ -42,6 +43,28 @@ struct Operation<'a> {
 }
 
 impl<'o, 'n> Comparer<'o, 'n> {
+    /// Work for nodes travels as signed bytes, so it stands beside the paths: what is signed and what goes into a kind
+    /// of work is written by the server, what comes out of it by the node.
+    fn work(&mut self, old: &'o Value, new: &'n Value) {
+        for (name, schema) in object(old, "x-gpuaas-signed") {
+            match new.get("x-gpuaas-signed").and_then(|signed| signed.get(name)) {
+                Some(now) => self.schema(Direction::Output, schema, now, &format!("signed {name}")),
+                None => self.report(Kind::OutputFieldLost, format!("signed {name}"), "removed"),
+            }
+        }
+        for (name, kind) in object(old, "x-gpuaas-tasks") {
+            let Some(now) = new.get("x-gpuaas-tasks").and_then(|tasks| tasks.get(name)) else {
+                self.report(Kind::InputVariantLost, format!("task {name}"), "removed");
+                continue;
+            };
+            for (part, direction) in [("input", Direction::Output), ("output", Direction::Input)] {
+                if let (Some(was), Some(now)) = (kind.get(part), now.get(part)) {
+                    self.schema(direction, was, now, &format!("task {name} {part}"));
+                }
+            }
+        }
+    }
+
     fn operation(&mut self, old: Operation<'o>, new: Operation<'n>, at: &str) {
         let id = |operation: &Value| operation.get("operationId").and_then(Value::as_str).map(str::to_owned);
         let (was, now) = (id(old.operation), id(new.operation));

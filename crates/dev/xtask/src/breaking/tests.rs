@@ -368,3 +368,24 @@ fn a_waiver_lets_one_value_through_and_no_other_break() {
     assert_eq!(stand.len(), 2, "{stand:?}");
     assert_eq!(unused.len(), 1);
 }
+
+#[test]
+fn work_for_nodes_is_judged_from_the_nodes_side() {
+    let with = |input: Value, output: Value| json!({ "paths": {}, "x-gpuaas-tasks": { "a.do": { "input": input, "output": output } } });
+    let fields = |names: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"type": "object", "required": names, "properties": properties})
+    };
+    let old = with(fields(&["x"]), fields(&["x"]));
+    let kinds =
+        |new: &Value| compare(&old, new).into_iter().map(|found| found.kind).collect::<Vec<_>>();
+    assert!(kinds(&old).is_empty());
+    assert_eq!(kinds(&with(fields(&[]), fields(&["x"]))), [Kind::OutputFieldLost]);
+    assert_eq!(kinds(&with(fields(&["x"]), fields(&["x", "y"]))), [Kind::InputFieldRequired]);
+    assert_eq!(kinds(&json!({ "paths": {} })), [Kind::InputVariantLost]);
+    let signed = json!({ "paths": {}, "x-gpuaas-signed": { "Task": fields(&["x"]) } });
+    let lost = |new: Value| compare(&signed, &new).into_iter().map(|found| found.kind).collect::<Vec<_>>();
+    assert_eq!(lost(json!({ "paths": {} })), [Kind::OutputFieldLost]);
+    assert_eq!(lost(json!({ "paths": {}, "x-gpuaas-signed": { "Task": fields(&[]) } })), [Kind::OutputFieldLost]);
+}

@@ -1,0 +1,7 @@
+//! The simulator from outside: what its machines are made of, what its faults do, and that nothing runs twice.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod at_most_once;
+mod gateway;
+mod machines;
+mod repeatable;

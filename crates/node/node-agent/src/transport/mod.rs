@@ -15,6 +15,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kernel::Ambient;
+use node_proto::contract::Route;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -42,6 +43,12 @@ pub trait Connect: Send + Sync + 'static {
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     fn connect(&self, host: &str, port: u16) -> impl Future<Output = io::Result<Self::Io>> + Send;
+
+    /// Whether the next message of this route arrives twice. Real networks never do that by themselves;
+    /// simulated ones prove that it would do no harm.
+    fn repeats(&self, _route: &Route) -> bool {
+        false
+    }
 }
 
 /// The machine's own network.
@@ -149,6 +156,10 @@ impl<C: Connect> Transport<C> {
 
     pub const fn address(&self) -> &Address {
         &self.address
+    }
+
+    pub fn repeats(&self, route: &Route) -> bool {
+        self.connect.repeats(route)
     }
 
     /// From now on connections use these settings. Requests under way end on the connection that they have.

@@ -26,7 +26,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, RwLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -84,6 +84,8 @@ struct Inner {
     snapshot: RwLock<Option<Arc<service::snapshot::Snapshot>>>,
     generation: AtomicU64,
     reading: tokio::sync::Mutex<()>,
+    /// After a failed read: not before, in milliseconds since 1970.
+    retry_at: AtomicI64,
     /// Digests of rows that were reported as not ours, so that each is reported once.
     reported: Mutex<HashSet<[u8; 32]>>,
 }
@@ -105,6 +107,7 @@ impl Trust {
             snapshot: RwLock::new(None),
             generation: AtomicU64::new(0),
             reading: tokio::sync::Mutex::new(()),
+            retry_at: AtomicI64::new(0),
             reported: Mutex::default(),
             db: db.clone(),
             domain,

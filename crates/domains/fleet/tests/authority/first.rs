@@ -145,3 +145,16 @@ async fn a_trust_domain_must_be_one() {
         assert!(Trust::new(kit.test.db.clone(), settings).is_err(), "{bad} is not like {DOMAIN}");
     }
 }
+
+#[tokio::test]
+async fn while_the_database_cannot_be_reached_what_was_known_is_used() {
+    let (kit, trust) = Kit::started().await;
+    let db = kit.other_db();
+    let other = kit.replica_on(&db);
+    let known = other.keyset().await.unwrap();
+    db.close();
+    kit.let_pass();
+    assert_eq!(other.keyset().await.unwrap(), known);
+    assert_eq!(signed(&kit, &other).await.signer_version, 1);
+    assert_eq!(other.issuing().await.unwrap().id(), trust.issuing().await.unwrap().id());
+}

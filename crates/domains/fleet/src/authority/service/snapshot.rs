@@ -1,6 +1,9 @@
 //! What is in force, read from the database and checked, kept for a moment.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Failure, digest::sha256};
@@ -15,6 +18,9 @@ use super::super::{
 };
 
 const REMEMBERED_FOR: TimeDelta = TimeDelta::seconds(3);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After a failed attempt what is remembered is used so much longer before the next one.
+const RETRY: TimeDelta = TimeDelta::seconds(1);
 /// Lists are looked at in batches until one is genuine.
 const BATCH: i64 = 100;
 const BATCHES: usize = 100;
@@ -51,7 +57,13 @@ impl Trust {
             return Ok(snapshot);
         }
         let before = self.last();
-        match self.read(before.as_deref()).await {
+        let now = self.0.db.ambient().now().timestamp_millis();
+        if let Some(before) = before.as_ref().filter(|_| now < self.0.retry_at.load(Ordering::SeqCst)) {
+            return Ok(before.clone());
+        }
+        // Callers may hold a connection while they wait for this one, so it must not wait for long.
+        let read = tokio::time::timeout(PATIENCE, self.read(before.as_deref()));
+        match read.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(snapshot) => {
                 let snapshot = Arc::new(snapshot);
                 *self.0.snapshot.write().unwrap_or_else(|e| e.into_inner()) = Some(snapshot.clone());
@@ -61,6 +73,7 @@ impl Trust {
             Err(error) => {
                 let Some(snapshot) = before else { return Err(error) };
                 tracing::warn!(error = ?error, "authorities and signers not read; going on with the ones we have");
+                self.0.retry_at.store(now + RETRY.num_milliseconds(), Ordering::SeqCst);
                 Ok(snapshot)
             }
         }

@@ -48,10 +48,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                     self.heard(&answer, &mut carried).await;
                 }
                 Err(error) => {
-                    self.note_error("a heartbeat", &error);
                     if error.is_about_identity() {
                         self.new_pair_refused().await;
                     }
+                    self.note_error("a heartbeat", &error);
                 }
             }
             if self.ambient.now() - swept_at > SWEEP_EVERY {
@@ -167,14 +167,16 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     pub(super) async fn ship_once(&self) -> bool {
         while let Some(batch) = self.log.batch() {
             match self.client.logs(&batch).await {
-                Ok(_) => {}
+                Ok(_) => self.log_refused.store(false, Ordering::Relaxed),
                 Err(error) if error.is_transient() => {
                     self.log.restore(batch);
                     return false;
                 }
-                Err(error) => {
+                // An older control plane has no place for them: that is said once, not with every batch.
+                Err(error) if !self.log_refused.swap(true, Ordering::Relaxed) => {
                     tracing::warn!(target: super::TARGET, %error, lines = batch.lines.len(), "log lines are not taken");
                 }
+                Err(_) => {}
             }
         }
         true

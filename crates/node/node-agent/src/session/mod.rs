@@ -159,10 +159,12 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             held_changed: Notify::new(),
             beat_now: Notify::new(),
             not_believed: Notify::new(),
+            complained: Mutex::default(),
             awaits_proof: Mutex::new(recovered.awaits_proof),
             proved: Notify::new(),
             stopping: AtomicBool::new(false),
             in_contact: AtomicBool::new(false),
+            log_refused: AtomicBool::new(false),
         });
         if let Some(task) = recovered.awaits_proof {
             session.hold(task, Some(TaskType::SelfUpdate));
@@ -207,10 +209,14 @@ struct Session<C, J, E> {
     beat_now: Notify,
     /// The control plane has refused the certificate.
     not_believed: Notify,
+    /// When the operator was last told of a certificate that does not work.
+    complained: Mutex<Option<Instant>>,
     awaits_proof: Mutex<Option<TaskId>>,
     proved: Notify,
     stopping: AtomicBool,
     in_contact: AtomicBool,
+    /// The control plane does not take log lines.
+    log_refused: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

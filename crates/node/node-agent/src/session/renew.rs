@@ -26,60 +26,92 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 const TRUST_PAUSE: Duration = Duration::from_secs(10);
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
+/// When the pair in use is to be renewed.
+struct Plan {
+    expires_at: DateTime<Utc>,
+    due_at: DateTime<Utc>,
+    lead: TimeDelta,
+}
+
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// Never ends.
     pub(super) async fn renew(self: &Arc<Self>) {
         let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
-        let mut due = self.due_at(&self.identity());
-        let mut said: Option<Instant> = None;
+        let mut plan = self.plan();
         loop {
+            if plan.expires_at != self.identity().expires_at() {
+                plan = self.plan();
+            }
             let now = self.client.server_now();
-            if now < due {
-                let left = (due - now).to_std().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+            if now < plan.due_at {
+                let left = (plan.due_at - now).to_std().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
                 tokio::select! {
-                    () = sleep(left) => continue,
-                    () = self.not_believed.notified() => {}
+                    () = sleep(left) => {}
+                    () = self.not_believed.notified() => self.refused_early().await,
                 }
-                // Refused before its time: revoked, or replaced by a repair.
-                if self.take_over_repair().await {
-                    due = self.due_at(&self.identity());
-                    continue;
-                }
-                if said.is_none_or(|at| at.elapsed() > SAY_EVERY) {
-                    said = Some(Instant::now());
-                    self.log.error("identity", "the control plane refuses this node's certificate; if the node is not revoked on purpose, get a repair token for it and run `gpuaas-agent repair`");
-                }
-                sleep(Duration::from_secs(2)).await;
                 continue;
             }
             match Box::pin(self.renew_once()).await {
-                Ok(()) => backoff.succeeded(),
+                Ok(()) => {
+                    backoff.succeeded();
+                    // A certificate that is refused at once must not be followed by the next one at once.
+                    sleep(plan.lead.to_std().map_or(LONGEST_SLEEP, |lead| (lead / 4).min(LONGEST_SLEEP)))
+                        .await;
+                }
+                Err(_) if self.take_over_repair().await => {}
                 Err(error) => {
-                    if !self.take_over_repair().await {
-                        let end = self.identity().expires_at();
-                        if end > now {
-                            self.log.warn(
-                                "identity",
-                                &format!("the certificate cannot be renewed yet and ends at {end}: {error}"),
-                            );
-                        } else if said.is_none_or(|at| at.elapsed() > SAY_EVERY) {
-                            said = Some(Instant::now());
-                            self.log.error("identity", &format!("the certificate has expired at {end} and cannot be renewed any more; get a repair token for this node and run `gpuaas-agent repair` ({error})"));
-                        }
-                        sleep(backoff.failed(&self.ambient)).await;
-                    }
+                    self.say_not_renewed(&plan, now, &error);
+                    sleep(backoff.failed(&self.ambient)).await;
                 }
             }
-            due = self.due_at(&self.identity());
         }
     }
 
     /// Not the same moment for all nodes that joined together.
-    fn due_at(&self, identity: &Identity) -> DateTime<Utc> {
-        let life = identity.certified.not_after - identity.certified.not_before;
-        let lead = LEAD.min(life / 3);
+    fn plan(&self) -> Plan {
+        let certified = &self.identity().certified;
+        let lead = LEAD.min((certified.not_after - certified.not_before) / 3);
         let spread = fraction(&self.ambient, (lead / 3).to_std().unwrap_or_default());
-        identity.expires_at() - lead + TimeDelta::from_std(spread).unwrap_or_default()
+        let due_at = certified.not_after - lead + TimeDelta::from_std(spread).unwrap_or_default();
+        Plan { expires_at: certified.not_after, due_at, lead }
+    }
+
+    /// The certificate is refused before its end: the node was revoked, or has been repaired.
+    async fn refused_early(&self) {
+        if !self.take_over_repair().await {
+            if self.may_complain() {
+                self.log.error(
+                    "identity",
+                    "the control plane refuses this node's certificate; unless the node was revoked on purpose, \
+                     get a repair token for it and run `gpuaas-agent repair`",
+                );
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    fn say_not_renewed(&self, plan: &Plan, now: DateTime<Utc>, error: &IdentityError) {
+        let end = plan.expires_at;
+        if end > now {
+            self.log
+                .warn("identity", &format!("the certificate ends at {end} and is not renewed yet: {error}"));
+        } else if self.may_complain() {
+            let text = format!(
+                "the certificate has expired at {end} and cannot be renewed any more; get a repair token for \
+                 this node and run `gpuaas-agent repair` ({error})"
+            );
+            self.log.error("identity", &text);
+        }
+    }
+
+    /// Once in a while, not with every attempt.
+    fn may_complain(&self) -> bool {
+        let mut complained = lock(&self.complained);
+        let may = complained.is_none_or(|at| at.elapsed() > SAY_EVERY);
+        if may {
+            *complained = Some(Instant::now());
+        }
+        may
     }
 
     async fn renew_once(&self) -> Result<(), IdentityError> {

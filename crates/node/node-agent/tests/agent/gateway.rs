@@ -1,0 +1,368 @@
+//! A control plane of a few hundred lines: it hands out what is queued, takes what is told, and can be told to
+//! misbehave.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kernel::{
+    Ambient,
+    ids::{NodeId, TaskId},
+};
+use node_agent::transport::Connect;
+use node_proto::{
+    SignedTask,
+    contract::{
+        CONTRACT, CONTRACT_HEADER, EnrollRequest, Enrolled, Heartbeat, HeartbeatAnswer, LogBatch, LogsTaken,
+        ProgressAnswer, RenewRequest, Renewed, ResultAnswer, TIME_HEADER, TaskResult, Trust, WaitQuery,
+        Waited,
+    },
+};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use serde::Serialize;
+use tokio::{io::DuplexStream, sync::Notify};
+use tokio_rustls::TlsAcceptor;
+
+use super::authority::Authority;
+
+pub const HOST: &str = "cp.test";
+pub const URL: &str = "https://cp.test:7443";
+pub const TOKEN: &str = "good token";
+
+#[derive(Default)]
+pub struct Told {
+    pub queue: VecDeque<SignedTask>,
+    /// Handed out again whenever the node does not hold it.
+    pub sticky: Vec<(TaskId, SignedTask)>,
+    pub results: BTreeMap<TaskId, Vec<TaskResult>>,
+    pub progress: BTreeMap<TaskId, u32>,
+    pub cancelled: BTreeSet<TaskId>,
+    pub heartbeats: Vec<Heartbeat>,
+    pub log_lines: Vec<String>,
+    pub renewals: u32,
+    pub waits: u32,
+    pub connections: u32,
+    pub refused: u32,
+    /// So many results are taken, but their senders do not hear it.
+    pub lose_result_answers: u32,
+    /// So many results are answered with 503 and not taken.
+    pub busy_results: u32,
+    pub refuse_results: bool,
+    /// Certificates with a start later than this are refused.
+    pub refuse_certificates_from: Option<DateTime<Utc>>,
+    pub refuse_all: bool,
+    pub keyset_serial: u64,
+    pub told_trust: Option<Trust>,
+    pub certificate_life: Option<TimeDelta>,
+    pub program: Vec<u8>,
+    pub down: bool,
+}
+
+pub struct Gateway {
+    pub authority: Mutex<Authority>,
+    pub ambient: Ambient,
+    told: Mutex<Told>,
+    pub changed: Notify,
+    server: Mutex<Arc<ServerConfig>>,
+    /// Certificates by digest, with the time from which they are good and their end.
+    issued: Mutex<BTreeMap<Vec<u8>, (NodeId, DateTime<Utc>, DateTime<Utc>)>>,
+}
+
+/// Takes any client certificate at the TLS level, as the node listener does, and proves only its key.
+#[derive(Debug)]
+struct AnyClient(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: rustls::pki_types::PrivateKeyDer<'static>,
+) -> Arc<ServerConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(Arc::new(AnyClient(provider)))
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let _ = RootCertStore::empty();
+    Arc::new(config)
+}
+
+impl Gateway {
+    pub fn new(ambient: Ambient) -> Arc<Self> {
+        let now = ambient.now();
+        let authority = Authority::new(now);
+        let (chain, key) = authority.server(HOST, now - TimeDelta::hours(1), now + TimeDelta::days(30));
+        Arc::new(Self {
+            server: Mutex::new(server_config(chain, key)),
+            authority: Mutex::new(authority),
+            ambient,
+            told: Mutex::new(Told { keyset_serial: 1, ..Told::default() }),
+            changed: Notify::new(),
+            issued: Mutex::default(),
+        })
+    }
+
+    pub fn use_server_certificate(&self, name: &str, from: DateTime<Utc>, to: DateTime<Utc>) {
+        let (chain, key) = self.authority.lock().unwrap().server(name, from, to);
+        *self.server.lock().unwrap() = server_config(chain, key);
+    }
+
+    pub fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap()
+    }
+
+    pub fn queue(&self, task: SignedTask) {
+        self.told().queue.push_back(task);
+        self.changed.notify_waiters();
+    }
+
+    pub fn trust(&self) -> Trust {
+        let serial = self.told().keyset_serial;
+        let told = self.told().told_trust.clone();
+        told.unwrap_or_else(|| self.authority.lock().unwrap().trust(serial, self.ambient.now()))
+    }
+
+    /// Waits until `seen` is true of what was told; tokio's time decides when that takes too long.
+    pub async fn until(&self, what: &str, seen: impl Fn(&Told) -> bool) {
+        let waiting = async {
+            while !seen(&self.told()) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(3600 * 48), waiting)
+            .await
+            .unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    fn issue(&self, csr: &str, node: NodeId) -> node_proto::contract::IssuedCertificate {
+        let life = self.told().certificate_life.unwrap_or(TimeDelta::hours(24));
+        // Certificates count whole seconds.
+        let from = DateTime::from_timestamp(self.ambient.now().timestamp(), 0).unwrap();
+        let certificate = self.authority.lock().unwrap().issue(csr, node, from, life);
+        let der = node_agent::transport::certificates(&certificate.chain_pem).unwrap().swap_remove(0);
+        self.issued.lock().unwrap().insert(der.to_vec(), (node, from, from + life));
+        certificate
+    }
+
+    async fn serve(self: Arc<Self>, stream: DuplexStream) {
+        let config = self.server.lock().unwrap().clone();
+        let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
+        let peer =
+            stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|leaf| leaf.to_vec());
+        self.told().connections += 1;
+        let broken = Arc::new(Notify::new());
+        let (this, cut) = (self.clone(), broken.clone());
+        let service = service_fn(move |request| {
+            let (this, peer, cut) = (this.clone(), peer.clone(), cut.clone());
+            async move { Ok::<_, Infallible>(this.answer(request, peer, &cut).await) }
+        });
+        let connection =
+            http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            _ = connection => {}
+            () = broken.notified() => {}
+        }
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Option<Vec<u8>>,
+        cut: &Notify,
+    ) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        assert_eq!(head.headers.get(CONTRACT_HEADER).unwrap(), CONTRACT);
+        let path: Vec<&str> = head.uri.path().split('/').skip(4).collect();
+        if path == ["enroll"] {
+            let request: EnrollRequest = serde_json::from_slice(&body).unwrap();
+            if request.token != TOKEN {
+                return self.error(StatusCode::UNAUTHORIZED, "token_invalid");
+            }
+            let certificate = self.issue(&request.csr_pem, request.node_id);
+            return self.json(&Enrolled {
+                node_id: request.node_id,
+                certificate,
+                trust: self.trust(),
+                heartbeat_seconds: 10,
+            });
+        }
+        let who = peer.and_then(|der| self.issued.lock().unwrap().get(&der).copied());
+        let now = self.ambient.now();
+        let refuse_from = self.told().refuse_certificates_from;
+        let believed = who.filter(|(node, from, end)| {
+            path[0] == node.to_string() && *end > now && refuse_from.is_none_or(|at| *from < at)
+        });
+        let Some((node, ..)) = believed.filter(|_| !self.told().refuse_all) else {
+            self.told().refused += 1;
+            return self.error(StatusCode::UNAUTHORIZED, "token_invalid");
+        };
+        match path[1..] {
+            ["cert", "renew"] => {
+                let request: RenewRequest = serde_json::from_slice(&body).unwrap();
+                self.told().renewals += 1;
+                self.json(&Renewed { certificate: self.issue(&request.csr_pem, node), trust: self.trust() })
+            }
+            ["trust"] => self.json(&self.trust()),
+            ["tasks", "wait"] => self.wait(head.uri.query().unwrap_or_default()).await,
+            ["tasks", id, "progress"] => {
+                let id: TaskId = id.parse().unwrap();
+                let mut told = self.told();
+                *told.progress.entry(id).or_default() += 1;
+                let cancelled = told.cancelled.contains(&id);
+                drop(told);
+                self.json(&ProgressAnswer { cancelled })
+            }
+            ["tasks", id, "result"] => match self.take_result(id.parse().unwrap(), &body) {
+                Some(answer) => answer,
+                None => {
+                    cut.notify_one();
+                    std::future::pending().await
+                }
+            },
+            ["heartbeat"] => {
+                let trust = self.trust();
+                let mut told = self.told();
+                told.heartbeats.push(serde_json::from_slice(&body).unwrap());
+                let answer = HeartbeatAnswer {
+                    heartbeat_seconds: 10,
+                    desired_version: 7,
+                    keyset_serial: Some(told.keyset_serial),
+                    authority_ids: Some(trust.authorities.iter().map(|authority| authority.id).collect()),
+                };
+                drop(told);
+                self.json(&answer)
+            }
+            ["logs"] => {
+                let batch: LogBatch = serde_json::from_slice(&body).unwrap();
+                let lines = batch.lines.len() as u32;
+                self.told().log_lines.extend(batch.lines.into_iter().map(|line| line.message));
+                self.json(&LogsTaken { lines })
+            }
+            ["programs", _] => Response::new(Full::new(self.told().program.clone().into())),
+            _ => self.error(StatusCode::NOT_FOUND, "not_found"),
+        }
+    }
+
+    /// `None` when the answer is lost.
+    fn take_result(&self, id: TaskId, body: &[u8]) -> Option<Response<Full<Bytes>>> {
+        let mut told = self.told();
+        if told.refuse_results {
+            return Some(self.error(StatusCode::NOT_FOUND, "not_found"));
+        }
+        if told.busy_results > 0 {
+            told.busy_results -= 1;
+            return Some(self.error(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"));
+        }
+        told.results.entry(id).or_default().push(serde_json::from_slice(body).unwrap());
+        told.sticky.retain(|(sticky, _)| *sticky != id);
+        if told.lose_result_answers > 0 {
+            told.lose_result_answers -= 1;
+            return None;
+        }
+        Some(self.json(&ResultAnswer { counted: true }))
+    }
+
+    async fn wait(&self, query: &str) -> Response<Full<Bytes>> {
+        let query: WaitQuery = serde_urlencoded::from_str(query).unwrap();
+        let holding = query.holding.unwrap();
+        self.told().waits += 1;
+        let ends = tokio::time::Instant::now() + Duration::from_secs(query.seconds.unwrap().into());
+        loop {
+            let changed = self.changed.notified();
+            let tasks = {
+                let mut told = self.told();
+                let mut tasks: Vec<SignedTask> = told.queue.drain(..).collect();
+                let missing = told.sticky.iter().filter(|(id, _)| !holding.contains(&id.to_string()));
+                tasks.extend(missing.map(|(_, task)| task.clone()));
+                tasks
+            };
+            if !tasks.is_empty() || tokio::time::timeout_at(ends, changed).await.is_err() {
+                return self.json(&Waited { tasks });
+            }
+        }
+    }
+
+    fn json(&self, value: &impl Serialize) -> Response<Full<Bytes>> {
+        Response::builder()
+            .header(TIME_HEADER, self.ambient.now().timestamp_millis())
+            .body(Full::new(serde_json::to_vec(value).unwrap().into()))
+            .unwrap()
+    }
+
+    fn error(&self, status: StatusCode, code: &str) -> Response<Full<Bytes>> {
+        let body = serde_json::json!({ "error": { "code": code, "message": "no" } });
+        let mut answer = self.json(&body);
+        *answer.status_mut() = status;
+        answer
+    }
+}
+
+/// The network: pipes.
+pub struct Pipes(pub Arc<Gateway>);
+
+impl Connect for Pipes {
+    type Io = DuplexStream;
+
+    async fn connect(&self, host: &str, port: u16) -> io::Result<DuplexStream> {
+        assert_eq!((host, port), (HOST, 7443));
+        if self.0.told().down {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(self.0.clone().serve(theirs));
+        Ok(ours)
+    }
+}

@@ -1,0 +1,225 @@
+//! Joining, renewing, being repaired, and following trust.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::TimeDelta;
+use node_agent::identity::{FileStore, IdentityError, IdentityStore};
+use node_proto::{KeysetError, contract::JoinInfo};
+
+use super::{
+    authority::{Authority, ed25519},
+    gateway::TOKEN,
+    node::{Doing, Node},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_node_joins_only_the_control_plane_that_was_pinned() {
+    let node = Node::new(Doing::fine());
+    let join = node.join();
+    let other = JoinInfo { root_sha256: vec!["00".repeat(32)], ..join.clone() };
+    assert!(matches!(node.enroll(&other, TOKEN).await, Err(IdentityError::Call(_))));
+    let other = JoinInfo { keyset_key: "00".repeat(32), ..join.clone() };
+    assert!(matches!(
+        node.enroll(&other, TOKEN).await,
+        Err(IdentityError::Keyset(KeysetError::BadSignature))
+    ));
+    for bad in [
+        JoinInfo { root_sha256: vec![], ..join.clone() },
+        JoinInfo { keyset_key: "zz".into(), ..join.clone() },
+    ] {
+        assert!(matches!(node.enroll(&bad, TOKEN).await, Err(IdentityError::Join(_))));
+    }
+    assert!(
+        matches!(node.enroll(&join, "stolen").await, Err(IdentityError::Call(error)) if error.is_about_identity())
+    );
+    assert!(node.store.load().unwrap().is_none());
+    node.enroll(&join, TOKEN).await.unwrap();
+    assert_eq!(node.store.load().unwrap().unwrap().node_id(), node.id);
+    let foreign = JoinInfo { node_id: uuid::Uuid::from_u128(9).into(), ..join };
+    assert!(matches!(node.enroll(&foreign, TOKEN).await, Err(IdentityError::Join(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_for_another_name_or_from_another_root_is_not_believed() {
+    let node = Node::joined(Doing::fine()).await;
+    let now = node.ambient.now();
+    let day = TimeDelta::days(1);
+    node.gateway.use_server_certificate("other.test", now - day, now + day);
+    let running = node.start();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(node.gateway.told().heartbeats.is_empty());
+    let ours = std::mem::replace(&mut *node.gateway.authority.lock().unwrap(), Authority::new(now));
+    node.gateway.use_server_certificate("cp.test", now - day, now + day);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(node.gateway.told().heartbeats.is_empty());
+    *node.gateway.authority.lock().unwrap() = ours;
+    node.gateway.use_server_certificate("cp.test", now - day, now + day);
+    node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_may_differ_by_minutes_but_not_by_hours() {
+    for (minutes, believed) in [(-4, true), (4, true), (-90, false)] {
+        let node = Node::skewed(Doing::fine(), TimeDelta::minutes(minutes));
+        let now = node.gateway.ambient.now();
+        node.gateway.use_server_certificate("cp.test", now - TimeDelta::seconds(1), now + TimeDelta::days(1));
+        let joined = node.enroll(&node.join(), TOKEN).await;
+        assert_eq!(joined.is_ok(), believed, "{minutes}");
+        if believed {
+            let running = node.start();
+            node.gateway
+                .until("the offset", |told| {
+                    told.heartbeats.last().is_some_and(|beat| {
+                        beat.clock_offset_ms.is_some_and(|ms| (ms - minutes * 60_000).abs() < 1000)
+                    })
+                })
+                .await;
+            let id = node.queue(&node.task(1));
+            node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
+            assert_eq!(node.doing.count(id), 1);
+            running.stop().await;
+        }
+    }
+}
+
+/// A node whose certificates live for an hour: renewed from 40 minutes on, not all at the same moment.
+async fn joined_for_an_hour() -> Node {
+    let node = Node::new(Doing::fine());
+    node.gateway.told().certificate_life = Some(TimeDelta::hours(1));
+    node.enroll(&node.join(), TOKEN).await.unwrap();
+    node
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_renewed_before_its_end_with_a_new_key_and_work_goes_on() {
+    let node = joined_for_an_hour().await;
+    let before = node.store.load().unwrap().unwrap();
+    let running = node.start();
+    tokio::time::sleep(39 * MINUTE).await;
+    assert_eq!(node.gateway.told().renewals, 0);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(node.gateway.told().renewals, 1);
+    let after = node.store.load().unwrap().unwrap();
+    assert!(after.expires_at() > before.expires_at());
+    assert_ne!(before.certified.pair.key_pem.expose(), after.certified.pair.key_pem.expose());
+    let id = node.queue(&node.task(1));
+    node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
+    tokio::time::sleep(100 * MINUTE).await;
+    assert!((3..=4).contains(&node.gateway.told().renewals));
+    assert_eq!(node.gateway.told().refused, 0);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_certificate_that_is_refused_gives_way_to_the_old_one() {
+    let node = joined_for_an_hour().await;
+    node.gateway.told().refuse_certificates_from = Some(node.ambient.now() + TimeDelta::minutes(10));
+    let before = node.store.load().unwrap().unwrap().expires_at();
+    let running = node.start();
+    tokio::time::sleep(48 * MINUTE).await;
+    assert!(node.gateway.told().renewals >= 1);
+    let beats = node.gateway.told().heartbeats.len();
+    tokio::time::sleep(3 * MINUTE).await;
+    assert!(node.gateway.told().heartbeats.len() > beats);
+    node.gateway.told().refuse_certificates_from = None;
+    let renewed = |_: &_| node.store.load().unwrap().unwrap().expires_at() > before;
+    node.gateway.until("a later one", renewed).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_node_keeps_trying_and_comes_back_with_a_repair_token() {
+    let node = Node::joined(Doing::fine()).await;
+    let running = node.start();
+    node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
+    node.gateway.told().down = true;
+    running.crash().await;
+    tokio::time::sleep(Duration::from_secs(3600 * 30)).await;
+    node.gateway.told().down = false;
+    let beats = node.gateway.told().heartbeats.len();
+    let running = node.start();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.gateway.told().heartbeats.len(), beats);
+    assert!(node.gateway.told().refused > 0);
+    // The agent goes on running while the operator repairs the node.
+    node.enroll(&node.join(), TOKEN).await.unwrap();
+    node.gateway.until("contact", |told| told.heartbeats.len() > beats).await;
+    let said = node.gateway.clone();
+    said.until("the log", |told| told.log_lines.iter().any(|line| line.contains("repair token"))).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_signers_is_taken_only_when_newer_and_signed_by_the_pinned_key() {
+    let node = Node::joined(Doing::fine()).await;
+    let running = node.start();
+    node.gateway.told().keyset_serial = 5;
+    let serial = || node.store.load().unwrap().unwrap().trust.keyset.serial;
+    node.gateway
+        .until("the newer list", |told| {
+            told.heartbeats
+                .last()
+                .is_some_and(|beat| beat.keyset_serial == Some(5) && beat.applied_version == 7)
+        })
+        .await;
+    assert_eq!(serial(), 5);
+    // An old list is offered, as by a restored database.
+    node.gateway.told().keyset_serial = 2;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(serial(), 5);
+    // A newer one comes with a signer of somebody else.
+    let now = node.ambient.now();
+    let forged = {
+        let mut authority = node.gateway.authority.lock().unwrap();
+        let mut trust = authority.trust(9, now);
+        authority.signers.push((3, ed25519()));
+        trust.keyset = authority.keyset_signed_by(&ed25519(), 9, now);
+        trust
+    };
+    node.gateway.told().told_trust = Some(forged);
+    node.gateway.told().keyset_serial = 9;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(serial(), 5);
+    let mut task = node.task(1);
+    task.signer_version = 3;
+    let id = node.queue(&task);
+    node.gateway.until("the refusal", |told| told.results.contains_key(&id)).await;
+    assert_eq!(node.doing.count(id), 0);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_of_an_identity_hold_a_working_pair_after_a_crash_at_any_point() {
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("state");
+    let node = Node::joined(Doing::fine()).await;
+    let first = node.store.load().unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    node.enroll(&node.join(), TOKEN).await.unwrap();
+    let second = node.store.load().unwrap().unwrap();
+    let store = Arc::new(FileStore::open(&dir).unwrap());
+    assert!(store.load().unwrap().is_none());
+    store.save_joined(&first.join, &first.certified.pair, &first.trust.stored).unwrap();
+    let expires = |store: &FileStore| store.load().unwrap().unwrap().expires_at();
+    assert_eq!(expires(&store), first.expires_at());
+    // Only the new key is there: the old pair counts.
+    std::fs::write(dir.join("key.next.pem"), second.certified.pair.key_pem.expose()).unwrap();
+    assert_eq!(expires(&store), first.expires_at());
+    store.save_next(&second.certified.pair).unwrap();
+    assert_eq!(expires(&store), second.expires_at());
+    // Only the key was moved.
+    std::fs::rename(dir.join("key.next.pem"), dir.join("key.pem")).unwrap();
+    assert_eq!(expires(&store), second.expires_at());
+    store.promote_next().unwrap();
+    assert_eq!(expires(&store), second.expires_at());
+    store.save_next(&first.certified.pair).unwrap();
+    store.discard_next().unwrap();
+    assert_eq!(expires(&store), second.expires_at());
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&entry.unwrap().metadata().unwrap().permissions());
+        assert_eq!(mode & 0o077, 0);
+    }
+}

@@ -82,6 +82,7 @@ pub struct Run {
     stdin: Vec<u8>,
     timeout: Duration,
     output_bytes: usize,
+    quiet: bool,
 }
 
 impl Run {
@@ -92,6 +93,7 @@ impl Run {
             stdin: Vec::new(),
             timeout: DEFAULT_TIMEOUT,
             output_bytes: DEFAULT_OUTPUT_BYTES,
+            quiet: false,
         }
     }
 
@@ -121,6 +123,12 @@ impl Run {
         self
     }
 
+    /// For what is run with every heartbeat: only what goes wrong is worth a line that everybody sees.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
     /// Runs it to its end, whatever that is.
     pub fn run(self) -> Result<Ran, ExecError> {
         let started = Instant::now();
@@ -129,6 +137,9 @@ impl Run {
         let args = self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let (program, args) = (self.program.display(), redact(&args));
         match &result {
+            Ok(ran) if self.quiet && ran.status.success() => {
+                tracing::debug!(%program, args, duration_ms, status = %ran.status, "program ran");
+            }
             Ok(ran) => tracing::info!(%program, args, duration_ms, status = %ran.status, "program ran"),
             Err(error) => {
                 tracing::warn!(%program, args, duration_ms, %error, "program did not run to its end")

@@ -239,7 +239,12 @@ fn removal_leaves_no_process_file_or_key_behind() {
         ""
     );
     // The bystander is as before.
-    assert_eq!(machine.ssh("bystander", &other_key, "ls /tmp/theirs /tmp/shared/theirs; crontab -l | tail -1; id -un").unwrap(), "/tmp/shared/theirs\n/tmp/theirs\n0 0 * * * true\nbystander");
+    assert_eq!(
+        machine
+            .ssh("bystander", &other_key, "ls /tmp/theirs /tmp/shared/theirs; crontab -l | tail -1; id -un")
+            .unwrap(),
+        "/tmp/shared/theirs\n/tmp/theirs\n0 0 * * * true\nbystander"
+    );
     eventually("the bystander's process runs", || {
         machine.sh("grep -lE '^Uid:.20018' /proc/[0-9]*/status | wc -l") != "0"
     });

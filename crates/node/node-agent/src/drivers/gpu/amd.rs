@@ -24,7 +24,7 @@ const ARGS: &[&str] = &[
 const MIB: u64 = 1024 * 1024;
 
 pub fn look(tool: &Path, sysfs: &Path) -> Done<Vec<Sample>> {
-    let ran = Run::new(tool).args(ARGS).timeout(TOOL_TIMEOUT).succeed()?;
+    let ran = Run::new(tool).args(ARGS).quiet().timeout(TOOL_TIMEOUT).succeed()?;
     let parsed = if ran.truncated { Err("too long".to_owned()) } else { parse(&ran.text()) };
     let mut samples =
         parsed.map_err(|why| DriverError::failed(format!("rocm-smi was not understood: {why}")))?;

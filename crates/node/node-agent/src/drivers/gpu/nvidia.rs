@@ -16,7 +16,7 @@ const FORMAT: &str = "--format=csv,noheader,nounits";
 const NAME_CHARS: usize = 100;
 
 pub fn look(tool: &Path) -> Done<Vec<Sample>> {
-    let ran = Run::new(tool).args([QUERY, FORMAT]).timeout(TOOL_TIMEOUT).succeed()?;
+    let ran = Run::new(tool).args([QUERY, FORMAT]).quiet().timeout(TOOL_TIMEOUT).succeed()?;
     if ran.truncated {
         return Err(DriverError::failed("nvidia-smi printed more than is believable"));
     }

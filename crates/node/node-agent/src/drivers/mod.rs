@@ -4,6 +4,13 @@
 //! hangs holds up nothing but its task, and nothing privileged runs inside the network side's event loop.
 //! Every driver can be asked again after a crash: what is there already, as asked, is not an error.
 
+pub mod devices;
+pub mod diag;
+pub mod files;
+pub mod gpu;
+pub mod host;
+pub mod power;
+pub mod real;
 pub mod simulated;
 
 use kernel::Ambient;

@@ -84,13 +84,17 @@ fn work(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetManage)
             .audited("node.reboot")
             .handle(fleet.clone(), reboot),
-        post("/api/v1/platform/nodes/{node_id}/agent-update", "node_agent_update", "Update the agent of a node")
-            .describe("The program is one of those on offer. An agent that does not come up healthy is put back.")
-            .in_scope(ScopeKind::Platform)
-            .errors(ERRORS)
-            .needs(Permission::FleetManage)
-            .audited("node.agent_update")
-            .handle(fleet.clone(), agent_update),
+        post(
+            "/api/v1/platform/nodes/{node_id}/agent-update",
+            "node_agent_update",
+            "Update the agent of a node",
+        )
+        .describe("The program is one of those on offer. An agent that does not come up healthy is put back.")
+        .in_scope(ScopeKind::Platform)
+        .errors(ERRORS)
+        .needs(Permission::FleetManage)
+        .audited("node.agent_update")
+        .handle(fleet.clone(), agent_update),
         post("/api/v1/platform/nodes/{node_id}/collect", "node_collect", "Collect diagnostics of a node")
             .describe("Redacted on the node, and bounded. What was collected is in the outcome of the task.")
             .in_scope(ScopeKind::Platform)
@@ -108,7 +112,9 @@ async fn drain(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<
 }
 
 async fn undrain(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<Node>, Failure> {
-    Ok(Accepted(node_undrain(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
+    Ok(Accepted(
+        node_undrain(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?,
+    ))
 }
 
 async fn quarantine(_: Fleet, mut tx: Write, input: Reasoned) -> Result<Json<Node>, Failure> {
@@ -124,7 +130,9 @@ async fn retire(_: Fleet, mut tx: Write, input: Reasoned) -> Result<Json<Node>, 
 }
 
 async fn remove(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<Node>, Failure> {
-    Ok(Accepted(node_remove(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
+    Ok(Accepted(
+        node_remove(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?,
+    ))
 }
 
 async fn reboot(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<TaskView>, Failure> {

@@ -69,6 +69,7 @@ async fn revoke(
     input: In<NodePath, Empty, Json<CertificateRevoke>>,
 ) -> Result<Json<CertificatesRevoked>, Failure> {
     let body = input.body.0;
-    let revoked = node_certificate_revoke(&mut tx, input.path.node_id, body.serial.0.as_ref(), &body.reason).await?;
+    let revoked =
+        node_certificate_revoke(&mut tx, input.path.node_id, body.serial.0.as_ref(), &body.reason).await?;
     Ok(Json(CertificatesRevoked { revoked }))
 }

@@ -14,8 +14,7 @@ use super::Given;
 use crate::{
     Fleet,
     model::{finding::Finding, health_rule::HealthAction},
-    service::findings::{finding_acknowledge, finding_get, finding_list, finding_resolve},
-    store::findings::Filter,
+    service::findings::{FindingFilter, finding_acknowledge, finding_get, finding_list, finding_resolve},
 };
 
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
@@ -30,20 +29,28 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        post("/api/v1/platform/findings/{finding_id}/acknowledge", "finding_acknowledge", "Take care of a finding")
-            .describe("It stays in force until it is resolved.")
-            .in_scope(ScopeKind::Platform)
-            .errors(ERRORS)
-            .needs(Permission::FleetManage)
-            .audited("finding.acknowledge")
-            .handle(fleet.clone(), acknowledge),
-        post("/api/v1/platform/findings/{finding_id}/resolve", "finding_resolve", "Say that a finding is over")
-            .describe("What was done because of it (a cordon, a quarantine) is undone by hand.")
-            .in_scope(ScopeKind::Platform)
-            .errors(ERRORS)
-            .needs(Permission::FleetManage)
-            .audited("finding.resolve")
-            .handle(fleet.clone(), resolve),
+        post(
+            "/api/v1/platform/findings/{finding_id}/acknowledge",
+            "finding_acknowledge",
+            "Take care of a finding",
+        )
+        .describe("It stays in force until it is resolved.")
+        .in_scope(ScopeKind::Platform)
+        .errors(ERRORS)
+        .needs(Permission::FleetManage)
+        .audited("finding.acknowledge")
+        .handle(fleet.clone(), acknowledge),
+        post(
+            "/api/v1/platform/findings/{finding_id}/resolve",
+            "finding_resolve",
+            "Say that a finding is over",
+        )
+        .describe("What was done because of it (a cordon, a quarantine) is undone by hand.")
+        .in_scope(ScopeKind::Platform)
+        .errors(ERRORS)
+        .needs(Permission::FleetManage)
+        .audited("finding.resolve")
+        .handle(fleet.clone(), resolve),
     ]
 }
 
@@ -91,9 +98,13 @@ struct ListQuery {
     action: Given<HealthAction>,
 }
 
-async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<Finding>>, Failure> {
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<Finding>>, Failure> {
     let query = input.query;
-    let filter = Filter {
+    let filter = FindingFilter {
         node: query.node_id.0,
         state: query.state.0.map(StateFilter::name),
         code: query.code.0.as_ref().map(Term::as_str),

@@ -24,7 +24,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), list),
         put(ONE, "health_rule_put", "Say what is done about a kind of finding")
-            .describe("The longest pattern that fits decides. Findings that are open already are not judged again.")
+            .describe(
+                "The longest pattern that fits decides. Findings that are open already are not judged again.",
+            )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::QuotaExceeded])
             .needs(Permission::FleetManage)
@@ -67,7 +69,9 @@ async fn set(
     input: In<RulePath, Empty, Json<HealthRulePut>>,
 ) -> Result<Json<HealthRule>, Failure> {
     let body = input.body.0;
-    Ok(Json(health_rule_put(&mut tx, &input.path.pattern, (body.action, body.meaning), input.if_match).await?))
+    Ok(Json(
+        health_rule_put(&mut tx, &input.path.pattern, (body.action, body.meaning), input.if_match).await?,
+    ))
 }
 
 async fn remove(_: Fleet, mut tx: Write, input: In<RulePath, Empty, ()>) -> Result<NoContent, Failure> {

@@ -1,11 +1,7 @@
 //! Nodes: made, listed, shown, changed.
 
 use endpoint::{Created, Empty, Endpoint, In, Json, ScopeKind, Write, get, patch, post};
-use kernel::{
-    Code, Failure, Page, PageQuery, Permission, Problem,
-    ids::PoolId,
-    text::Reason,
-};
+use kernel::{Code, Failure, Page, PageQuery, Permission, Problem, ids::PoolId, text::Reason};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,10 +17,10 @@ use crate::{
     service::{
         history::node_history,
         nodes::{
-            NodeChange, NodeRequest, node_cordon, node_create, node_get, node_list, node_uncordon, node_update,
+            NodeChange, NodeFilter, NodeRequest, node_cordon, node_create, node_get, node_list,
+            node_uncordon, node_update,
         },
     },
-    store::nodes::Filter,
 };
 
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
@@ -133,9 +129,13 @@ struct ListQuery {
     hostname: Given<Hostname>,
 }
 
-async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<NodeSummary>>, Failure> {
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<NodeSummary>>, Failure> {
     let query = input.query;
-    let filter = Filter {
+    let filter = NodeFilter {
         state: query.state.0.map(StateFilter::name),
         region: query.region.0.as_ref().map(RegionCode::as_str),
         pool: query.pool_id.0,
@@ -197,7 +197,11 @@ async fn create(
     Ok(Created(NodeCreated { node, bootstrap }))
 }
 
-async fn show(fleet: Fleet, mut tx: ReadTx, input: In<NodePath, Empty, ()>) -> Result<Json<NodeDetail>, Failure> {
+async fn show(
+    fleet: Fleet,
+    mut tx: ReadTx,
+    input: In<NodePath, Empty, ()>,
+) -> Result<Json<NodeDetail>, Failure> {
     Ok(Json(node_get(&fleet, &mut tx, input.path.node_id).await?))
 }
 
@@ -234,7 +238,11 @@ async fn update(
     Ok(Json(node_update(&mut tx, input.path.node_id, change, input.if_match).await?))
 }
 
-async fn cordon(_: Fleet, mut tx: Write, input: In<NodePath, Empty, Json<Because>>) -> Result<Json<Node>, Failure> {
+async fn cordon(
+    _: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, Json<Because>>,
+) -> Result<Json<Node>, Failure> {
     let reason: Reason = input.body.0.reason;
     Ok(Json(node_cordon(&mut tx, input.path.node_id, reason.as_str(), input.if_match).await?))
 }

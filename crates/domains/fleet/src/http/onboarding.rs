@@ -31,10 +31,14 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetManage)
             .audited("node.discover")
             .handle(fleet.clone(), discover),
-        get("/api/v1/platform/nodes/{node_id}/topology", "node_topology", "Show what the last discovery of a node found")
-            .in_scope(ScopeKind::Platform)
-            .needs(Permission::FleetRead)
-            .handle(fleet.clone(), topology),
+        get(
+            "/api/v1/platform/nodes/{node_id}/topology",
+            "node_topology",
+            "Show what the last discovery of a node found",
+        )
+        .in_scope(ScopeKind::Platform)
+        .needs(Permission::FleetRead)
+        .handle(fleet.clone(), topology),
         post("/api/v1/platform/nodes/{node_id}/validate", "node_validate", "Have a node probed")
             .describe("Approved slots become available when the probe passes. The evidence is kept.")
             .in_scope(ScopeKind::Platform)
@@ -54,11 +58,19 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     ]
 }
 
-async fn discover(fleet: Fleet, mut tx: Write, input: In<NodePath, Empty, ()>) -> Result<Accepted<TaskView>, Failure> {
+async fn discover(
+    fleet: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, ()>,
+) -> Result<Accepted<TaskView>, Failure> {
     Ok(Accepted(node_discover(&fleet, &mut tx, input.path.node_id).await?))
 }
 
-async fn topology(_: Fleet, mut tx: ReadTx, input: In<NodePath, Empty, ()>) -> Result<Json<NodeTopology>, Failure> {
+async fn topology(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<NodePath, Empty, ()>,
+) -> Result<Json<NodeTopology>, Failure> {
     Ok(Json(node_topology(&mut tx, input.path.node_id).await?))
 }
 

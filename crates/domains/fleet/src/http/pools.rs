@@ -67,7 +67,11 @@ struct ListQuery {
     region: Given<RegionCode>,
 }
 
-async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<Pool>>, Failure> {
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<Pool>>, Failure> {
     Ok(Json(pool_list(&mut tx, input.query.region.0.as_ref(), &input.query.page).await?))
 }
 
@@ -80,7 +84,11 @@ struct PoolCreate {
     description: Given<Term>,
 }
 
-async fn create(_: Fleet, mut tx: Write, input: In<Empty, Empty, Json<PoolCreate>>) -> Result<Created<Pool>, Failure> {
+async fn create(
+    _: Fleet,
+    mut tx: Write,
+    input: In<Empty, Empty, Json<PoolCreate>>,
+) -> Result<Created<Pool>, Failure> {
     let body = input.body.0;
     Ok(Created(pool_create(&mut tx, body.region, body.name, body.description.0).await?))
 }

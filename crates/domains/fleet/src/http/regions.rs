@@ -54,7 +54,11 @@ struct RegionPath {
     region: RegionCode,
 }
 
-async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, KeyPageQuery, ()>) -> Result<Json<Page<Region>>, Failure> {
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, KeyPageQuery, ()>,
+) -> Result<Json<Page<Region>>, Failure> {
     Ok(Json(region_list(&mut tx, &input.query).await?))
 }
 

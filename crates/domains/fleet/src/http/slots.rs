@@ -16,8 +16,9 @@ use crate::{
         slot::{Approval, Slot},
         text::{RegionCode, Sku},
     },
-    service::slots::{node_slots_approve, slot_get, slot_list, slot_quarantine, slot_restore, slot_withdraw},
-    store::slots::Filter,
+    service::slots::{
+        SlotFilter, node_slots_approve, slot_get, slot_list, slot_quarantine, slot_restore, slot_withdraw,
+    },
 };
 
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
@@ -147,9 +148,13 @@ struct ListQuery {
     sku: Given<Sku>,
 }
 
-async fn list(_: Fleet, mut tx: ReadTx, input: In<Empty, ListQuery, ()>) -> Result<Json<Page<Slot>>, Failure> {
+async fn list(
+    _: Fleet,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<Slot>>, Failure> {
     let query = input.query;
-    let filter = Filter {
+    let filter = SlotFilter {
         node: query.node_id.0,
         state: query.state.0.map(StateFilter::name),
         health: query.health.0.map(HealthFilter::name),
@@ -164,7 +169,7 @@ async fn list_of_node(
     mut tx: ReadTx,
     input: In<NodePath, PageQuery, ()>,
 ) -> Result<Json<Page<Slot>>, Failure> {
-    let filter = Filter { node: Some(input.path.node_id), ..Filter::default() };
+    let filter = SlotFilter { node: Some(input.path.node_id), ..SlotFilter::default() };
     Ok(Json(slot_list(&mut tx, filter, &input.query).await?))
 }
 

@@ -37,10 +37,18 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     ]
 }
 
-async fn bootstrap(fleet: Fleet, mut tx: Write, input: In<NodePath, Empty, ()>) -> Result<Created<IssuedToken>, Failure> {
+async fn bootstrap(
+    fleet: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, ()>,
+) -> Result<Created<IssuedToken>, Failure> {
     Ok(Created(node_bootstrap_token(&fleet, &mut tx, input.path.node_id).await?))
 }
 
-async fn repair(fleet: Fleet, mut tx: Write, input: In<NodePath, Empty, ()>) -> Result<Created<IssuedToken>, Failure> {
+async fn repair(
+    fleet: Fleet,
+    mut tx: Write,
+    input: In<NodePath, Empty, ()>,
+) -> Result<Created<IssuedToken>, Failure> {
     Ok(Created(node_repair_token(&fleet, &mut tx, input.path.node_id).await?))
 }

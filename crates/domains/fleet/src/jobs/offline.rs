@@ -27,7 +27,11 @@ pub async fn run(fleet: Fleet) {
 
 /// Marks up to `limit` nodes of which nobody has heard for as long as policy says. Nobody could report to a control
 /// plane that was down: the silence counts from `started_at` at the earliest.
-pub async fn nodes_lose_contact(fleet: &Fleet, started_at: DateTime<Utc>, limit: i64) -> Result<usize, Failure> {
+pub async fn nodes_lose_contact(
+    fleet: &Fleet,
+    started_at: DateTime<Utc>,
+    limit: i64,
+) -> Result<usize, Failure> {
     let (now, silence) = (fleet.db().ambient().now(), silence(fleet).await?);
     let before = now - silence;
     if before < started_at {

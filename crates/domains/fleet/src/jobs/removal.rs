@@ -39,7 +39,9 @@ pub async fn nodes_delete(fleet: &Fleet, limit: i64) -> Result<usize, Failure> {
         let permit = by_itself(fleet.db(), "a removed node has no work left");
         let mut tx = fleet.db().write(permit, "node.delete").await?;
         let Some(earlier) = store::nodes::lock(tx.conn(), node).await? else { continue };
-        if earlier.after(NodeEvent::Delete).is_err() || !store::agent_tasks::open(tx.conn(), node).await?.is_empty() {
+        if earlier.after(NodeEvent::Delete).is_err()
+            || !store::agent_tasks::open(tx.conn(), node).await?.is_empty()
+        {
             tx.roll_back().await;
             continue;
         }

@@ -50,10 +50,12 @@ pub struct Finding {
 
 impl Finding {
     pub fn after(&self, event: FindingEvent) -> Result<FindingState, Problem> {
-        FindingState::parse(&self.state).and_then(|state| FindingLifecycle::next(state, event)).ok_or_else(|| {
-            let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
-            Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
-        })
+        FindingState::parse(&self.state).and_then(|state| FindingLifecycle::next(state, event)).ok_or_else(
+            || {
+                let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
+                Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
+            },
+        )
     }
 }
 
@@ -78,7 +80,8 @@ pub fn readable(findings: &[contract::Finding], now: DateTime<Utc>) -> Vec<Repor
     let mut out: Vec<Report> = Vec::new();
     for finding in findings.iter().take(contract::FINDINGS_PER_HEARTBEAT) {
         let (code, subject) = (finding.code.as_str(), tame(&finding.subject, LONGEST_SUBJECT));
-        if !is_code(code) || subject.is_empty() || out.iter().any(|r| r.code == code && r.subject == subject) {
+        if !is_code(code) || subject.is_empty() || out.iter().any(|r| r.code == code && r.subject == subject)
+        {
             continue;
         }
         out.push(Report {
@@ -101,11 +104,10 @@ fn is_code(code: &str) -> bool {
     code.len() <= LONGEST_CODE && code.split('.').all(word)
 }
 
-/// Evidence is kept when it is not too large and holds nothing that the database cannot.
+/// Evidence is kept when it is not too large.
 fn evidence(value: &Value) -> Value {
-    let text = value.to_string();
-    if text.len() > LARGEST_EVIDENCE || text.contains("\\u0000") {
-        return serde_json::json!({ "omitted": "too large or not storable" });
+    if value.to_string().len() > LARGEST_EVIDENCE {
+        return serde_json::json!({ "omitted": "too large" });
     }
     if value.is_null() { serde_json::json!({}) } else { value.clone() }
 }
@@ -127,7 +129,12 @@ mod tests {
     #[test]
     fn nonsense_and_repetitions_are_left_out_and_the_future_is_now() {
         let now = DateTime::UNIX_EPOCH;
-        let given = [finding("xid.79", "0000:1b:00.0"), finding("xid.79", "0000:1b:00.0"), finding("XID", "node"), finding("a", "")];
+        let given = [
+            finding("xid.79", "0000:1b:00.0"),
+            finding("xid.79", "0000:1b:00.0"),
+            finding("XID", "node"),
+            finding("a", ""),
+        ];
         let read = readable(&given, now);
         assert_eq!(read.len(), 1);
         assert_eq!((read[0].message.as_str(), read[0].observed_at), ("x y", now));

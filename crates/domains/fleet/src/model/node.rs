@@ -95,7 +95,9 @@ impl Node {
     pub fn after(&self, event: NodeEvent) -> Result<NodeState, Problem> {
         self.state().and_then(|state| NodeLifecycle::next(state, event)).ok_or_else(|| {
             let text = format!("The node is {}; that does not allow {}.", self.state, event.name());
-            Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()).detail("event", event.name())
+            Problem::new(Code::InvalidTransition, text)
+                .detail("state", self.state.clone())
+                .detail("event", event.name())
         })
     }
 
@@ -128,6 +130,9 @@ pub struct NodeSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_expires_at: Option<DateTime<Utc>>,
     pub open_findings: i64,
+    pub slots_total: i64,
+    /// Those that could be sold now, as far as their own state goes.
+    pub slots_available: i64,
 }
 
 /// What stands in the way of selling a node or a part of it.

@@ -2,10 +2,7 @@
 
 use std::borrow::Cow;
 
-use kernel::{
-    Page, PageQuery,
-    page::PageSize,
-};
+use kernel::{Page, PageQuery, page::PageSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,8 +18,12 @@ impl KeyCursor {
     }
 
     fn decode(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix('k').filter(|digits| digits.len() <= LONGEST && digits.len() % 2 == 0)?;
-        let digits: Vec<u8> = digits.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect::<Option<_>>()?;
+        let digits =
+            text.strip_prefix('k').filter(|digits| digits.len() <= LONGEST && digits.len() % 2 == 0)?;
+        let digits: Vec<u8> = digits
+            .chars()
+            .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
+            .collect::<Option<_>>()?;
         let bytes = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
         String::from_utf8(bytes).ok().filter(|key| !key.contains('\0')).map(Self)
     }
@@ -31,7 +32,8 @@ impl KeyCursor {
 impl<'de> Deserialize<'de> for KeyCursor {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        Self::decode(&text).ok_or_else(|| serde::de::Error::custom("not a cursor from an earlier page of this list"))
+        Self::decode(&text)
+            .ok_or_else(|| serde::de::Error::custom("not a cursor from an earlier page of this list"))
     }
 }
 

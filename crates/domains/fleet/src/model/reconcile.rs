@@ -11,9 +11,14 @@ use super::slot::{Slot, SlotState};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Found as it was known: only what stands in its way is new.
-    Same { blockers: Vec<Blocker> },
+    Same {
+        blockers: Vec<Blocker>,
+    },
     /// Found with other surroundings; whatever was approved before was not this.
-    Other { candidate: CandidateSlot, withdraw: bool },
+    Other {
+        candidate: CandidateSlot,
+        withdraw: bool,
+    },
     Missing,
 }
 
@@ -26,11 +31,13 @@ pub struct Plan {
 
 /// Slots are known by their device, and without one by their place. Places once given are kept.
 pub fn plan(slots: &[Slot], candidates: &[CandidateSlot]) -> Plan {
-    let mut taken: BTreeSet<u32> = slots.iter().filter_map(|slot| u32::try_from(slot.slot_index).ok()).collect();
+    let mut taken: BTreeSet<u32> =
+        slots.iter().filter_map(|slot| u32::try_from(slot.slot_index).ok()).collect();
     let mut found = vec![None; slots.len()];
     let mut new = Vec::new();
     for candidate in candidates {
-        let known = slots.iter().enumerate().position(|(n, slot)| found[n].is_none() && is_same(slot, candidate));
+        let known =
+            slots.iter().enumerate().position(|(n, slot)| found[n].is_none() && is_same(slot, candidate));
         match known {
             Some(n) => found[n] = Some(change(&slots[n], candidate)),
             None => new.push(candidate.clone()),
@@ -38,7 +45,8 @@ pub fn plan(slots: &[Slot], candidates: &[CandidateSlot]) -> Plan {
     }
     let known = found.into_iter().map(|change| change.unwrap_or(Change::Missing)).enumerate().collect();
     let place = |candidate: CandidateSlot| {
-        let free = (candidate.slot_index..).chain(0..).find(|index| !taken.contains(index)).unwrap_or(u32::MAX);
+        let free =
+            (candidate.slot_index..).chain(0..).find(|index| !taken.contains(index)).unwrap_or(u32::MAX);
         taken.insert(free);
         (free, candidate)
     };
@@ -69,7 +77,9 @@ fn change(slot: &Slot, candidate: &CandidateSlot) -> Change {
             blockers.push(Blocker {
                 code: "changed".to_owned(),
                 subject: candidate.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
-                message: "Discovered with other surroundings while in use; discover it again when it is free.".to_owned(),
+                message:
+                    "Discovered with other surroundings while in use; discover it again when it is free."
+                        .to_owned(),
             });
             Change::Same { blockers }
         }
@@ -85,7 +95,8 @@ pub fn missing(slot: &Slot) -> Blocker {
     Blocker {
         code: "missing".to_owned(),
         subject: slot.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
-        message: "The last discovery did not find it; look at the machine, then discover it again.".to_owned(),
+        message: "The last discovery did not find it; look at the machine, then discover it again."
+            .to_owned(),
     }
 }
 
@@ -144,7 +155,10 @@ mod tests {
         let mut third = candidate(2, "c");
         third.iommu_group = Some(1);
         let plan = plan(&slots, &[candidate(0, "a"), candidate(1, "b"), third]);
-        assert_eq!(plan.new.iter().map(|(place, c)| (*place, c.pci_address.as_deref())).collect::<Vec<_>>(), [(2, Some("b"))]);
+        assert_eq!(
+            plan.new.iter().map(|(place, c)| (*place, c.pci_address.as_deref())).collect::<Vec<_>>(),
+            [(2, Some("b"))]
+        );
         assert!(plan.known.iter().all(|(_, change)| matches!(change, Change::Same { .. })));
     }
 

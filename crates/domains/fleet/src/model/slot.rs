@@ -141,7 +141,9 @@ pub fn approvable<'a>(slots: &'a [Slot], approval: &Approval) -> Result<Vec<&'a 
             .filter(|slot| slot.state() == Some(SlotState::Discovered) && slot.blockers.is_empty())
             .collect(),
         Approval::Slots(ids) => {
-            let find = |id: &SlotId| slots.iter().find(|slot| slot.id == *id).ok_or_else(|| Problem::not_found("slot"));
+            let find = |id: &SlotId| {
+                slots.iter().find(|slot| slot.id == *id).ok_or_else(|| Problem::not_found("slot"))
+            };
             ids.iter().map(find).collect::<Result<_, _>>()?
         }
     };
@@ -162,8 +164,11 @@ pub fn approvable<'a>(slots: &'a [Slot], approval: &Approval) -> Result<Vec<&'a 
             .flat_map(|slot| &slot.blockers)
             .map(|blocker| serde_json::json!({ "code": blocker.code, "subject": blocker.subject }))
             .collect();
-        return Err(Problem::new(Code::Unprocessable, "No slot of this node is waiting for approval and ready.")
-            .detail("blockers", blockers));
+        return Err(Problem::new(
+            Code::Unprocessable,
+            "No slot of this node is waiting for approval and ready.",
+        )
+        .detail("blockers", blockers));
     }
     for slot in &chosen {
         slot.after(SlotEvent::Approve)?;

@@ -9,8 +9,8 @@ use kernel::{
 use node_proto::{
     TaskKind,
     catalog::{
-        Collect, CollectInput, CollectPart, Drain, DrainInput, Reboot, RebootInput, SelfUpdate, SelfUpdateInput,
-        Undrain, UndrainInput,
+        Collect, CollectInput, CollectPart, Drain, DrainInput, Reboot, RebootInput, SelfUpdate,
+        SelfUpdateInput, Undrain, UndrainInput,
     },
 };
 use pg::WriteTx;
@@ -144,7 +144,9 @@ pub async fn node_retire(
     let occupied = store::slots::occupied(tx.conn(), node).await?;
     if !occupied.is_empty() {
         let slots: Vec<String> = occupied.iter().map(ToString::to_string).collect();
-        return Err(Problem::new(Code::InUse, "Slots of the node are still in use.").detail("slots", slots).into());
+        return Err(Problem::new(Code::InUse, "Slots of the node are still in use.")
+            .detail("slots", slots)
+            .into());
     }
     let after = transition(tx, node, NodeEvent::Retire, reason.as_str()).await?;
     changed(tx, "node", node, &earlier, &after)?;
@@ -186,7 +188,12 @@ async fn cancel_open(fleet: &Fleet, tx: &mut WriteTx, node: NodeId) -> Result<()
     Ok(())
 }
 
-pub async fn node_reboot(fleet: &Fleet, tx: &mut WriteTx, node: NodeId, reason: &Reason) -> Result<TaskView, Failure> {
+pub async fn node_reboot(
+    fleet: &Fleet,
+    tx: &mut WriteTx,
+    node: NodeId,
+    reason: &Reason,
+) -> Result<TaskView, Failure> {
     told::<Reboot>(fleet, tx, node, RebootInput { reason: reason.as_str().to_owned() }).await
 }
 

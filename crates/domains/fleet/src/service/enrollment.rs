@@ -88,13 +88,18 @@ async fn check(
     now: DateTime<Utc>,
 ) -> Result<Result<(StoredToken, TokenPurpose), TokenRefusal>, Failure> {
     let hash = token_hash(&request.token);
-    let stored = store::tokens::find(conn, &hash).await?.filter(|(_, stored)| bool::from(stored[..].ct_eq(&hash)));
+    let stored =
+        store::tokens::find(conn, &hash).await?.filter(|(_, stored)| bool::from(stored[..].ct_eq(&hash)));
     let Some((token, _)) = stored else { return Ok(Err(TokenRefusal::Unknown)) };
     let Some(node) = node else { return Ok(Err(TokenRefusal::OtherNode)) };
     Ok(token.check(node, &request.hostname, now).map(|purpose| (token, purpose)))
 }
 
-async fn admit(tx: &mut WriteTx, request: &EnrollRequest, issued: &Issued) -> Result<Result<(), TokenRefusal>, Failure> {
+async fn admit(
+    tx: &mut WriteTx,
+    request: &EnrollRequest,
+    issued: &Issued,
+) -> Result<Result<(), TokenRefusal>, Failure> {
     let (now, id) = (tx.db().ambient().now(), request.node_id);
     let node = store::nodes::lock(tx.conn(), id).await?;
     let (token, purpose) = match check(tx.conn(), request, node.as_ref(), now).await? {
@@ -105,7 +110,9 @@ async fn admit(tx: &mut WriteTx, request: &EnrollRequest, issued: &Issued) -> Re
         return Ok(Err(TokenRefusal::Used));
     }
     match purpose {
-        TokenPurpose::Bootstrap => drop(transition(tx, id, NodeEvent::Enroll, "enrolled with its bootstrap token").await?),
+        TokenPurpose::Bootstrap => {
+            drop(transition(tx, id, NodeEvent::Enroll, "enrolled with its bootstrap token").await?)
+        }
         TokenPurpose::Repair => {
             store::certificates::revoke(tx.conn(), id, None, "replaced by a repair", now).await?;
             tx.invalidate(invalidation_key(id));
@@ -149,7 +156,9 @@ async fn refused(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefusal, 
         tracing::error!(%error, "a refused enrolment could not be audited");
     }
     Problem::new(Code::TokenInvalid, "The token does not admit this node.")
-        .suggest("Ask an operator for a new token for this node, and use it within its time on the host it names.")
+        .suggest(
+            "Ask an operator for a new token for this node, and use it within its time on the host it names.",
+        )
         .into()
 }
 
@@ -183,7 +192,9 @@ async fn prolong(tx: &mut WriteTx, id: NodeId, issued: &Issued) -> Result<(), Fa
     // Under the node's lock: a revocation that came in between is seen here.
     if live == 0 || !node.state().is_some_and(NodeState::is_enrolled) {
         let text = "The node's certificates no longer count.";
-        return Err(Problem::new(Code::TokenRevoked, text).suggest("Ask an operator for a repair token.").into());
+        return Err(Problem::new(Code::TokenRevoked, text)
+            .suggest("Ask an operator for a repair token.")
+            .into());
     }
     if live >= MOST_LIVE_CERTIFICATES {
         let text = "The node has as many certificates as it may have.";

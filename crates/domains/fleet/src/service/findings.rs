@@ -24,12 +24,10 @@ use crate::{
         node::NodeEvent,
         slot::{Slot, SlotEvent},
     },
-    store::{
-        self,
-        findings::{Filter, NewFinding},
-        slots::Along,
-    },
+    store::{self, findings::NewFinding, slots::Along},
 };
+
+pub use crate::store::findings::Filter as FindingFilter;
 
 /// A node cannot fill the table: beyond this, only what is known is counted.
 const MOST_OPEN: i64 = 500;
@@ -49,7 +47,9 @@ pub async fn report(
         let mut upkeep = fleet.db.upkeep("count findings that are known").await?;
         store::findings::seen_again(upkeep.conn(), node, &reports).await?
     };
-    let is_known = |report: &Report| known.iter().any(|(code, subject)| *code == report.code && *subject == report.subject);
+    let is_known = |report: &Report| {
+        known.iter().any(|(code, subject)| *code == report.code && *subject == report.subject)
+    };
     let new: Vec<Report> = reports.into_iter().filter(|report| !is_known(report)).collect();
     if new.is_empty() {
         return Ok(());
@@ -137,9 +137,15 @@ async fn act(tx: &mut WriteTx, finding: &Finding, slot: Option<Slot>) -> Result<
 }
 
 /// The slot alone, when it is a free slot's device; otherwise the node, which stops new placement there.
-async fn quarantine(tx: &mut WriteTx, finding: &Finding, slot: Option<Slot>, reason: &str) -> Result<(), Failure> {
+async fn quarantine(
+    tx: &mut WriteTx,
+    finding: &Finding,
+    slot: Option<Slot>,
+    reason: &str,
+) -> Result<(), Failure> {
     if let Some(slot) = slot {
-        let step = Some(SlotEvent::Quarantine).filter(|event| !slot.is_occupied() && slot.after(*event).is_ok());
+        let step =
+            Some(SlotEvent::Quarantine).filter(|event| !slot.is_occupied() && slot.after(*event).is_ok());
         let occupied = slot.is_occupied();
         mark_failed(tx, &slot, step).await?;
         if !occupied {
@@ -161,7 +167,11 @@ async fn mark_failed(tx: &mut WriteTx, slot: &Slot, step: Option<SlotEvent>) -> 
     Ok(())
 }
 
-pub async fn finding_list(tx: &mut ReadTx, filter: Filter<'_>, page: &PageQuery) -> Result<Page<Finding>, Failure> {
+pub async fn finding_list(
+    tx: &mut ReadTx,
+    filter: FindingFilter<'_>,
+    page: &PageQuery,
+) -> Result<Page<Finding>, Failure> {
     Ok(page.page(store::findings::list(tx.conn(), filter, page).await?, |finding| finding.id.uuid()))
 }
 
@@ -217,7 +227,8 @@ async fn close(
     }
     let to = before.after(event)?;
     let note = note.map(Reason::as_str);
-    let after = store::findings::transition(tx.conn(), &before, to, note, now).await?.or_problem("finding")?;
+    let after =
+        store::findings::transition(tx.conn(), &before, to, note, now).await?.or_problem("finding")?;
     changed(tx, "finding", id, &before, &after)?;
     Ok(after)
 }

@@ -31,7 +31,9 @@ pub async fn health_rule_put(
     let now = tx.db().ambient().now();
     let before = store::health_rules::get(tx.conn(), pattern.as_str()).await?;
     if before.is_none() && store::health_rules::count(tx.conn()).await? >= MOST_RULES {
-        return Err(Problem::new(Code::QuotaExceeded, "There are as many health rules as there may be.").into());
+        return Err(
+            Problem::new(Code::QuotaExceeded, "There are as many health rules as there may be.").into()
+        );
     }
     let rule = (pattern.as_str(), action, meaning.as_str());
     let after = store::health_rules::put(tx.conn(), rule, if_match, now).await?.or_problem("health_rule")?;
@@ -47,6 +49,8 @@ pub async fn health_rule_delete(
     pattern: &RulePattern,
     if_match: Option<i64>,
 ) -> Result<(), Failure> {
-    let before = store::health_rules::delete(tx.conn(), pattern.as_str(), if_match).await?.or_problem("health_rule")?;
+    let before = store::health_rules::delete(tx.conn(), pattern.as_str(), if_match)
+        .await?
+        .or_problem("health_rule")?;
     removed(tx, "health_rule", pattern, &before)
 }

@@ -30,7 +30,12 @@ use kernel::{CorrelationId, Failure, Problem};
 use pg::{Db, Origin, Permit, WriteTx};
 use serde::Serialize;
 
-fn created<A: Serialize>(tx: &mut WriteTx, kind: &'static str, id: impl ToString, after: &A) -> Result<(), Failure> {
+fn created<A: Serialize>(
+    tx: &mut WriteTx,
+    kind: &'static str,
+    id: impl ToString,
+    after: &A,
+) -> Result<(), Failure> {
     Ok(tx.record(kind, id, None::<&()>, Some(after))?)
 }
 
@@ -44,7 +49,12 @@ fn changed<T: Serialize>(
     Ok(tx.record(kind, id, Some(before), Some(after))?)
 }
 
-fn removed<B: Serialize>(tx: &mut WriteTx, kind: &'static str, id: impl ToString, before: &B) -> Result<(), Failure> {
+fn removed<B: Serialize>(
+    tx: &mut WriteTx,
+    kind: &'static str,
+    id: impl ToString,
+    before: &B,
+) -> Result<(), Failure> {
     Ok(tx.record(kind, id, Some(before), None::<&()>)?)
 }
 

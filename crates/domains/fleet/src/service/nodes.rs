@@ -15,8 +15,8 @@ use crate::{
     model::{
         contact::contact_state,
         events::{
-            NodeActivated, NodeDeleted, NodeDraining, NodeEnrolled, NodeOffline, NodeQuarantined, NodeRecovered,
-            NodeRemoving, NodeRetired,
+            NodeActivated, NodeDeleted, NodeDraining, NodeEnrolled, NodeOffline, NodeQuarantined,
+            NodeRecovered, NodeRemoving, NodeRetired,
         },
         node::{Node, NodeDetail, NodeEvent, NodeSummary},
         slot::stored_blockers,
@@ -26,13 +26,20 @@ use crate::{
     store::{
         self,
         history::Step,
-        nodes::{Change, Filter, NewNode},
+        nodes::{Change, NewNode},
     },
 };
 
+pub use crate::store::nodes::Filter as NodeFilter;
+
 /// Changes a node's state: the lock, the table, the swap, the history, the event and the invalidation, always
 /// together. Leaves the audit target alone: it is the caller's.
-pub async fn transition(tx: &mut WriteTx, node: NodeId, event: NodeEvent, reason: &str) -> Result<Node, Failure> {
+pub async fn transition(
+    tx: &mut WriteTx,
+    node: NodeId,
+    event: NodeEvent,
+    reason: &str,
+) -> Result<Node, Failure> {
     let now = tx.db().ambient().now();
     let before = found(store::nodes::lock(tx.conn(), node).await?, "node")?;
     let to = before.after(event)?;
@@ -51,7 +58,9 @@ fn announce(tx: &mut WriteTx, node: &Node, event: NodeEvent, reason: &str) -> Re
         NodeEvent::Enroll => tx.emit(&NodeEnrolled { node_id, region, reason })?,
         NodeEvent::Activate | NodeEvent::Undrain => tx.emit(&NodeActivated { node_id, region, reason })?,
         NodeEvent::LoseContact => tx.emit(&NodeOffline { node_id, region, reason })?,
-        NodeEvent::RegainContact | NodeEvent::Release => tx.emit(&NodeRecovered { node_id, region, reason })?,
+        NodeEvent::RegainContact | NodeEvent::Release => {
+            tx.emit(&NodeRecovered { node_id, region, reason })?
+        }
         NodeEvent::Quarantine => tx.emit(&NodeQuarantined { node_id, region, reason })?,
         NodeEvent::Drain => tx.emit(&NodeDraining { node_id, region, reason })?,
         NodeEvent::Retire => tx.emit(&NodeRetired { node_id, region, reason })?,
@@ -116,7 +125,7 @@ async fn check_pool(tx: &mut WriteTx, pool: Option<PoolId>, region: &str) -> Res
 
 pub async fn node_list(
     tx: &mut ReadTx,
-    filter: Filter<'_>,
+    filter: NodeFilter<'_>,
     page: &PageQuery,
 ) -> Result<Page<NodeSummary>, Failure> {
     let nodes = store::nodes::list(tx.conn(), filter, page).await?;
@@ -172,7 +181,12 @@ pub async fn node_update(
 }
 
 /// While a node is cordoned no new work is placed there; what runs there runs on.
-pub async fn node_cordon(tx: &mut WriteTx, id: NodeId, reason: &str, if_match: Option<i64>) -> Result<Node, Failure> {
+pub async fn node_cordon(
+    tx: &mut WriteTx,
+    id: NodeId,
+    reason: &str,
+    if_match: Option<i64>,
+) -> Result<Node, Failure> {
     let before = editable(tx, id, if_match).await?;
     apply(tx, &before, Change { cordon: Some(Some(reason)), ..Change::default() }).await
 }

@@ -17,11 +17,14 @@ use kernel::{
 };
 use lifecycle::Lifecycle as _;
 use node_proto::{
-    catalog::{HealthProbe, HealthReport, ProbeProfile, TaskKind as _, Topology, TopologyDiscover, TopologyDiscoverInput},
+    catalog::{
+        HealthProbe, HealthReport, ProbeProfile, TaskKind as _, Topology, TopologyDiscover,
+        TopologyDiscoverInput,
+    },
     contract::Ending,
 };
 use pg::WriteTx;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     completion::{CompletedTask, Completion, TaskEnding},
@@ -103,7 +106,9 @@ async fn discover(fleet: &Fleet, tx: &mut WriteTx, onboarding: &Onboarding) -> R
         waiting: Some(Waiting { kind: WAITING_KIND, key: node.to_string() }),
     };
     let task = fleet.task_queue(tx, request).await?;
-    store::onboarding::update(tx.conn(), onboarding, to, ("", Some(task)), now).await?.or_problem("onboarding")?;
+    store::onboarding::update(tx.conn(), onboarding, to, ("", Some(task)), now)
+        .await?
+        .or_problem("onboarding")?;
     Ok(task)
 }
 
@@ -173,8 +178,8 @@ async fn discovered(tx: &mut WriteTx, onboarding: &Onboarding, task: &CompletedT
         step(tx, onboarding, task.id, OnboardingEvent::DiscoveryFailed, &why(&task.ending)).await?;
         return Ok(());
     };
-    if topology.candidates.len() > MOST_SLOTS || holds_nul(output) {
-        let detail = "the node described more slots than a machine has, or text that cannot be stored";
+    if topology.candidates.len() > MOST_SLOTS {
+        let detail = "the node described more slots than a machine has";
         step(tx, onboarding, task.id, OnboardingEvent::DiscoveryFailed, detail).await?;
         return Ok(());
     }
@@ -190,16 +195,6 @@ async fn discovered(tx: &mut WriteTx, onboarding: &Onboarding, task: &CompletedT
         blocked: count(blocked),
     })?;
     Ok(())
-}
-
-/// Postgres holds no NUL in JSON; a node that sends one gets a failed discovery rather than a failing request.
-fn holds_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(items) => items.iter().any(holds_nul),
-        Value::Object(map) => map.iter().any(|(key, value)| key.contains('\0') || holds_nul(value)),
-        _ => false,
-    }
 }
 
 async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Result<(), Failure> {
@@ -234,7 +229,10 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
 
 fn same(known: &[crate::model::node::ReadinessBlocker], found: &[node_proto::catalog::Blocker]) -> bool {
     known.len() == found.len()
-        && known.iter().zip(found).all(|(a, b)| a.code == b.code && a.subject == b.subject && a.message == b.message)
+        && known
+            .iter()
+            .zip(found)
+            .all(|(a, b)| a.code == b.code && a.subject == b.subject && a.message == b.message)
 }
 
 async fn probed(
@@ -245,11 +243,12 @@ async fn probed(
 ) -> Result<(), Failure> {
     let report = match &task.ending {
         TaskEnding::Told(Ending::Succeeded { output }) => {
-            serde_json::from_value::<HealthReport>(output.clone()).ok().filter(|_| !holds_nul(output))
+            serde_json::from_value::<HealthReport>(output.clone()).ok()
         }
         _ => None,
     };
-    let passed = report.as_ref().is_some_and(|report| report.passed && report.checks.iter().all(|c| c.passed));
+    let passed =
+        report.as_ref().is_some_and(|report| report.passed && report.checks.iter().all(|c| c.passed));
     let detail = match &report {
         Some(report) => {
             let failed: Vec<&str> =
@@ -314,7 +313,11 @@ async fn keep_evidence(
 }
 
 /// The probe that follows an approval.
-pub(crate) async fn validate_after_approval(fleet: &Fleet, tx: &mut WriteTx, node: NodeId) -> Result<TaskId, Failure> {
+pub(crate) async fn validate_after_approval(
+    fleet: &Fleet,
+    tx: &mut WriteTx,
+    node: NodeId,
+) -> Result<TaskId, Failure> {
     let done = store::onboarding::get(tx.conn(), node).await?.is_some_and(|onboarding| onboarding.is_done());
     // A node that serves already must not be disturbed.
     let profile = if done { ProbeProfile::Light } else { ProbeProfile::Onboarding };

@@ -21,7 +21,8 @@ pub async fn pool_create(
 ) -> Result<Pool, Failure> {
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<PoolId>());
     let description = description.as_ref().map_or("", Term::as_str);
-    let pool = store::pools::insert(tx.conn(), id, (region.as_str(), name.as_str(), description), now).await?;
+    let pool =
+        store::pools::insert(tx.conn(), id, (region.as_str(), name.as_str(), description), now).await?;
     created(tx, "node_pool", id, &pool)?;
     Ok(pool)
 }

@@ -34,13 +34,18 @@ pub async fn region_update(
     let now = tx.db().ambient().now();
     let before = found(store::regions::get(tx.conn(), code.as_str()).await?, "region")?;
     let name = name.as_ref().map(Name::as_str);
-    let after = store::regions::update(tx.conn(), code.as_str(), name, if_match, now).await?.or_problem("region")?;
+    let after =
+        store::regions::update(tx.conn(), code.as_str(), name, if_match, now).await?.or_problem("region")?;
     changed(tx, "region", code, &before, &after)?;
     Ok(after)
 }
 
 /// Refused while anything refers to it.
-pub async fn region_delete(tx: &mut WriteTx, code: &RegionCode, if_match: Option<i64>) -> Result<(), Failure> {
+pub async fn region_delete(
+    tx: &mut WriteTx,
+    code: &RegionCode,
+    if_match: Option<i64>,
+) -> Result<(), Failure> {
     let before = store::regions::delete(tx.conn(), code.as_str(), if_match).await?.or_problem("region")?;
     removed(tx, "region", code, &before)
 }

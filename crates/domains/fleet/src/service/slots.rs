@@ -14,13 +14,16 @@ use crate::{
         slot::{Approval, Slot, SlotEvent, approvable},
         text::Sku,
     },
-    store::{
-        self,
-        slots::{Along, Filter},
-    },
+    store::{self, slots::Along},
 };
 
-pub async fn slot_list(tx: &mut ReadTx, filter: Filter<'_>, page: &PageQuery) -> Result<Page<Slot>, Failure> {
+pub use crate::store::slots::Filter as SlotFilter;
+
+pub async fn slot_list(
+    tx: &mut ReadTx,
+    filter: SlotFilter<'_>,
+    page: &PageQuery,
+) -> Result<Page<Slot>, Failure> {
     if let Some(node) = filter.node {
         found(store::nodes::get(tx.conn(), node).await?, "node")?;
     }
@@ -58,7 +61,8 @@ pub(crate) async fn approve(
     let mut approved = Vec::new();
     for slot in approvable(&slots, approval)? {
         let to = slot.after(SlotEvent::Approve)?;
-        approved.push(store::slots::transition(tx.conn(), slot, Some(to), along, now).await?.or_problem("slot")?);
+        approved
+            .push(store::slots::transition(tx.conn(), slot, Some(to), along, now).await?.or_problem("slot")?);
     }
     let task = validate_after_approval(fleet, tx, node).await?;
     tx.record("node", node, None::<&()>, Some(&json!({ "approved": approved, "task_id": task })))?;
@@ -92,7 +96,8 @@ async fn step(
         return Err(Problem::version_conflict(before.version).into());
     }
     let to = before.after(event)?;
-    let after = store::slots::transition(tx.conn(), &before, Some(to), along, now).await?.or_problem("slot")?;
+    let after =
+        store::slots::transition(tx.conn(), &before, Some(to), along, now).await?.or_problem("slot")?;
     changed(tx, "slot", id, &before, &after)?;
     Ok(after)
 }

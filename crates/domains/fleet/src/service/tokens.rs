@@ -47,7 +47,11 @@ pub(crate) async fn issue(
 }
 
 /// Another bootstrap token for a node that has not enrolled yet; the one before is revoked.
-pub async fn node_bootstrap_token(fleet: &Fleet, tx: &mut WriteTx, id: NodeId) -> Result<IssuedToken, Failure> {
+pub async fn node_bootstrap_token(
+    fleet: &Fleet,
+    tx: &mut WriteTx,
+    id: NodeId,
+) -> Result<IssuedToken, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     if node.state() != Some(NodeState::BootstrapIssued) {
         let text = "The node has enrolled already; a bootstrap token is for its first time.";

@@ -123,7 +123,11 @@ pub async fn open_count(conn: &mut Connection, node: NodeId) -> Result<i64, sqlx
 }
 
 /// Unresolved findings about a slot other than this one that took it out of service.
-pub async fn others_about_slot(conn: &mut Connection, slot: SlotId, but: FindingId) -> Result<i64, sqlx::Error> {
+pub async fn others_about_slot(
+    conn: &mut Connection,
+    slot: SlotId,
+    but: FindingId,
+) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM health_findings
            WHERE slot_id = $1 AND id <> $2 AND state <> 'resolved' AND action IN ('quarantine', 'credit')"#,
@@ -163,7 +167,11 @@ pub struct Filter<'a> {
 }
 
 /// Newest first.
-pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -> Result<Vec<Finding>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    filter: Filter<'_>,
+    page: &PageQuery,
+) -> Result<Vec<Finding>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         "SELECT id, node_id, slot_id, code, subject, message, evidence, action, state, seen, first_seen_at,

@@ -49,7 +49,11 @@ pub async fn count(conn: &mut Connection) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM health_rules"#).fetch_one(conn).await
 }
 
-pub async fn list(conn: &mut Connection, after: Option<&str>, limit: i64) -> Result<Vec<HealthRule>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<HealthRule>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         "SELECT pattern, action, meaning, version, created_at, updated_at FROM health_rules
@@ -89,7 +93,11 @@ pub async fn put(
     Ok(swap(conn, pattern, row).await?)
 }
 
-pub async fn delete(conn: &mut Connection, pattern: &str, if_match: Option<i64>) -> Result<Swap<HealthRule>, Failure> {
+pub async fn delete(
+    conn: &mut Connection,
+    pattern: &str,
+    if_match: Option<i64>,
+) -> Result<Swap<HealthRule>, Failure> {
     let row = sqlx::query_as!(
         Row,
         "DELETE FROM health_rules WHERE pattern = $1 AND version = coalesce($2, version)
@@ -102,7 +110,11 @@ pub async fn delete(conn: &mut Connection, pattern: &str, if_match: Option<i64>)
     Ok(swap(conn, pattern, row).await?)
 }
 
-async fn swap(conn: &mut Connection, pattern: &str, row: Option<Row>) -> Result<Swap<HealthRule>, sqlx::Error> {
+async fn swap(
+    conn: &mut Connection,
+    pattern: &str,
+    row: Option<Row>,
+) -> Result<Swap<HealthRule>, sqlx::Error> {
     let current = match row {
         Some(_) => None,
         None => get(conn, pattern).await?.map(|rule| rule.version),

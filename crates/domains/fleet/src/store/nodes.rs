@@ -149,8 +149,13 @@ pub async fn list(
                   n.created_at, n.updated_at,
                   c.last_seen_at AS "last_seen_at?", c.agent_version AS "agent_version?", c.certificate_expires_at,
                   (SELECT count(*) FROM health_findings f WHERE f.node_id = n.id AND f.state <> 'resolved')
-                      AS "open_findings!"
+                      AS "open_findings!",
+                  s.total AS "slots_total!", s.available AS "slots_available!"
            FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
+           CROSS JOIN LATERAL (
+               SELECT count(*) AS total, count(*) FILTER (WHERE state = 'available') AS available
+               FROM node_resource_slots WHERE node_id = n.id
+           ) s
            WHERE n.id > $1
              AND CASE WHEN $3::text IS NULL THEN n.state <> 'deleted' ELSE n.state = $3 END
              AND ($4::text IS NULL OR n.region = $4)
@@ -177,6 +182,8 @@ pub async fn list(
             agent_version: row.agent_version,
             certificate_expires_at: row.certificate_expires_at,
             open_findings: row.open_findings,
+            slots_total: row.slots_total,
+            slots_available: row.slots_available,
             node: Row {
                 id: row.id,
                 hostname: row.hostname,
@@ -276,7 +283,9 @@ async fn swap(conn: &mut Connection, id: NodeId, row: Option<Row>) -> Result<Swa
     let current = match row {
         Some(_) => None,
         None => {
-            sqlx::query_scalar!("SELECT version FROM nodes WHERE id = $1", id.uuid()).fetch_optional(conn).await?
+            sqlx::query_scalar!("SELECT version FROM nodes WHERE id = $1", id.uuid())
+                .fetch_optional(conn)
+                .await?
         }
     };
     Ok(Swap::of(row.map(Node::from), current))

@@ -36,9 +36,13 @@ impl From<Row> for Onboarding {
 }
 
 pub async fn insert(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<(), sqlx::Error> {
-    sqlx::query!("INSERT INTO node_onboardings (node_id, created_at, updated_at) VALUES ($1, $2, $2)", node.uuid(), now)
-        .execute(conn)
-        .await?;
+    sqlx::query!(
+        "INSERT INTO node_onboardings (node_id, created_at, updated_at) VALUES ($1, $2, $2)",
+        node.uuid(),
+        now
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 

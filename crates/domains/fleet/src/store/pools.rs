@@ -49,7 +49,11 @@ pub async fn get(conn: &mut Connection, id: PoolId) -> Result<Option<Pool>, sqlx
     .await
 }
 
-pub async fn list(conn: &mut Connection, region: Option<&str>, page: &PageQuery) -> Result<Vec<Pool>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    region: Option<&str>,
+    page: &PageQuery,
+) -> Result<Vec<Pool>, sqlx::Error> {
     sqlx::query_as!(
         Pool,
         "SELECT id, region, name, description, version, created_at, updated_at FROM node_pools
@@ -101,7 +105,8 @@ pub async fn delete(conn: &mut Connection, id: PoolId, if_match: Option<i64>) ->
         super::violated(
             error,
             &[("nodes_pool_id_fkey", || {
-                Problem::new(Code::InUse, "The pool has nodes.").suggest("Move its nodes to another pool first.")
+                Problem::new(Code::InUse, "The pool has nodes.")
+                    .suggest("Move its nodes to another pool first.")
             })],
         )
     })?;

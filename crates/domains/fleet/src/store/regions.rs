@@ -33,12 +33,20 @@ pub async fn insert(
 }
 
 pub async fn get(conn: &mut Connection, code: &str) -> Result<Option<Region>, sqlx::Error> {
-    sqlx::query_as!(Region, "SELECT code, name, version, created_at, updated_at FROM regions WHERE code = $1", code)
-        .fetch_optional(conn)
-        .await
+    sqlx::query_as!(
+        Region,
+        "SELECT code, name, version, created_at, updated_at FROM regions WHERE code = $1",
+        code
+    )
+    .fetch_optional(conn)
+    .await
 }
 
-pub async fn list(conn: &mut Connection, after: Option<&str>, limit: i64) -> Result<Vec<Region>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<Region>, sqlx::Error> {
     sqlx::query_as!(
         Region,
         "SELECT code, name, version, created_at, updated_at FROM regions
@@ -72,7 +80,11 @@ pub async fn update(
     swap(conn, code, updated).await
 }
 
-pub async fn delete(conn: &mut Connection, code: &str, if_match: Option<i64>) -> Result<Swap<Region>, Failure> {
+pub async fn delete(
+    conn: &mut Connection,
+    code: &str,
+    if_match: Option<i64>,
+) -> Result<Swap<Region>, Failure> {
     let in_use: fn() -> Problem = || {
         Problem::new(Code::InUse, "Nodes or pools stand in this region, or stood in it.")
             .suggest("Only a region that was never used can be deleted.")
@@ -86,7 +98,9 @@ pub async fn delete(conn: &mut Connection, code: &str, if_match: Option<i64>) ->
     )
     .fetch_optional(&mut *conn)
     .await
-    .map_err(|error| super::violated(error, &[("nodes_region_fkey", in_use), ("node_pools_region_fkey", in_use)]))?;
+    .map_err(|error| {
+        super::violated(error, &[("nodes_region_fkey", in_use), ("node_pools_region_fkey", in_use)])
+    })?;
     Ok(swap(conn, code, deleted).await?)
 }
 

@@ -116,7 +116,11 @@ pub struct Filter<'a> {
 }
 
 /// Slots of nodes that are still part of the fleet.
-pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -> Result<Vec<Slot>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    filter: Filter<'_>,
+    page: &PageQuery,
+) -> Result<Vec<Slot>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         "SELECT s.id, s.node_id, s.slot_index, s.kind, s.state, s.pci_address, s.model, s.iommu_group, s.nvme_device,
@@ -333,7 +337,11 @@ pub async fn expected_gpus(conn: &mut Connection, node: NodeId) -> Result<i64, s
 }
 
 /// The slot whose device a finding is about.
-pub async fn lock_by_device(conn: &mut Connection, node: NodeId, pci: &str) -> Result<Option<Slot>, sqlx::Error> {
+pub async fn lock_by_device(
+    conn: &mut Connection,
+    node: NodeId,
+    pci: &str,
+) -> Result<Option<Slot>, sqlx::Error> {
     let id = sqlx::query_scalar!(
         "SELECT id FROM node_resource_slots WHERE node_id = $1 AND pci_address = $2",
         node.uuid(),

@@ -11,7 +11,11 @@ pub struct StandingRow {
 }
 
 /// Revoked certificates count as long as they would be valid otherwise, and a little longer.
-pub async fn get(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<Option<StandingRow>, sqlx::Error> {
+pub async fn get(
+    conn: &mut Connection,
+    node: NodeId,
+    now: DateTime<Utc>,
+) -> Result<Option<StandingRow>, sqlx::Error> {
     sqlx::query_as!(
         StandingRow,
         r#"SELECT n.state, n.simulated,

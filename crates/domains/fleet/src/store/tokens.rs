@@ -30,7 +30,10 @@ pub async fn insert(
 }
 
 /// The token with this hash, and the hash as it is stored.
-pub async fn find(conn: &mut Connection, hash: &[u8; 32]) -> Result<Option<(StoredToken, Vec<u8>)>, sqlx::Error> {
+pub async fn find(
+    conn: &mut Connection,
+    hash: &[u8; 32],
+) -> Result<Option<(StoredToken, Vec<u8>)>, sqlx::Error> {
     let row = sqlx::query!(
         "SELECT id, node_id, purpose, token_hash, expires_at, used_at, revoked_at FROM node_tokens WHERE token_hash = $1",
         &hash[..],
@@ -64,7 +67,11 @@ pub async fn spend(conn: &mut Connection, id: NodeTokenId, now: DateTime<Utc>) -
 }
 
 /// Revokes whatever token of the node was not used yet.
-pub async fn revoke_open(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<u64, sqlx::Error> {
+pub async fn revoke_open(
+    conn: &mut Connection,
+    node: NodeId,
+    now: DateTime<Utc>,
+) -> Result<u64, sqlx::Error> {
     let done = sqlx::query!(
         "UPDATE node_tokens SET revoked_at = $2 WHERE node_id = $1 AND used_at IS NULL AND revoked_at IS NULL",
         node.uuid(),

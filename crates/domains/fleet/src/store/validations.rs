@@ -23,7 +23,11 @@ pub async fn insert(conn: &mut Connection, validation: &Validation) -> Result<()
 }
 
 /// Newest first.
-pub async fn list(conn: &mut Connection, node: NodeId, page: &PageQuery) -> Result<Vec<Validation>, sqlx::Error> {
+pub async fn list(
+    conn: &mut Connection,
+    node: NodeId,
+    page: &PageQuery,
+) -> Result<Vec<Validation>, sqlx::Error> {
     sqlx::query_as!(
         Validation,
         "SELECT id, node_id, task_id, profile, passed, evidence, created_at FROM node_validations

@@ -1,0 +1,15 @@
+//! Nodes against a real Postgres with real certificates and signatures: enrolment, onboarding, health, absence,
+//! removal.
+
+// Helpers here are test code too, but the lints see only functions marked as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod absence;
+mod enrolment;
+mod findings;
+mod inventory;
+mod lifecycles;
+mod onboarding;
+mod removal;
+mod standing;
+mod world;

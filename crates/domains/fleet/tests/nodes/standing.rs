@@ -1,0 +1,42 @@
+use chrono::TimeDelta;
+use fleet::{
+    model::node::{NodeEvent, NodeState},
+    service::{certificates::node_certificate_revoke, standing::Standings},
+};
+
+use crate::world::{World, reason};
+
+#[tokio::test]
+async fn a_change_of_state_and_a_revocation_are_seen_at_once() {
+    let world = World::new().await;
+    let standings = Standings::new(&world.test.db);
+    let (node, token) = world.node("gpu-01").await;
+    let state = async || standings.of(node.id).await.unwrap().unwrap().state;
+    assert_eq!(state().await, NodeState::BootstrapIssued);
+    world.enroll(&node, &token).await.unwrap();
+    assert_eq!(state().await, NodeState::Enrolling);
+    let mut tx = world.write("node.certificate_revoke").await;
+    let revoked = node_certificate_revoke(&mut tx, node.id, None, &reason("stolen")).await.unwrap();
+    assert!(
+        !standings.of(node.id).await.unwrap().unwrap().is_revoked(&revoked[0].serial),
+        "not yet committed"
+    );
+    tx.commit(None).await.unwrap();
+    assert!(standings.of(node.id).await.unwrap().unwrap().is_revoked(&revoked[0].serial));
+    world.transition(node.id, NodeEvent::Remove).await.unwrap();
+    assert_eq!(state().await, NodeState::Removing);
+    assert!(standings.of(world.test.db.ambient().id()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_nobody_announced_is_believed_for_ten_seconds_at_most() {
+    let world = World::new().await;
+    let standings = Standings::new(&world.test.db);
+    let (node, _) = world.node("gpu-01").await;
+    assert_eq!(standings.of(node.id).await.unwrap().unwrap().state, NodeState::BootstrapIssued);
+    world.tamper("UPDATE nodes SET state = 'removing'").await;
+    world.pass(TimeDelta::seconds(9));
+    assert_eq!(standings.of(node.id).await.unwrap().unwrap().state, NodeState::BootstrapIssued);
+    world.pass(TimeDelta::seconds(1));
+    assert_eq!(standings.of(node.id).await.unwrap().unwrap().state, NodeState::Removing);
+}

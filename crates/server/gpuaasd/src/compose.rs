@@ -24,7 +24,7 @@ use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{config::Config, roles::Role};
+use crate::{config::Config, roles::Role, simulated_fleet::SimulatedFleet};
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
@@ -160,7 +160,10 @@ impl Platform {
     /// What must be in the database before the first request: signing keys, and for the fleet an authority and a
     /// signer.
     pub async fn prepare(&self, roles: &[Role]) -> Result<(), ComposeError> {
-        self.issuer.tidy().await.map_err(|failure| startup("the issuer's keys cannot be prepared", failure))?;
+        self.issuer
+            .tidy()
+            .await
+            .map_err(|failure| startup("the issuer's keys cannot be prepared", failure))?;
         if roles.iter().all(|role| *role == Role::OutboxRelay) {
             return Ok(());
         }
@@ -194,6 +197,20 @@ impl Platform {
                 }
             }
         }));
+    }
+
+    /// Nodes that do not exist, if the configuration asks for some.
+    pub fn start_simulated_fleet(
+        &self,
+        config: &Config,
+        tasks: &TaskTracker,
+        cancel: &CancellationToken,
+    ) -> Result<(), ComposeError> {
+        let made = SimulatedFleet::new(config, self.fleet.clone());
+        if let Some(simulated) = made.map_err(|problem| startup("fleet.simulated", problem.into()))? {
+            tasks.spawn(cancel.clone().run_until_cancelled_owned(simulated.run()));
+        }
+        Ok(())
     }
 
     /// The node listener, when one of its roles is ours.
@@ -244,7 +261,8 @@ fn fleet(
     policies: Arc<dyn endpoint::PolicySource>,
 ) -> anyhow::Result<Fleet> {
     let trust_domain = config.node_gateway.trust_domain.clone();
-    let trust = Trust::new(db.clone(), TrustSettings { trust_domain, master_key: master_key.clone(), signing })?;
+    let trust =
+        Trust::new(db.clone(), TrustSettings { trust_domain, master_key: master_key.clone(), signing })?;
     let settings = fleet::Settings {
         node_url: config.node_gateway.url.as_str().trim_end_matches('/').to_owned(),
         public_url: public_url.to_owned(),

@@ -18,3 +18,4 @@ pub mod roles;
 pub mod run;
 mod serve;
 mod signing;
+mod simulated_fleet;

@@ -139,6 +139,7 @@ async fn start_roles(config: &Config, database: &Database, health: &Health) -> a
     if config.roles.contains(&Role::Api) {
         first_admin::seed(config, &platform).await?;
         platform.start_api_jobs(&tasks, &cancel);
+        platform.start_simulated_fleet(config, &tasks, &cancel)?;
         api = Some(start_api(config, &platform, health).await?);
     }
     let gateway = start_gateway(config, &platform, &wake, health).await?;

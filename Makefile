@@ -9,7 +9,7 @@ export SQLX_OFFLINE ?= true
 help: ## list these commands
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-up: ## build and start the control plane on this machine (PORT=8080)
+up: ## build and start the control plane with simulated nodes on this machine (PORT=8080 SIM_NODES=3)
 	@scripts/up.sh
 
 down: ## stop it, keep its data

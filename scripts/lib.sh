@@ -7,6 +7,8 @@ RUN_DIR="${GPUAAS_RUN_DIR:-$ROOT/.run}"
 CONFIG="$RUN_DIR/gpuaas.toml"
 PID_FILE="$RUN_DIR/gpuaasd.pid"
 LOG_FILE="$RUN_DIR/gpuaasd.log"
+SIM_PID_FILE="$RUN_DIR/gpuaas-node-sim.pid"
+SIM_LOG_FILE="$RUN_DIR/gpuaas-node-sim.log"
 
 say() { printf '%s\n' "$*"; }
 
@@ -20,16 +22,38 @@ setting() {
     sed -n "s/^$1 = \"\(.*\)\"\$/\1/p" "$CONFIG" | head -n 1
 }
 
-# The id of the running server; fails when it does not run. A pid file may outlive its process, whose id may
-# then be another program's.
-server_pid() {
+# The value of a plain `key = number` line of a section of the configuration.
+number_setting() {
+    sed -n "/^\[$1\]\$/,/^\[/s/^$2 = \([0-9]*\)\$/\1/p" "$CONFIG" | head -n 1
+}
+
+# The id in a pid file, if that process runs and its command line has the given words. A pid file may outlive its
+# process, whose id may then be another program's.
+running_pid() {
     local pid
-    [ -f "$PID_FILE" ] || return 1
-    pid="$(cat "$PID_FILE")"
+    [ -f "$1" ] || return 1
+    pid="$(cat "$1")"
     [[ "$pid" =~ ^[0-9]+$ ]] || return 1
-    tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF "gpuaasd --config $CONFIG " || return 1
+    tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- "$2" || return 1
     printf '%s' "$pid"
 }
+
+# The id of the running server; fails when it does not run.
+server_pid() { running_pid "$PID_FILE" "gpuaasd --config $CONFIG "; }
+
+# The id of the process that plays the simulated nodes; fails when it does not run.
+sim_pid() { running_pid "$SIM_PID_FILE" "gpuaas-node-sim run --join $(simulated_dir)/"; }
+
+# Where the control plane and the simulated nodes meet.
+simulated_dir() { printf '%s/simulated-fleet' "$(setting data_dir)"; }
+
+# How many simulated nodes are at work, by the control plane's list.
+simulated_active() {
+    grep -c '"state": "active"' "$(simulated_dir)/join.json" 2>/dev/null || true
+}
+
+# True when the process runs a program that has been built anew since.
+is_outdated() { [[ "$(readlink "/proc/$1/exe")" == *" (deleted)" ]]; }
 
 # The HTTP status of GET http://127.0.0.1:PORT/PATH, or nothing when nobody answers.
 http_status() {

@@ -8,20 +8,21 @@ GPUAAS_RUN_DIR="$(mktemp -d "${TMPDIR:-/tmp}/gpuaas-smoke-XXXXXX")"
 export GPUAAS_RUN_DIR
 source "$(dirname "$0")/lib.sh"
 
-free_port_pair() {
+# The first of three: for the API, operations and nodes.
+free_ports() {
     local port attempt
     for ((attempt = 0; attempt < 50; attempt++)); do
         # Below the range from which outgoing connections take theirs.
         port=$((20000 + RANDOM % 10000))
-        if ! port_is_taken "$port" && ! port_is_taken $((port + 1)); then
+        if ! port_is_taken "$port" && ! port_is_taken $((port + 1)) && ! port_is_taken $((port + 2)); then
             printf '%s' "$port"
             return
         fi
     done
-    fail "no two free ports found"
+    fail "no three free ports found"
 }
 
-PORT="$(free_port_pair)"
+PORT="$(free_ports)"
 PROFILE="${PROFILE:-dev}"
 export PORT PROFILE
 OUTPUT="$(mktemp "${TMPDIR:-/tmp}/gpuaas-smoke-output-XXXXXX")"
@@ -54,7 +55,10 @@ must() {
 }
 
 is_ready() { [ "$(http_status $((PORT + 1)) /readyz)" = 200 ]; }
-is_silent() { ! port_is_taken "$PORT" && ! port_is_taken $((PORT + 1)); }
+is_silent() { ! port_is_taken "$PORT" && ! port_is_taken $((PORT + 1)) && ! port_is_taken $((PORT + 2)); }
+has_nodes() { simulator="$(sim_pid)" && [ "$(simulated_active)" = 3 ]; }
+# A process that has ended has no command line, even while nobody has asked how it ended.
+plays_nothing() { ! grep -qs gpuaas-node-sim "/proc/$simulator/cmdline"; }
 keeps_data() { ! prints "password:"; }
 # Sources that changed in between mean a restart, which is right too.
 runs_already() { prints "already running" || prints "the program has changed"; }
@@ -63,22 +67,28 @@ is_gone() { [ ! -e "$RUN_DIR" ] && [ ! -e "$data_dir" ]; }
 run up
 must "the first make up shows no password" prints "password:"
 must "not ready after the first make up" is_ready
+must "make up does not say that its nodes are simulated" prints SIMULATED
+must "the simulated nodes are not active after the first make up" has_nodes
 data_dir="$(setting data_dir)"
 
 run up
 must "the second make up did not find the running server" runs_already
 must "the second make up made a new administrator" keeps_data
 must "not ready after the second make up" is_ready
+must "the simulated nodes are not active after the second make up" has_nodes
 
 run down
 must "something still listens after make down" is_silent
+must "simulated nodes are still played after make down" plays_nothing
 
 run up
 must "make up after make down made a new administrator: the data is gone" keeps_data
 must "not ready after make up on existing data" is_ready
+must "the simulated nodes did not come back after make down" has_nodes
 
 export YES=1
 run reset
 must "something still listens after make reset" is_silent
 must "make reset left data behind" is_gone
-say "up, down and reset work"
+must "simulated nodes are still played after make reset" plays_nothing
+say "up, down and reset work, and so do the simulated nodes"

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Builds the programs, starts the control plane in the background and waits until it is ready.
-#   PORT=9090 scripts/up.sh       another port on the first start (the operations port is the next one)
+# Builds the programs, starts the control plane in the background with a few simulated nodes, and waits until it is
+# ready.
+#   PORT=9090 scripts/up.sh       another port on the first start (operations and nodes have the next two)
+#   SIM_NODES=12 scripts/up.sh    so many simulated nodes; 0 for none
 #   PROFILE=dev scripts/up.sh     another build profile, such as one that is built already
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
 READY_SECONDS=120
+ACTIVE_SECONDS=60
 PROFILE="${PROFILE:-up}"
 PROFILE_DIR="$PROFILE"
 # Cargo's `dev` profile has a directory of another name.
 [ "$PROFILE" != dev ] || PROFILE_DIR=debug
 PROGRAM="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE_DIR/gpuaasd"
 CLI="${PROGRAM%d}"
+SIMULATOR="${PROGRAM%gpuaasd}gpuaas-node-sim"
 
 # The server's own PostgreSQL runs as an unprivileged user when we are root. That user must be able to reach the
 # data, which it cannot in a repository below, say, /root.
@@ -27,9 +31,9 @@ choose_data_dir() {
 
 write_config() {
     local port="${PORT:-8080}"
-    [[ "$port" =~ ^[0-9]+$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65534 ] || fail "PORT must be a number from 1 to 65534."
-    local ops_port=$((port + 1)) taken
-    for taken in "$port" "$ops_port"; do
+    [[ "$port" =~ ^[0-9]+$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65533 ] || fail "PORT must be a number from 1 to 65533."
+    local ops_port=$((port + 1)) node_port=$((port + 2)) taken
+    for taken in "$port" "$ops_port" "$node_port"; do
         ! port_is_taken "$taken" || fail "port $taken is in use by another program. Choose another: make up PORT=9090"
     done
     local data_dir
@@ -44,6 +48,18 @@ data_dir = "$data_dir"
 
 [auth]
 admin_email = "admin@localhost"
+
+[node_gateway]
+listen = "127.0.0.1:$node_port"
+
+[fleet]
+# Simulated nodes need nobody to approve what they claim to have.
+auto_approve_simulated = true
+
+# Nodes that do not exist, played by gpuaas-node-sim; labelled simulated wherever they are shown.
+[fleet.simulated]
+nodes = ${SIM_NODES:-3}
+profiles = ["h200-8", "mi300x-8", "cpu"]
 TOML
 }
 
@@ -70,6 +86,39 @@ wait_until_ready() {
     fail "the server is not ready after $READY_SECONDS s (readyz says ${status:-nothing}); see $LOG_FILE"
 }
 
+# The simulated nodes: one process that plays all of them, as the control plane lists them.
+start_simulator() {
+    local dir pid tenth
+    dir="$(simulated_dir)"
+    if pid="$(sim_pid)" && is_outdated "$pid"; then
+        kill -TERM "$pid"
+        for ((tenth = 0; tenth < 300; tenth++)); do
+            sim_pid >/dev/null || break
+            sleep 0.1
+        done
+    fi
+    if ! sim_pid >/dev/null; then
+        (umask 077 && touch "$SIM_LOG_FILE")
+        setsid nohup "$SIMULATOR" run --join "$dir/join.json" --state "$dir/state" </dev/null >>"$SIM_LOG_FILE" 2>&1 &
+        printf '%s\n' "$!" >"$SIM_PID_FILE"
+    fi
+}
+
+# They enrol, are looked over, approved and tested like any others, which takes some seconds.
+wait_until_active() {
+    local quarter
+    printf 'simulated nodes '
+    for ((quarter = 0; quarter < ACTIVE_SECONDS * 4; quarter++)); do
+        if [ "$(simulated_active)" = "$1" ]; then
+            printf ' active\n'
+            return
+        fi
+        [ $((quarter % 4)) -ne 3 ] || printf '.'
+        sleep 0.25
+    done
+    printf ' not all active yet; see %s\n' "$SIM_LOG_FILE"
+}
+
 # Shows the first administrator's password, once: the file holds the only copy, and is removed here.
 show_first_password() {
     local file
@@ -87,7 +136,7 @@ mkdir -p "$RUN_DIR"
 chmod 711 "$RUN_DIR"
 
 say "building (the first time takes some minutes)"
-(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli)
+(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim)
 
 if [ ! -f "$CONFIG" ]; then
     write_config
@@ -99,7 +148,14 @@ ops_port="$(setting ops_listen)"
 ops_port="${ops_port##*:}"
 [ -n "$listen" ] && [ -n "$ops_port" ] || fail "$CONFIG has no listen or ops_listen of the form key = \"host:port\"."
 
-if pid="$(server_pid)" && [[ "$(readlink "/proc/$pid/exe")" == *" (deleted)" ]]; then
+[[ "${SIM_NODES:-0}" =~ ^[0-9]+$ ]] || fail "SIM_NODES must be a number."
+if [ -n "${SIM_NODES:-}" ]; then
+    export GPUAAS__FLEET__SIMULATED__NODES="$SIM_NODES"
+fi
+simulated="${SIM_NODES:-$(number_setting fleet.simulated nodes)}"
+simulated="${simulated:-0}"
+
+if pid="$(server_pid)" && is_outdated "$pid"; then
     say "the program has changed: restarting"
     "$ROOT/scripts/down.sh"
 fi
@@ -114,14 +170,21 @@ else
     printf '%s\n' "$pid" >"$PID_FILE"
 fi
 wait_until_ready "$ops_port" "$pid"
+if [ "$simulated" != 0 ]; then
+    start_simulator
+    wait_until_active "$simulated"
+fi
 
 url="$(setting public_url)"
+nodes="none yet"
+[ "$simulated" = 0 ] || nodes="$simulated, all SIMULATED: no real machine is behind them (SIM_NODES=0: none)"
 cat <<TEXT
 
 GPUaaS is up.
   address:     $url
   operations:  http://127.0.0.1:$ops_port/readyz   /healthz   /metrics
   log:         $LOG_FILE
+  nodes:       $nodes
   sign in as:  $(setting admin_email)
 TEXT
 show_first_password

@@ -1,7 +1,8 @@
 //! What a simulated machine is made of, as discovery would find it on a real one that is ready to serve.
 
 use node_proto::catalog::{
-    BlockDevice, CandidateSlot, Gpu, KernelFacts, Nic, NicFabric, NumaNode, SlotKind, Topology, VirtualFunction,
+    BlockDevice, CandidateSlot, Gpu, KernelFacts, Nic, NicFabric, NumaNode, SlotKind, Topology,
+    VirtualFunction,
 };
 
 use super::{
@@ -72,7 +73,8 @@ impl Machine {
 
     /// Serial numbers differ between machines and are the same at every discovery.
     fn disk_id(&self, name: &str) -> String {
-        let question = name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let question =
+            name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         format!("nvme-SIMULATED_{:012X}", self.trait_below(question, 1 << 48))
     }
 }
@@ -83,7 +85,11 @@ fn half(index: usize, count: usize) -> u32 {
 }
 
 fn numa_nodes(parts: &Parts) -> Vec<NumaNode> {
-    let node = |(id, cpus): (u32, &&str)| NumaNode { id, cpus: (*cpus).to_owned(), memory_mib: parts.memory_mib / 2 };
+    let node = |(id, cpus): (u32, &&str)| NumaNode {
+        id,
+        cpus: (*cpus).to_owned(),
+        memory_mib: parts.memory_mib / 2,
+    };
     (0..).zip(&parts.cpu_lists).map(node).collect()
 }
 

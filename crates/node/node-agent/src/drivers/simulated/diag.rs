@@ -3,8 +3,8 @@
 
 use node_proto::{
     catalog::{
-        COLLECTED_PART_BYTES, CollectInput, CollectPart, CollectedPart, Collection, GpuReading, HealthProbeInput,
-        HealthReport, ProbeCheck,
+        COLLECTED_PART_BYTES, CollectInput, CollectPart, CollectedPart, Collection, GpuReading,
+        HealthProbeInput, HealthReport, ProbeCheck,
     },
     contract::{Finding, GpuMetrics, NodeMetrics},
 };
@@ -59,7 +59,8 @@ impl DiagDriver for Machine {
 
     fn collect(&self, input: &CollectInput, steps: &dyn Steps) -> Done<Collection> {
         steps.begin("collect")?;
-        let texts: Vec<(CollectPart, String)> = input.parts.iter().map(|&part| (part, self.part_text(part))).collect();
+        let texts: Vec<(CollectPart, String)> =
+            input.parts.iter().map(|&part| (part, self.part_text(part))).collect();
         steps.begin("redact")?;
         let cut = |(part, text): (CollectPart, String)| {
             let truncated = text.len() > COLLECTED_PART_BYTES;
@@ -105,7 +106,9 @@ impl Machine {
             CollectPart::KernelLog => format!("[    0.000000] Linux version {} (simulated)\n", parts.kernel),
             CollectPart::Mounts => "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\n".to_owned(),
             CollectPart::Memory => format!("MemTotal: {} kB\n", parts.memory_mib * 1024),
-            CollectPart::GpuDriver => parts.gpu.map(|gpu| format!("{}\n", gpu.driver_version)).unwrap_or_default(),
+            CollectPart::GpuDriver => {
+                parts.gpu.map(|gpu| format!("{}\n", gpu.driver_version)).unwrap_or_default()
+            }
             CollectPart::Processes => "1 init\n".to_owned(),
         }
     }

@@ -27,9 +27,14 @@ impl HostDriver for Machine {
         let keys = u32::try_from(input.authorized_keys.len()).unwrap_or(u32::MAX);
         let created = {
             let accounts = &mut self.changing().accounts;
-            let taken = accounts.iter().any(|(name, a)| a.uid == input.account.uid && *name != input.account.username);
+            let taken = accounts
+                .iter()
+                .any(|(name, a)| a.uid == input.account.uid && *name != input.account.username);
             if taken {
-                return Err(DriverError::invalid(format!("uid {} belongs to another account", input.account.uid)));
+                return Err(DriverError::invalid(format!(
+                    "uid {} belongs to another account",
+                    input.account.uid
+                )));
             }
             let there = accounts.get(&input.account.username);
             if there.is_some_and(|a| !a.is(&input.account)) {
@@ -73,7 +78,11 @@ impl HostDriver for Machine {
             }
         };
         steps.begin("verify")?;
-        Ok(DeprovisionedUser { files_removed: u32::from(removed), account_removed: removed, ..Default::default() })
+        Ok(DeprovisionedUser {
+            files_removed: u32::from(removed),
+            account_removed: removed,
+            ..Default::default()
+        })
     }
 
     fn install_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {

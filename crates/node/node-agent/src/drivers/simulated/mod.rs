@@ -98,7 +98,11 @@ impl Machine {
     }
 
     fn needs_disk(&self) -> Done<()> {
-        if self.changing().disk_full { Err(DriverError::failed("no space left on the device")) } else { Ok(()) }
+        if self.changing().disk_full {
+            Err(DriverError::failed("no space left on the device"))
+        } else {
+            Ok(())
+        }
     }
 
     /// A number below `bound` that is always the same for this machine and this question.

@@ -156,9 +156,11 @@ pub struct NodeDetail {
     pub node: Node,
     #[schemars(extend("enum" = ["never", "current", "late"]))]
     pub contact_state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Contact")]
     pub contact: Option<Contact>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Onboarding")]
     pub onboarding: Option<Onboarding>,
     pub slots: Vec<SlotCount>,
     /// Of the whole node and of its slots.

@@ -54,9 +54,14 @@ mod tests {
         for broken in [PUBLIC_OPENAPI, NODE_OPENAPI] {
             let dir = tempfile::tempdir().unwrap();
             let tree = Tree::new(dir.path());
-            FixtureTree::new(&[(PUBLIC_OPENAPI, "{}"), (NODE_OPENAPI, "{}"), (RELEASED, "{ }"), (RELEASED_NODE, "{ }")])
-                .with(broken, "{")
-                .write(dir.path());
+            FixtureTree::new(&[
+                (PUBLIC_OPENAPI, "{}"),
+                (NODE_OPENAPI, "{}"),
+                (RELEASED, "{ }"),
+                (RELEASED_NODE, "{ }"),
+            ])
+            .with(broken, "{")
+            .write(dir.path());
             assert!(contract(&tree).is_err());
             assert_eq!(tree.read(RELEASED).unwrap(), "{ }");
             assert_eq!(tree.read(RELEASED_NODE).unwrap(), "{ }");

@@ -29,7 +29,7 @@ use kernel::{
     Failure,
     policy::{Definition, IntegerKey, Setting},
 };
-use pg::Db;
+use pg::{Db, Wake};
 
 pub use authority::Trust;
 pub use service::completion::{Completion, Completions};
@@ -43,6 +43,8 @@ pub struct Settings {
     pub public_url: String,
     /// Where agent programs lie that nodes may fetch, each named by its SHA-256.
     pub programs_dir: PathBuf,
+    /// Slots of simulated nodes need nobody to approve them.
+    pub auto_approve_simulated: bool,
 }
 
 /// The domain as the composition root holds it. Cheap to clone; making one connects to nothing.
@@ -54,6 +56,7 @@ pub struct Fleet {
     settings: Arc<Settings>,
     completions: Arc<Completions>,
     standings: service::standing::Standings,
+    wake: Option<Wake>,
     programs: install::Programs,
 }
 
@@ -66,9 +69,25 @@ impl Fleet {
         others: Vec<Arc<dyn Completion>>,
     ) -> Self {
         let standings = service::standing::Standings::new(&db);
-        let completions = Arc::new(Completions::new(others));
+        let mut parties: Vec<Arc<dyn Completion>> = vec![Arc::new(service::onboarding::Onboarder)];
+        parties.extend(others);
+        let completions = Arc::new(Completions::new(parties));
         let programs = install::Programs::new(settings.programs_dir.clone());
-        Self { programs, db, trust, policies, settings: Arc::new(settings), completions, standings }
+        Self { programs, db, trust, policies, settings: Arc::new(settings), completions, standings, wake: None }
+    }
+
+    /// With the notifications of the database, so that waiting for something ends at once when it comes.
+    pub fn listening(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    pub(crate) fn wake(&self) -> Option<&Wake> {
+        self.wake.as_ref()
+    }
+
+    pub(crate) fn completions(&self) -> &Completions {
+        &self.completions
     }
 
     pub fn db(&self) -> &Db {
@@ -98,5 +117,6 @@ impl Fleet {
 pub fn endpoints(fleet: Fleet) -> Vec<Endpoint> {
     let mut all = http::endpoints(&fleet);
     all.extend(install::endpoints(&fleet));
+    all.extend(authority::endpoints(fleet.trust()));
     all
 }

@@ -378,8 +378,7 @@ fn work_for_nodes_is_judged_from_the_nodes_side() {
         json!({"type": "object", "required": names, "properties": properties})
     };
     let old = with(fields(&["x"]), fields(&["x"]));
-    let kinds =
-        |new: &Value| compare(&old, new).into_iter().map(|found| found.kind).collect::<Vec<_>>();
+    let kinds = |new: &Value| compare(&old, new).into_iter().map(|found| found.kind).collect::<Vec<_>>();
     assert!(kinds(&old).is_empty());
     assert_eq!(kinds(&with(fields(&[]), fields(&["x"]))), [Kind::OutputFieldLost]);
     assert_eq!(kinds(&with(fields(&["x"]), fields(&["x", "y"]))), [Kind::InputFieldRequired]);
@@ -387,5 +386,8 @@ fn work_for_nodes_is_judged_from_the_nodes_side() {
     let signed = json!({ "paths": {}, "x-gpuaas-signed": { "Task": fields(&["x"]) } });
     let lost = |new: Value| compare(&signed, &new).into_iter().map(|found| found.kind).collect::<Vec<_>>();
     assert_eq!(lost(json!({ "paths": {} })), [Kind::OutputFieldLost]);
-    assert_eq!(lost(json!({ "paths": {}, "x-gpuaas-signed": { "Task": fields(&[]) } })), [Kind::OutputFieldLost]);
+    assert_eq!(
+        lost(json!({ "paths": {}, "x-gpuaas-signed": { "Task": fields(&[]) } })),
+        [Kind::OutputFieldLost]
+    );
 }

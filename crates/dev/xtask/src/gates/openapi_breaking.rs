@@ -68,7 +68,8 @@ impl Gate for OpenapiBreaking {
         let waiver =
             "[[waiver]]\nat = \"#/components/schemas/Thing/state\"\nvalue = \"c\"\nreason = \"agreed\"\n";
         let mut node = released.clone();
-        node["x-gpuaas-tasks"] = json!({ "a.do": { "input": { "type": "object" }, "output": { "type": "object" } } });
+        node["x-gpuaas-tasks"] =
+            json!({ "a.do": { "input": { "type": "object" }, "output": { "type": "object" } } });
         let mut without_task = node.clone();
         without_task["x-gpuaas-tasks"] = json!({});
         let tree = FixtureTree::new(&[

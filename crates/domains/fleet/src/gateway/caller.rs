@@ -40,7 +40,12 @@ pub struct Refusal {
 
 const REPAIR: &str = "Ask an operator for a repair token and enrol again.";
 
-fn refuse(reason: &'static str, code: Code, text: impl Into<std::borrow::Cow<'static, str>>, what_to_do: &'static str) -> Refusal {
+fn refuse(
+    reason: &'static str,
+    code: Code,
+    text: impl Into<std::borrow::Cow<'static, str>>,
+    what_to_do: &'static str,
+) -> Refusal {
     Refusal { reason, problem: Problem::new(code, text).suggest(what_to_do) }
 }
 
@@ -54,9 +59,12 @@ pub fn certificate(connection: &Connection, now: DateTime<Utc>) -> Result<&PeerC
             "Enrol first, and connect with the certificate that you were given.",
         )),
         Presented::Refused(PeerRefusal::Expired) => Err(expired()),
-        Presented::Refused(refusal) => {
-            Err(refuse(refusal.name(), Code::TokenInvalid, format!("The client certificate is refused: {refusal}."), REPAIR))
-        }
+        Presented::Refused(refusal) => Err(refuse(
+            refusal.name(),
+            Code::TokenInvalid,
+            format!("The client certificate is refused: {refusal}."),
+            REPAIR,
+        )),
         Presented::Node(certificate) if certificate.not_after <= now => Err(expired()),
         Presented::Node(certificate) => Ok(certificate),
     }
@@ -129,7 +137,8 @@ mod tests {
     #[test]
     fn only_a_certificate_that_counts_now_makes_a_node() {
         let now = Ambient::system().now();
-        let code = |presented, at| certificate(&presenting(presented), at).map(drop).map_err(|r| r.problem.code);
+        let code =
+            |presented, at| certificate(&presenting(presented), at).map(drop).map_err(|r| r.problem.code);
         assert_eq!(code(Presented::Nothing, now), Err(Code::TokenMissing));
         assert_eq!(code(Presented::Refused(PeerRefusal::Expired), now), Err(Code::TokenExpired));
         assert_eq!(code(Presented::Refused(PeerRefusal::UnknownAuthority), now), Err(Code::TokenInvalid));

@@ -70,8 +70,11 @@ impl Certificate {
         let now = fleet.db().ambient().now();
         let made = fleet.trust().issue_server(&self.names, &self.addresses, LIFETIME).await?;
         let (authority, not_after) = (made.issued.authority_id, made.issued.validity.not_after);
-        let in_force =
-            InForce { key: Arc::new(made.certified_key()?), authority, renew_at: now + (not_after - now) / 2 };
+        let in_force = InForce {
+            key: Arc::new(made.certified_key()?),
+            authority,
+            renew_at: now + (not_after - now) / 2,
+        };
         *self.in_force.write().unwrap_or_else(|e| e.into_inner()) = Some(in_force);
         tracing::info!(authority_id = %authority, %not_after, "the node listener has a new certificate");
         Ok(())

@@ -5,8 +5,7 @@
 
 use endpoint::openapi::{error_envelope, parameters, settings};
 use node_proto::{
-    Keyset, Task,
-    catalog,
+    Keyset, Task, catalog,
     contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, TIME_HEADER},
 };
 use schemars::{Schema, SchemaGenerator};
@@ -116,7 +115,12 @@ pub fn document() -> Value {
 
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let types = types(route, generator);
-    let mut all: Vec<Value> = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).map(path_parameter).collect();
+    let mut all: Vec<Value> = route
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(path_parameter)
+        .collect();
     if let Some(query) = types.query {
         all.extend(parameters("query", query, generator));
     }

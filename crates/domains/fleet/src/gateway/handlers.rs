@@ -9,8 +9,8 @@ use kernel::{
     policy::keys,
 };
 use node_proto::contract::{
-    self, EnrollRequest, FINDINGS_PER_HEARTBEAT, Heartbeat, HeartbeatAnswer, LogBatch, Progress, RenewRequest, Route,
-    TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
+    self, EnrollRequest, FINDINGS_PER_HEARTBEAT, Heartbeat, HeartbeatAnswer, LogBatch, Progress,
+    RenewRequest, Route, TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
 };
 use tokio::time::{Duration, Instant};
 use trust::peer::PeerCertificate;

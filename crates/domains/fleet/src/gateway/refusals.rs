@@ -74,7 +74,8 @@ mod tests {
         let refusals = Refusals::default();
         let flood = (0..1000u32).filter(|_| refusals.is_audited("expired", [192, 0, 2, 1].into())).count();
         assert_eq!(flood, PER_SOURCE as usize);
-        let spread = (0..60_000u32).filter(|n| refusals.is_audited("expired", IpAddr::from(n.to_be_bytes()))).count();
+        let spread =
+            (0..60_000u32).filter(|n| refusals.is_audited("expired", IpAddr::from(n.to_be_bytes()))).count();
         assert!(spread <= PER_MINUTE as usize, "{spread}");
         assert!(refusals.is_audited("revoked", [192, 0, 2, 1].into()));
     }

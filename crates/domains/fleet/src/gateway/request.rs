@@ -63,29 +63,41 @@ impl std::fmt::Display for Version {
 /// An agent that does not say speaks the first version. Another minor one is understood; another major one is not.
 fn version(headers: &HeaderMap) -> Result<Version, Problem> {
     let Some(given) = headers.get(CONTRACT_HEADER) else { return Ok(Version::FIRST) };
-    let known = given.to_str().ok().and_then(Version::parse).filter(|version| version.major == Version::FIRST.major);
+    let known =
+        given.to_str().ok().and_then(Version::parse).filter(|version| version.major == Version::FIRST.major);
     known.ok_or_else(|| {
-        Problem::new(Code::InvalidRequest, format!("This control plane speaks version {CONTRACT} of the node contract."))
-            .detail("contract", CONTRACT)
-            .suggest("Install an agent of the same release as the control plane.")
+        Problem::new(
+            Code::InvalidRequest,
+            format!("This control plane speaks version {CONTRACT} of the node contract."),
+        )
+        .detail("contract", CONTRACT)
+        .suggest("Install an agent of the same release as the control plane.")
     })
 }
 
-/// The route of a path, with what stands in it; and whether the method fits.
-fn find(method: &Method, path: &str) -> Option<(&'static Route, Vec<(&'static str, String)>, bool)> {
-    let mut found = None;
+/// The route of a path.
+struct Found {
+    route: &'static Route,
+    /// What stands in the path for each name.
+    path: Vec<(&'static str, String)>,
+    /// Whether the method is the route's.
+    fits: bool,
+}
+
+fn find(method: &Method, path: &str) -> Option<Found> {
+    let mut best: Option<Found> = None;
     for route in ROUTES {
-        if let Some(values) = fit(route.path, path) {
-            let fits = method.as_str() == route.method;
-            // A fixed part is closer than a parameter (`…/nodes/enroll`), and the method decides among equals.
-            if found.as_ref().is_none_or(|(_, before, right): &(_, Vec<_>, bool)| {
-                (fits && !right) || (fits == *right && values.len() < before.len())
-            }) {
-                found = Some((*route, values, fits));
-            }
+        let Some(values) = fit(route.path, path) else { continue };
+        let fits = method.as_str() == route.method;
+        // The method decides, and among equals a fixed part is closer than a parameter.
+        let closer = |before: &Found| {
+            (fits && !before.fits) || (fits == before.fits && values.len() < before.path.len())
+        };
+        if best.as_ref().is_none_or(closer) {
+            best = Some(Found { route, path: values, fits });
         }
     }
-    found
+    best
 }
 
 fn fit(template: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
@@ -94,11 +106,13 @@ fn fit(template: &'static str, path: &str) -> Option<Vec<(&'static str, String)>
     loop {
         match (parts.next(), given.next()) {
             (None, None) => return Some(values),
-            (Some(part), Some(text)) => match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-                Some(name) if !text.is_empty() => values.push((name, text.to_owned())),
-                None if part == text => {}
-                _ => return None,
-            },
+            (Some(part), Some(text)) => {
+                match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+                    Some(name) if !text.is_empty() => values.push((name, text.to_owned())),
+                    None if part == text => {}
+                    _ => return None,
+                }
+            }
             _ => return None,
         }
     }
@@ -116,7 +130,8 @@ impl Asked<'_> {
     /// The JSON body, within the bounds of the route.
     pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let headers = &self.parts.headers;
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind =
+            headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
             return Err(Problem::of(Code::UnsupportedMediaType));
         }
@@ -127,7 +142,8 @@ impl Asked<'_> {
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    let announced =
+        headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
@@ -200,14 +216,15 @@ impl Shared {
         let source_ip = Some(connection.source.to_canonical().to_string());
         let origin = Origin { correlation_id, source_ip, traceparent };
 
-        let found = find(&parts.method, parts.uri.path()).filter(|(route, _, _)| self.is_served(route));
-        let endpoint = found.as_ref().map_or("unknown", |(route, _, _)| route.id);
+        let found = find(&parts.method, parts.uri.path()).filter(|found| self.is_served(found.route));
+        let endpoint = found.as_ref().map_or("unknown", |found| found.route.id);
         let span = tracing::info_span!(
             "node_request", endpoint, correlation_id = %correlation_id,
             node_id = connection.node().map(tracing::field::display)
         );
         let started = tokio::time::Instant::now();
-        let method = if endpoint == "unknown" { "other".to_owned() } else { parts.method.as_str().to_owned() };
+        let method =
+            if endpoint == "unknown" { "other".to_owned() } else { parts.method.as_str().to_owned() };
         let work = self.clone().answer(found, parts, body, connection, origin);
         let limit = PATIENCE + Duration::from_secs(u64::from(contract::WAIT_SECONDS));
         let outcome = match tokio::time::timeout(limit, Box::pin(work.instrument(span.clone()))).await {
@@ -224,7 +241,8 @@ impl Shared {
         let (status, elapsed) = (response.status(), started.elapsed());
         metrics::counter!("http_requests_total", "endpoint" => endpoint, "method" => method, "status" => status.as_str().to_owned())
             .increment(1);
-        metrics::histogram!("http_request_duration_seconds", "endpoint" => endpoint).record(elapsed.as_secs_f64());
+        metrics::histogram!("http_request_duration_seconds", "endpoint" => endpoint)
+            .record(elapsed.as_secs_f64());
         let headers = response.headers_mut();
         // A certificate is asked for here, and no bearer token would help.
         headers.remove(header::WWW_AUTHENTICATE);
@@ -242,13 +260,13 @@ impl Shared {
 
     async fn answer(
         self: Arc<Self>,
-        found: Option<(&'static Route, Vec<(&'static str, String)>, bool)>,
+        found: Option<Found>,
         parts: Parts,
         body: Body,
         connection: Arc<Connection>,
         origin: Origin,
     ) -> Result<Response, Failure> {
-        let (route, path, fits) = found.ok_or_else(|| Problem::not_found("path"))?;
+        let Found { route, path, fits } = found.ok_or_else(|| Problem::not_found("path"))?;
         if !fits {
             return Err(Problem::of(Code::MethodNotAllowed).into());
         }
@@ -257,7 +275,8 @@ impl Shared {
         if route.proof == Proof::Token {
             return handlers::enroll(&self, asked).await;
         }
-        let (action, target, origin) = (handlers::audit_action(route), asked.named("task_id").to_owned(), asked.origin.clone());
+        let (action, target, origin) =
+            (handlers::audit_action(route), asked.named("task_id").to_owned(), asked.origin.clone());
         let named = asked.named("node_id").to_owned();
         let (certificate, standing) = match self.admit(&connection, &named).await? {
             Ok(admitted) => admitted,
@@ -279,9 +298,16 @@ impl Shared {
         if let (Some(action), Err(Failure::Problem(problem))) = (action, &outcome)
             && is_refusal(problem.code)
         {
-            let target = if target.is_empty() { ("node", Some(node.to_string())) } else { ("task", Some(target)) };
-            let refused =
-                Refused { reason: action, action, node: Some(node), target, code: problem.code, source: connection.source };
+            let target =
+                if target.is_empty() { ("node", Some(node.to_string())) } else { ("task", Some(target)) };
+            let refused = Refused {
+                reason: action,
+                action,
+                node: Some(node),
+                target,
+                code: problem.code,
+                source: connection.source,
+            };
             self.refusals.note(self.fleet.db(), refused, &origin).await;
         }
         outcome
@@ -319,11 +345,13 @@ mod tests {
         for route in ROUTES {
             let path = route.fill(&["node_1", "x"]);
             let method: Method = route.method.parse().unwrap();
-            let (found, values, fits) = find(&method, &path).unwrap();
-            assert_eq!((found.id, fits), (route.id, true));
-            assert_eq!(values.len(), route.path.matches('{').count(), "{path}");
-            assert!(!find(&Method::DELETE, &path).unwrap().2);
-            assert!(find(&method, &format!("{path}/")).is_none() && find(&method, &format!("/x{path}")).is_none());
+            let found = find(&method, &path).unwrap();
+            assert_eq!((found.route.id, found.fits), (route.id, true));
+            assert_eq!(found.path.len(), route.path.matches('{').count(), "{path}");
+            assert!(!find(&Method::DELETE, &path).unwrap().fits);
+            assert!(
+                find(&method, &format!("{path}/")).is_none() && find(&method, &format!("/x{path}")).is_none()
+            );
         }
         assert!(find(&Method::GET, "/internal/v1/nodes//trust").is_none());
         assert!(find(&Method::GET, "").is_none());

@@ -84,6 +84,9 @@ async fn follow(
 fn seconds(text: &str) -> Result<u64, Problem> {
     let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
     seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS).ok_or_else(|| {
-        Problem::field("wait", format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s"))
+        Problem::field(
+            "wait",
+            format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s"),
+        )
     })
 }

@@ -28,11 +28,14 @@ const PREFIX: &str = "gpuaas-agent-";
 const LARGEST: u64 = 100 * 1024 * 1024;
 const MOST: usize = 64;
 
+/// When a file was changed, how long it is, and its digest.
+type Known = (SystemTime, u64, String);
+
 /// Cheap to clone. The directory is read anew each time; digests are remembered while a file does not change.
 #[derive(Clone)]
 pub struct Programs {
     dir: PathBuf,
-    digests: Arc<Mutex<HashMap<PathBuf, (SystemTime, u64, String)>>>,
+    digests: Arc<Mutex<HashMap<PathBuf, Known>>>,
 }
 
 impl Programs {

@@ -157,7 +157,9 @@ impl Contacts {
             match self.flush(fleet).await {
                 Ok(0) => {}
                 Ok(written) => metrics::counter!("node_reports_total").increment(written as u64),
-                Err(failure) => tracing::warn!(error = ?failure, "reports of nodes could not be written; trying again"),
+                Err(failure) => {
+                    tracing::warn!(error = ?failure, "reports of nodes could not be written; trying again")
+                }
             }
             if stopped {
                 return;

@@ -17,9 +17,7 @@ use kernel::{
 use lifecycle::{Lifecycle as _, Named as _};
 use node_proto::{
     Keyset, SignedTask, TaskError, TaskType, canonical,
-    contract::{
-        Ending, FailureCode, Phase, Progress, ProgressAnswer, ResultAnswer, TaskFailure, TaskResult,
-    },
+    contract::{Ending, FailureCode, Phase, Progress, ProgressAnswer, ResultAnswer, TaskFailure, TaskResult},
     text::Base64,
 };
 use pg::{Origin, Permit, WriteTx};
@@ -318,20 +316,33 @@ pub async fn cancel(
     Ok(view.ok_or_else(|| Problem::not_found("task"))?)
 }
 
-/// Ends up to `limit` tasks whose time is over, each in a transaction of its own. Returns how many there were.
-pub async fn expire_overdue(fleet: &Fleet, limit: i64) -> Result<usize, Failure> {
+/// Ends tasks whose time is over, each in a transaction of its own, `page` at a time; those that cannot be ended do
+/// not keep others waiting. Returns how many were ended.
+pub async fn expire_overdue(fleet: &Fleet, page: i64) -> Result<usize, Failure> {
+    let (mut after, mut ended) = (None, 0);
+    loop {
+        let overdue = {
+            let mut upkeep = fleet.db().upkeep("find tasks whose time is over").await?;
+            rows::overdue(upkeep.conn(), fleet.db().ambient().now(), after, page).await?
+        };
+        after = overdue.last().copied();
+        ended += expire(fleet, overdue).await?;
+        if after.is_none() {
+            return Ok(ended);
+        }
+    }
+}
+
+async fn expire(fleet: &Fleet, overdue: Vec<rows::Place>) -> Result<usize, Failure> {
     let now = fleet.db().ambient().now();
-    let overdue = {
-        let mut upkeep = fleet.db().upkeep("find tasks whose time is over").await?;
-        rows::overdue(upkeep.conn(), now, limit).await?
-    };
     let mut ended = 0;
-    for task in overdue {
+    for (_, task) in overdue {
         let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
         let permit = Permit::system("the time of a task is over", origin);
         let mut tx = fleet.db().write(permit, "task.expire").await?;
         let open = rows::lock(tx.conn(), task).await?.filter(|open| open.expires_at <= now);
-        let Some((open, to)) = open.and_then(|open| next(&open.state, TaskEvent::Expire).map(|to| (open, to)))
+        let Some((open, to)) =
+            open.and_then(|open| next(&open.state, TaskEvent::Expire).map(|to| (open, to)))
         else {
             tx.roll_back().await;
             continue;

@@ -1,10 +1,6 @@
 //! A window on what agents say: taken in batches, bounded per node, followed by operators.
 
-use std::{
-    collections::HashMap,
-    sync::Mutex,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use kernel::{CorrelationId, Failure, Problem, ids::NodeId, policy::keys};
 use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogsTaken};
@@ -71,7 +67,12 @@ fn line(line: node_proto::contract::LogLine) -> Line {
         LogLevel::Info => "info",
         LogLevel::Debug => "debug",
     };
-    Line { at: line.at, level, source: cut(line.source, SOURCE_BYTES), message: cut(line.message, LOG_LINE_BYTES) }
+    Line {
+        at: line.at,
+        level,
+        source: cut(line.source, SOURCE_BYTES),
+        message: cut(line.message, LOG_LINE_BYTES),
+    }
 }
 
 fn cut(mut text: String, most: usize) -> String {
@@ -120,7 +121,11 @@ pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -
     }
 }
 
-async fn wait_for(notices: &mut tokio::sync::broadcast::Receiver<pg::Notice>, node: NodeId, deadline: Instant) {
+async fn wait_for(
+    notices: &mut tokio::sync::broadcast::Receiver<pg::Notice>,
+    node: NodeId,
+    deadline: Instant,
+) {
     let node = node.uuid().to_string();
     let spoken = async {
         loop {

@@ -69,5 +69,7 @@ pub async fn keep(conn: &mut Connection, contacts: &[Contact]) -> Result<u64, sq
 
 /// What the node should have applied.
 pub async fn desired_version(conn: &mut Connection, node: NodeId) -> Result<Option<i64>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT desired_version FROM nodes WHERE id = $1", node.uuid()).fetch_optional(conn).await
+    sqlx::query_scalar!("SELECT desired_version FROM nodes WHERE id = $1", node.uuid())
+        .fetch_optional(conn)
+        .await
 }

@@ -50,9 +50,8 @@ pub async fn claim(
     let nodes: Vec<Uuid> = asks.iter().map(|ask| ask.node.uuid()).collect();
     let rooms: Vec<i32> = asks.iter().map(|ask| ask.room).collect();
     let tells: Vec<bool> = asks.iter().map(|ask| ask.holding.is_some()).collect();
-    let held = asks.iter().flat_map(|ask| {
-        ask.holding.iter().flatten().map(|task| (ask.node.uuid(), task.uuid()))
-    });
+    let held =
+        asks.iter().flat_map(|ask| ask.holding.iter().flatten().map(|task| (ask.node.uuid(), task.uuid())));
     let (held_by, held): (Vec<Uuid>, Vec<Uuid>) = held.unzip();
     let rows = sqlx::query!(
         r#"WITH asked AS (
@@ -116,11 +115,7 @@ pub async fn claim(
 }
 
 /// Puts back what was claimed for somebody who left before it could be sent: it was never started.
-pub async fn put_back(
-    conn: &mut Connection,
-    ids: &[TaskId],
-    now: DateTime<Utc>,
-) -> Result<u64, sqlx::Error> {
+pub async fn put_back(conn: &mut Connection, ids: &[TaskId], now: DateTime<Utc>) -> Result<u64, sqlx::Error> {
     let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
     let done = sqlx::query!(
         "UPDATE node_tasks SET state = 'queued', lease_until = NULL, deliveries = deliveries - 1,
@@ -161,7 +156,10 @@ pub async fn ready(
     )
     .fetch_all(conn)
     .await?;
-    let ready = |node_id, lapsed: Option<Uuid>| Ready { node: NodeId::from(node_id), lapsed: lapsed.map(TaskId::from) };
+    let ready = |node_id, lapsed: Option<Uuid>| Ready {
+        node: NodeId::from(node_id),
+        lapsed: lapsed.map(TaskId::from),
+    };
     Ok(rows.into_iter().map(|row| ready(row.node_id, row.lapsed)).collect())
 }
 
@@ -193,9 +191,13 @@ pub async fn state_of(
     node: NodeId,
     task: TaskId,
 ) -> Result<Option<String>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT state FROM node_tasks WHERE id = $1 AND node_id = $2", task.uuid(), node.uuid())
-        .fetch_optional(conn)
-        .await
+    sqlx::query_scalar!(
+        "SELECT state FROM node_tasks WHERE id = $1 AND node_id = $2",
+        task.uuid(),
+        node.uuid()
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 /// A task as whoever ends it sees it, locked until the transaction ends.
@@ -287,19 +289,28 @@ pub async fn keep_late(
     Ok(())
 }
 
-/// Open tasks whose time is over, those that ended first coming first.
+/// A place among tasks in the order in which their time ends.
+pub type Place = (DateTime<Utc>, TaskId);
+
+/// Open tasks whose time is over, in the order in which it ended, after a place.
 pub async fn overdue(
     conn: &mut Connection,
     now: DateTime<Utc>,
+    after: Option<Place>,
     limit: i64,
-) -> Result<Vec<TaskId>, sqlx::Error> {
-    let ids = sqlx::query_scalar!(
-        "SELECT id FROM node_tasks WHERE state IN ('queued', 'dispatched', 'running') AND expires_at <= $1
-         ORDER BY expires_at LIMIT $2",
+) -> Result<Vec<Place>, sqlx::Error> {
+    let (after_time, after_id) = after.unzip();
+    let rows = sqlx::query!(
+        "SELECT expires_at, id FROM node_tasks
+         WHERE state IN ('queued', 'dispatched', 'running') AND expires_at <= $1
+           AND ($2::timestamptz IS NULL OR (expires_at, id) > ($2, $3::uuid))
+         ORDER BY expires_at, id LIMIT $4",
         now,
+        after_time as Option<DateTime<Utc>>,
+        after_id.map(|id| id.uuid()) as Option<Uuid>,
         limit,
     )
     .fetch_all(conn)
     .await?;
-    Ok(ids.into_iter().map(TaskId::from).collect())
+    Ok(rows.into_iter().map(|row| (row.expires_at, TaskId::from(row.id))).collect())
 }

@@ -94,11 +94,7 @@ pub async fn trim(conn: &mut Connection, nodes: &[NodeId], keep: i64) -> Result<
 }
 
 /// Nodes in the order of their ids, after one of them.
-pub async fn nodes_after(
-    conn: &mut Connection,
-    after: Uuid,
-    limit: i64,
-) -> Result<Vec<NodeId>, sqlx::Error> {
+pub async fn nodes_after(conn: &mut Connection, after: Uuid, limit: i64) -> Result<Vec<NodeId>, sqlx::Error> {
     let ids = sqlx::query_scalar!("SELECT id FROM nodes WHERE id > $1 ORDER BY id LIMIT $2", after, limit)
         .fetch_all(conn)
         .await?;

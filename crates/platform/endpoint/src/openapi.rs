@@ -13,7 +13,7 @@ pub fn settings() -> SchemaSettings {
 }
 
 /// The schema of a parameter struct, by itself.
-pub(crate) fn inline_schema_for<T: JsonSchema>() -> Value {
+pub fn inline_schema_for<T: JsonSchema>() -> Value {
     let mut settings = settings();
     settings.inline_subschemas = true;
     settings.meta_schema = None;

@@ -3,7 +3,7 @@
 //! Made from the same routes and types that are served. Work travels as signed bytes, so its forms stand beside the
 //! paths: `x-gpuaas-signed` (what the bytes mean) and `x-gpuaas-tasks` (input and output of every kind).
 
-use endpoint::openapi::{error_envelope, parameters, settings};
+use endpoint::openapi::{error_envelope, inline_schema_for, parameters, settings};
 use node_proto::{
     Keyset, Task, catalog,
     contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, TIME_HEADER},
@@ -32,7 +32,7 @@ fn types(route: &Route, g: &mut SchemaGenerator) -> Types {
         }
         id if id == contract::TRUST.id => Some(g.subschema_for::<contract::Trust>()),
         id if id == contract::WAIT.id => {
-            query = Some(g.subschema_for::<contract::WaitQuery>());
+            query = Schema::try_from(inline_schema_for::<contract::WaitQuery>()).ok();
             Some(g.subschema_for::<contract::Waited>())
         }
         id if id == contract::PROGRESS.id => {

@@ -1,6 +1,6 @@
 //! Certificates of nodes: listed and revoked here, given in `enrollment`.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use kernel::{Code, Failure, Page, Problem, ids::NodeId, text::Reason};
 use pg::{ReadTx, WriteTx};
 
@@ -28,7 +28,8 @@ pub async fn node_certificates(
 fn place(cursor: &str) -> Result<(DateTime<Utc>, &str), Problem> {
     let read = |(micros, serial): (&str, _)| {
         let at = DateTime::from_timestamp_micros(micros.parse().ok()?)?;
-        Some((at, serial))
+        // A time that a certificate can have, and the database can compare.
+        (1970..=9999).contains(&at.year()).then_some((at, serial))
     };
     let bad = || Problem::field("cursor", "not a cursor from an earlier page of this list");
     cursor.split_once('.').and_then(read).ok_or_else(bad)

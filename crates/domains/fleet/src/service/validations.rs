@@ -1,7 +1,7 @@
 //! The gate before a node serves tenants: asked for here, judged in `onboarding`, its evidence kept.
 
 use chrono::TimeDelta;
-use kernel::{Failure, Page, PageQuery, ids::NodeId};
+use kernel::{Code, Failure, Page, PageQuery, Problem, ids::NodeId};
 use node_proto::catalog::{HealthProbe, HealthProbeInput, ProbeProfile};
 use pg::{ReadTx, WriteTx};
 
@@ -54,6 +54,13 @@ pub(crate) async fn probe(
     found_node.check_takes_tasks()?;
     let onboarding = found(store::onboarding::lock(tx.conn(), node).await?, "onboarding")?;
     let to = onboarding.validation()?.map(|event| onboarding.after(event)).transpose()?;
+    if to.is_some() && store::slots::approved(tx.conn(), node).await? == 0 {
+        let text = "No slot of the node is approved; there is nothing to prove.";
+        return Err(Problem::new(Code::InvalidTransition, text)
+            .detail("onboarding", onboarding.state)
+            .suggest("Approve slots of the node; that has it probed, too.")
+            .into());
+    }
     let expected = store::slots::expected_gpus(tx.conn(), node).await?;
     let request = TaskRequest::<HealthProbe> {
         node,

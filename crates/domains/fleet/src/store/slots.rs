@@ -336,6 +336,16 @@ pub async fn expected_gpus(conn: &mut Connection, node: NodeId) -> Result<i64, s
     .await
 }
 
+/// How many slots of the node somebody approved.
+pub async fn approved(conn: &mut Connection, node: NodeId) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM node_resource_slots WHERE node_id = $1 AND state <> 'discovered'"#,
+        node.uuid(),
+    )
+    .fetch_one(conn)
+    .await
+}
+
 /// The slot whose device a finding is about.
 pub async fn lock_by_device(
     conn: &mut Connection,

@@ -52,6 +52,11 @@ async fn an_enrolled_node_is_discovered_approved_probed_and_active() {
     assert_eq!(slots.len(), 8);
     assert!(slots.iter().all(|slot| slot.state == "discovered" && slot.health == "unknown"));
     assert_eq!(world.events("nodes.discovered").await.len(), 1);
+    assert_eq!(
+        code(validate(&world, node.id).await),
+        Some(Code::InvalidTransition),
+        "nobody approved anything"
+    );
     world.approve_all(node.id).await.unwrap();
     assert_eq!(world.state(node.id).await, "enrolling", "approved is not proven");
     assert!(world.slots(node.id).await.iter().all(|slot| slot.state == "approved"));

@@ -330,8 +330,10 @@ SELECT pattern, action, meaning, now(), now() FROM (VALUES
     ('dcgm.pcie', 'warn', 'PCIe replays above the limit.'),
     ('dcgm.memory', 'quarantine', 'Memory errors above the limit.'),
     ('dcgm.nvlink', 'cordon', 'NVLink is down.'),
-    ('amd.*', 'warn', 'Any error of an AMD GPU that no other line names.'),
-    ('amd.ras_uncorrectable', 'credit', 'Uncorrectable RAS error.'),
+    ('amdgpu.*', 'warn', 'Any error of the AMD driver that no other line names.'),
+    ('amdgpu.ras', 'credit', 'Uncorrectable RAS error.'),
+    ('gpu.missing', 'credit', 'A GPU that was there is gone.'),
+    ('gpu.driver', 'cordon', 'The GPU driver does not answer.'),
     ('node.disk_full', 'cordon', 'The state directory of the agent is nearly full.'),
     ('node.clock_skew', 'warn', 'The clock differs from the control plane''s by minutes.')
 ) AS seeds (pattern, action, meaning);

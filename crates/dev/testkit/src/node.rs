@@ -91,8 +91,8 @@ impl World {
         CreatedNode {
             id: text(&made["node"]["id"]),
             hostname: hostname.to_owned(),
-            token: text(&made["token"]),
-            join: made["join"].clone(),
+            token: text(&made["bootstrap"]["token"]),
+            join: made["bootstrap"]["join"].clone(),
         }
     }
 

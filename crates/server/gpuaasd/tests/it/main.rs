@@ -17,6 +17,7 @@ mod idempotency;
 mod idle_connections;
 mod isolation;
 mod matrix;
+mod node_attacks;
 mod operations;
 mod replicas;
 mod tools;

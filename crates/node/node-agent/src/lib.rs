@@ -19,6 +19,7 @@ pub mod executor;
 pub mod handlers;
 pub mod identity;
 pub mod journal;
+pub mod program;
 pub mod redact;
 pub mod session;
 pub mod transport;

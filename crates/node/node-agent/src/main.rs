@@ -1,1 +1,7 @@
-fn main() {}
+//! `gpuaas-agent`: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    node_agent::program::main()
+}

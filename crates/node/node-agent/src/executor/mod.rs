@@ -41,7 +41,8 @@ pub struct Finish {
 }
 
 impl Finish {
-    pub(crate) fn new(place: OwnedSemaphorePermit) -> (Self, oneshot::Receiver<Done<Value>>) {
+    /// `place` is given back when the job has really ended.
+    pub fn new(place: OwnedSemaphorePermit) -> (Self, oneshot::Receiver<Done<Value>>) {
         let (tell, told) = oneshot::channel();
         (Self { tell, place }, told)
     }

@@ -70,6 +70,11 @@ impl FileStore {
         Ok(store)
     }
 
+    /// What the node joined with, also when the rest cannot be used any more.
+    pub fn joined(&self) -> Result<Option<JoinInfo>, IdentityError> {
+        self.read_json(NODE)
+    }
+
     fn failed(&self, name: &str, error: io::Error) -> IdentityError {
         IdentityError::Store { path: self.dir.join(name), error }
     }

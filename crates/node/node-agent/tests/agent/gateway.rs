@@ -29,7 +29,7 @@ use node_proto::{
     },
 };
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
@@ -73,6 +73,8 @@ pub struct Told {
     pub down: bool,
 }
 
+type Issued = (NodeId, DateTime<Utc>, DateTime<Utc>);
+
 pub struct Gateway {
     pub authority: Mutex<Authority>,
     pub ambient: Ambient,
@@ -80,7 +82,7 @@ pub struct Gateway {
     pub changed: Notify,
     server: Mutex<Arc<ServerConfig>>,
     /// Certificates by digest, with the time from which they are good and their end.
-    issued: Mutex<BTreeMap<Vec<u8>, (NodeId, DateTime<Utc>, DateTime<Utc>)>>,
+    issued: Mutex<BTreeMap<Vec<u8>, Issued>>,
 }
 
 /// Takes any client certificate at the TLS level, as the node listener does, and proves only its key.
@@ -135,7 +137,6 @@ fn server_config(
         .with_single_cert(chain, key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let _ = RootCertStore::empty();
     Arc::new(config)
 }
 

@@ -12,7 +12,7 @@ use kernel::{
 };
 use node_agent::{
     drivers::{Done, DriverError},
-    executor::{Executor, Finish, Job},
+    executor::{Executor, Finish, Job, ProgramSource, Track},
     identity::{Facts, Identity, IdentityError, MemoryStore},
     journal::{Journal, MemoryJournal},
     session::{Agent, AgentError, Log, NoUpdates, Parts, Report, Settings, Updates},
@@ -226,4 +226,19 @@ impl Node {
         self.gateway.queue(self.sign(task));
         task.task_id
     }
+}
+
+/// A task as an executor gets it, outside of any session.
+pub fn job_of(task: &Task) -> (Job, Finish, tokio::sync::oneshot::Receiver<Done<Value>>) {
+    struct NoPrograms;
+    impl ProgramSource for NoPrograms {
+        fn fetch(&self, _: &str, _: u64, _: &std::path::Path) -> Done<()> {
+            Err(DriverError::failed("there is none"))
+        }
+    }
+    let place = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
+    let (finish, ended) = Finish::new(place);
+    let steps = Arc::new(Track::new(Ambient::system()));
+    let work = task.work().unwrap();
+    (Job { task: task.clone(), work, steps, programs: Arc::new(NoPrograms) }, finish, ended)
 }

@@ -1,0 +1,90 @@
+//! `enroll` and `repair`.
+
+use std::{
+    io::{IsTerminal as _, Read as _, Write as _},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use kernel::Secret;
+use node_proto::contract::JoinInfo;
+
+use super::{EnrollArgs, ProgramError, RepairArgs, TokenArgs, ambient, facts, runtime, say};
+use crate::{
+    config::Config,
+    identity::{self, FileStore},
+    transport::Tcp,
+};
+
+const LARGEST_TOKEN: u64 = 1024;
+
+pub(super) fn enroll(config: &Config, args: EnrollArgs) -> Result<ExitCode, ProgramError> {
+    let EnrollArgs { url, node_id, hostname, root_sha256, keyset_key, token } = args;
+    join(config, &JoinInfo { node_id, hostname, url, root_sha256, keyset_key }, &token)
+}
+
+pub(super) fn repair(config: &Config, args: RepairArgs) -> Result<ExitCode, ProgramError> {
+    let joined = FileStore::open(&config.state_dir)?.joined()?;
+    let known = joined.as_ref();
+    let missing = || {
+        ProgramError::Other(
+            "this node has not joined; give --url, --node-id, --hostname, --root-sha256 and --keyset-key"
+                .to_owned(),
+        )
+    };
+    let mut root_sha256 = args.root_sha256;
+    if root_sha256.is_empty() {
+        root_sha256 = known.map(|join| join.root_sha256.clone()).ok_or_else(missing)?;
+    }
+    let text = |given: Option<String>, pick: fn(&JoinInfo) -> &String| {
+        given.or_else(|| known.map(|join| pick(join).clone())).ok_or_else(missing)
+    };
+    let info = JoinInfo {
+        node_id: args.node_id.or(known.map(|join| join.node_id)).ok_or_else(missing)?,
+        hostname: text(args.hostname, |join| &join.hostname)?,
+        url: text(args.url.or_else(|| config.url.clone()), |join| &join.url)?,
+        root_sha256,
+        keyset_key: text(args.keyset_key, |join| &join.keyset_key)?,
+    };
+    join(config, &info, &args.token)
+}
+
+fn join(config: &Config, info: &JoinInfo, token: &TokenArgs) -> Result<ExitCode, ProgramError> {
+    let store = FileStore::open(&config.state_dir)?;
+    let token = read_token(token.token_file.as_deref())?;
+    let facts = facts(&config.roots, String::new());
+    let runtime = runtime()?;
+    let ambient = ambient();
+    let joining = identity::enroll(Arc::new(Tcp), &ambient, &store, &facts, info, &token);
+    let identity = runtime.block_on(Box::pin(joining))?;
+    say(&format!(
+        "{} has joined; its certificate is good until {}",
+        identity.node_id(),
+        identity.expires_at()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// From a file or standard input: what stands in a command line can be seen by everybody on the machine.
+fn read_token(file: Option<&Path>) -> Result<Secret<String>, ProgramError> {
+    let mut text = String::new();
+    let read = match file {
+        Some(path) => std::fs::File::open(path)
+            .and_then(|file| file.take(LARGEST_TOKEN + 1).read_to_string(&mut text))
+            .map_err(ProgramError::io(path.display().to_string())),
+        None => {
+            if std::io::stdin().is_terminal() {
+                let _ = write!(std::io::stderr(), "Token: ");
+            }
+            let mut line = std::io::BufReader::new(std::io::stdin().take(LARGEST_TOKEN + 1));
+            std::io::BufRead::read_line(&mut line, &mut text).map_err(ProgramError::io("standard input"))
+        }
+    };
+    let read = read?;
+    let token = Secret::new(text.trim().to_owned());
+    if token.expose().is_empty() || u64::try_from(read).unwrap_or(u64::MAX) > LARGEST_TOKEN {
+        return Err(ProgramError::Other("there is no token on standard input or in --token-file".to_owned()));
+    }
+    Ok(token)
+}

@@ -59,26 +59,43 @@ async fn every_step_of_a_node_that_is_not_in_the_table_is_refused_by_the_code() 
     assert_eq!(world.count("SELECT count(*) FROM outbox_events WHERE stream = 'NODES' AND event_type LIKE 'nodes.%' AND payload ? 'region'").await, steps, "and told");
 }
 
-#[tokio::test]
-async fn every_step_of_a_node_that_is_not_in_the_table_is_refused_by_the_database() {
-    let world = World::new().await;
-    let (node, _) = world.node("gpu-01").await;
+async fn assert_refused_outside<L: Lifecycle>(world: &World, table: &str) {
     let mut system = world.test.conn(pg::Roles::System).await;
     sqlx::query("SET default_transaction_read_only = off").execute(&mut system).await.unwrap();
-    for from in NodeLifecycle::STATES {
-        for to in NodeLifecycle::STATES.iter().filter(|to| *to != from) {
-            world.tamper(&format!("UPDATE nodes SET state = '{}'", from.name())).await;
-            let written = sqlx::query("UPDATE nodes SET state = $2 WHERE id = $1")
-                .bind(node.id.uuid())
-                .bind(to.name())
-                .execute(&mut system)
-                .await;
-            let allowed = NodeLifecycle::TRANSITIONS.iter().any(|t| t.from == *from && t.to == *to);
-            assert_eq!(written.is_ok(), allowed, "{from:?} to {to:?}: {written:?}");
+    let mut write = async |to: &str| {
+        let sql = format!("UPDATE {table} SET state = '{to}'");
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut system).await
+    };
+    for from in L::STATES {
+        for to in L::STATES.iter().filter(|to| *to != from) {
+            world.tamper(&format!("UPDATE {table} SET state = '{}'", from.name())).await;
+            let written = write(to.name()).await;
+            let allowed = L::TRANSITIONS.iter().any(|t| t.from == *from && t.to == *to);
+            let step = format!("{table}: {} to {}", from.name(), to.name());
+            assert_eq!(written.is_ok(), allowed, "{step}: {written:?}");
         }
     }
-    let unknown = sqlx::query("UPDATE nodes SET state = 'on_fire'").execute(&mut system).await;
-    assert!(unknown.is_err(), "a state that is not in the table");
+    assert!(write("on_fire").await.is_err(), "{table}: a state that is not in the table");
+}
+
+#[tokio::test]
+async fn every_step_that_is_not_in_its_table_is_refused_by_the_database() {
+    let world = World::new().await;
+    let node = world.active("gpu-01", 1).await;
+    world
+        .sql(&format!(
+            "INSERT INTO health_findings (id, node_id, code, subject, message, action, first_seen_at, last_seen_at,
+                 created_at, updated_at)
+             VALUES (gen_random_uuid(), '{}', 'xid.79', 'node', '', 'observe', now(), now(), now(), now());
+             DELETE FROM node_tasks WHERE id <> (SELECT min(id::text)::uuid FROM node_tasks)",
+            node.id.uuid()
+        ))
+        .await;
+    assert_refused_outside::<NodeLifecycle>(&world, "nodes").await;
+    assert_refused_outside::<OnboardingLifecycle>(&world, "node_onboardings").await;
+    assert_refused_outside::<SlotLifecycle>(&world, "node_resource_slots").await;
+    assert_refused_outside::<TaskLifecycle>(&world, "node_tasks").await;
+    assert_refused_outside::<FindingLifecycle>(&world, "health_findings").await;
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 mod absence;
 mod enrolment;
 mod findings;
+mod http;
 mod inventory;
 mod lifecycles;
 mod onboarding;

@@ -24,6 +24,10 @@ pub const IDEMPOTENCY_REPLAYS_TOTAL: &str = "idempotency_replays_total";
 pub const AUDIT_ROWS_TOTAL: &str = "audit_rows_total";
 pub const TRACE_SPANS_LOST_TOTAL: &str = "trace_spans_lost_total";
 pub const NODE_CONNECTIONS: &str = "node_connections";
+/// Labels: `outcome`.
+pub const NODE_ENROLLMENTS_TOTAL: &str = "node_enrollments_total";
+/// Labels: `action`.
+pub const NODE_FINDINGS_TOTAL: &str = "node_findings_total";
 pub const NODE_WAITING: &str = "node_waiting";
 /// Labels: `reason`.
 pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
@@ -75,6 +79,8 @@ pub const ALL: &[Metric] = &[
     counter(AUDIT_ROWS_TOTAL, "Audit rows written."),
     counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not take."),
     gauge(NODE_CONNECTIONS, "Connections of nodes to this process."),
+    counter(NODE_ENROLLMENTS_TOTAL, "Enrolments of nodes, by how they went."),
+    counter(NODE_FINDINGS_TOTAL, "Health findings that nodes reported, by what was done."),
     gauge(NODE_WAITING, "Nodes that wait for work at this process."),
     counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
     counter(NODE_REPORTS_TOTAL, "Reports of nodes that were written."),

@@ -17,7 +17,6 @@ use trust::peer::PeerCertificate;
 
 use super::{
     Shared,
-    refusals::Refused,
     request::{Asked, is_refusal, json},
 };
 use crate::{
@@ -43,25 +42,16 @@ pub fn audit_action(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Open to strangers: bounded, and every failure is noted.
+/// Open to strangers: bounded, and every failure is counted.
 pub async fn enroll(shared: &Shared, mut asked: Asked<'_>) -> Result<Response, Failure> {
     let source = asked.connection.source;
     let _turn = shared.enrolling.enter(source).await?;
     let request: EnrollRequest = asked.json().await?;
     let outcome = enrollment::enroll(&shared.fleet, &request, &asked.origin).await;
-    if let Err(Failure::Problem(problem)) = &outcome
-        && is_refusal(problem.code)
-    {
+    if matches!(&outcome, Err(Failure::Problem(problem)) if is_refusal(problem.code)) {
+        // The use case has audited it; the bound on failures bounds that too.
         shared.enrolling.failed(source);
-        let refused = Refused {
-            reason: "enroll",
-            action: "node.enroll",
-            node: None,
-            target: ("node", Some(request.node_id.to_string())),
-            code: problem.code,
-            source,
-        };
-        shared.refusals.note(shared.fleet.db(), refused, &asked.origin).await;
+        metrics::counter!("node_refusals_total", "reason" => "enroll").increment(1);
     }
     json(&outcome?)
 }

@@ -12,6 +12,7 @@
 //! token when the process does.
 
 pub mod clock;
+pub mod create;
 pub mod dice;
 pub mod executor;
 pub mod join;

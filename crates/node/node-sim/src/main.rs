@@ -4,8 +4,9 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use node_agent::drivers::simulated::Profile;
 use node_sim::{
-    limits,
+    create, limits,
     plan::{Latency, Plan},
     run::{Options, run},
 };
@@ -24,6 +25,36 @@ struct Arguments {
 enum Command {
     /// Play the nodes of a list until a signal comes.
     Run(RunArguments),
+    /// Make simulated nodes through the public API and add them to a list, with their tokens.
+    Create(CreateArguments),
+}
+
+#[derive(Args)]
+struct CreateArguments {
+    /// Address of the API, such as http://127.0.0.1:8080.
+    #[arg(long)]
+    server: String,
+    /// A file with an access token of somebody who may manage the fleet.
+    #[arg(long)]
+    token_file: PathBuf,
+    /// How many.
+    #[arg(long)]
+    count: u32,
+    /// What they claim to be, in turn: h200-8, h100-8, mi300x-8, cpu.
+    #[arg(long, value_delimiter = ',', default_value = "h200-8")]
+    profile: Vec<Profile>,
+    /// The region that they stand in; it must be there.
+    #[arg(long, default_value = "local")]
+    region: String,
+    /// Names are <prefix>-<profile>-<number>.
+    #[arg(long, default_value = "sim")]
+    prefix: String,
+    /// The first number.
+    #[arg(long, default_value_t = 1)]
+    first: u32,
+    /// The list to add them to, for `run`.
+    #[arg(long)]
+    join: PathBuf,
 }
 
 #[derive(Args)]
@@ -82,7 +113,25 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match arguments.command {
         Command::Run(arguments) => runtime.block_on(play(arguments)),
+        Command::Create(arguments) => runtime.block_on(make(arguments)),
     }
+}
+
+async fn make(arguments: CreateArguments) -> anyhow::Result<()> {
+    let join = arguments.join.clone();
+    let options = create::Options {
+        server: arguments.server,
+        token_file: arguments.token_file,
+        count: arguments.count,
+        profiles: arguments.profile,
+        prefix: arguments.prefix,
+        first: arguments.first,
+        region: arguments.region,
+        join: arguments.join,
+    };
+    let made = create::create(options).await?;
+    println!("{made} simulated nodes were made and added to {}.", join.display());
+    Ok(())
 }
 
 async fn play(arguments: RunArguments) -> anyhow::Result<()> {

@@ -121,6 +121,9 @@ async fn the_simulated_fleet_of_an_installation_becomes_active_and_survives_the_
 async fn nodes_made_through_the_api_run_each_task_once_whatever_goes_wrong() {
     let world = world("").await;
     let dir = tempfile::tempdir().unwrap();
+    // What a dead agent had not begun comes back by its lease.
+    let lease = "/api/v1/platform/policies/fleet.task_lease_seconds";
+    world.admin.put(lease, json!({ "value": 5 })).await.expect(200);
     world.admin.post("/api/v1/platform/regions", json!({ "code": "test", "name": "Test" })).await.expect(201);
     let token_file = dir.path().join("token");
     std::fs::write(&token_file, world.idp.token("root", "1")).unwrap();

@@ -174,7 +174,8 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::ProjectMemberRead,
     P::ServiceAccountRead,
 ]);
-const PLATFORM_OPS: PermissionSet = PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage]));
+const PLATFORM_OPS: PermissionSet =
+    PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage]));
 const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(PermissionSet::of(&[
     P::PlatformOrgManage,
     P::PlatformUserManage,

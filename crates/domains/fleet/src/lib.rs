@@ -73,7 +73,16 @@ impl Fleet {
         parties.extend(others);
         let completions = Arc::new(Completions::new(parties));
         let programs = install::Programs::new(settings.programs_dir.clone());
-        Self { programs, db, trust, policies, settings: Arc::new(settings), completions, standings, wake: None }
+        Self {
+            programs,
+            db,
+            trust,
+            policies,
+            settings: Arc::new(settings),
+            completions,
+            standings,
+            wake: None,
+        }
     }
 
     /// With the notifications of the database, so that waiting for something ends at once when it comes.

@@ -40,7 +40,8 @@ mod tests {
         let bytes = encode(&json!({ "b": [{ "z": 1, "a": null }], "a": "x" })).unwrap();
         assert_eq!(bytes, br#"{"a":"x","b":[{"a":null,"z":1}]}"#);
         assert!(decode::<Value>(&bytes).is_some());
-        for other in [&br#"{"b":[],"a":1}"#[..], br#"{"a": 1}"#, br#"{"a":1,"a":1}"#, br#"{"a":1.0e0}"#, b"{"] {
+        for other in [&br#"{"b":[],"a":1}"#[..], br#"{"a": 1}"#, br#"{"a":1,"a":1}"#, br#"{"a":1.0e0}"#, b"{"]
+        {
             assert!(decode::<Value>(other).is_none(), "{}", String::from_utf8_lossy(other));
         }
     }

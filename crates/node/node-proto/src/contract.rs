@@ -212,11 +212,17 @@ pub struct TaskResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Ending {
-    Succeeded { output: Value },
+    Succeeded {
+        output: Value,
+    },
     /// It was tried, and failed as the code says.
-    Failed { failure: TaskFailure },
+    Failed {
+        failure: TaskFailure,
+    },
     /// It was not begun, and nothing was done.
-    Refused { reason: TaskError },
+    Refused {
+        reason: TaskError,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

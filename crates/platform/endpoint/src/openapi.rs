@@ -2,7 +2,11 @@
 //!
 //! Version 3.0.3, because the client generators read that best; errors as `4XX`/`5XX`; every schema named.
 
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{
+    JsonSchema, SchemaGenerator,
+    generate::SchemaSettings,
+    transform::{ReplaceConstValue, Transform as _},
+};
 use serde_json::{Map, Value, json};
 
 use crate::declare::{Declaration, Endpoint, Idempotency, ScopeKind};
@@ -133,6 +137,10 @@ pub fn parameters(place: &str, schema: schemars::Schema, generator: &SchemaGener
     if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next()) {
         schema = generator.definitions().get(name).cloned().unwrap_or_default();
     }
+    // The generator rewrites only named schemas; this version of OpenAPI knows no constants.
+    let mut schema = schemars::Schema::try_from(schema).unwrap_or_default();
+    ReplaceConstValue::default().transform(&mut schema);
+    let schema = schema.to_value();
     let required: Vec<&str> = schema
         .get("required")
         .and_then(Value::as_array)

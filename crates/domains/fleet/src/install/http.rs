@@ -11,11 +11,15 @@ use crate::Fleet;
 
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/agent-programs", "agent_program_list", "List the agent programs that nodes can be given")
-            .describe("Files named gpuaas-agent-<version>-<architecture> in the directory `fleet.programs_dir`.")
-            .in_scope(ScopeKind::Platform)
-            .needs(Permission::FleetRead)
-            .handle(fleet.clone(), list),
+        get(
+            "/api/v1/platform/agent-programs",
+            "agent_program_list",
+            "List the agent programs that nodes can be given",
+        )
+        .describe("Files named gpuaas-agent-<version>-<architecture> in the directory `fleet.programs_dir`.")
+        .in_scope(ScopeKind::Platform)
+        .needs(Permission::FleetRead)
+        .handle(fleet.clone(), list),
     ]
 }
 

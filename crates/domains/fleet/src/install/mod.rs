@@ -35,7 +35,8 @@ pub fn router(fleet: Fleet) -> Router {
 async fn script(State(fleet): State<Fleet>) -> Response {
     match render(&fleet).await {
         Some(text) => ([(header::CONTENT_TYPE, "text/x-shellscript; charset=utf-8")], text).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "# The control plane is not ready; try again.\nexit 1\n").into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "# The control plane is not ready; try again.\nexit 1\n")
+            .into_response(),
     }
 }
 
@@ -49,7 +50,8 @@ async fn render(fleet: &Fleet) -> Option<String> {
         newest.retain(|(architecture, _)| *architecture != program.architecture);
         newest.push((program.architecture, program.sha256));
     }
-    let lines: Vec<String> = newest.iter().map(|(architecture, digest)| format!("{architecture} {digest}")).collect();
+    let lines: Vec<String> =
+        newest.iter().map(|(architecture, digest)| format!("{architecture} {digest}")).collect();
     let settings = fleet.settings();
     Some(
         SCRIPT

@@ -53,14 +53,18 @@ impl Programs {
         let mut found = Vec::new();
         for entry in entries.take(MOST * 4) {
             let path = entry?.path();
-            if let Some((version, architecture)) = path.file_name().and_then(|n| n.to_str()).and_then(name_parts) {
+            if let Some((version, architecture)) =
+                path.file_name().and_then(|n| n.to_str()).and_then(name_parts)
+            {
                 let (version, architecture) = (version.to_owned(), architecture.to_owned());
                 if let Some((sha256, size_bytes)) = self.digest(&path)? {
                     found.push(Program { version, architecture, sha256, size_bytes, path });
                 }
             }
         }
-        found.sort_by(|a, b| (&a.architecture, numbers(&a.version)).cmp(&(&b.architecture, numbers(&b.version))));
+        found.sort_by(|a, b| {
+            (&a.architecture, numbers(&a.version)).cmp(&(&b.architecture, numbers(&b.version)))
+        });
         found.truncate(MOST);
         Ok(found)
     }
@@ -90,7 +94,9 @@ impl Programs {
 
 fn name_parts(name: &str) -> Option<(&str, &str)> {
     let (version, architecture) = name.strip_prefix(PREFIX)?.rsplit_once('-')?;
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._".contains(&b));
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._".contains(&b))
+    };
     (plain(version) && plain(architecture)).then_some((version, architecture))
 }
 

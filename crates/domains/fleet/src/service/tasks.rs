@@ -62,7 +62,8 @@ fn may_ask_for(actor: ActorKind, privilege: Privilege) -> Result<(), Problem> {
     match (actor, privilege) {
         (_, Privilege::Inspect) | (ActorKind::User | ActorKind::ServiceAccount, Privilege::Root) => Ok(()),
         (ActorKind::Node | ActorKind::System | ActorKind::Anonymous, Privilege::Root) => {
-            let text = "Work that changes a node is signed only for the request of a person or a service account.";
+            let text =
+                "Work that changes a node is signed only for the request of a person or a service account.";
             Err(Problem::new(Code::InsufficientPermissions, text))
         }
     }

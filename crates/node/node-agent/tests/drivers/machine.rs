@@ -182,7 +182,9 @@ impl Machine {
 
     /// A script inside, as root; gives what it prints.
     pub fn sh(&self, script: &str) -> String {
-        self.root("/bin/bash").args(["-c", script]).ok()
+        // The usual places by short names: H holds the homes, R is root's.
+        let script = format!("H=/home R=/root; {script}");
+        self.root("/bin/bash").args(["-c", &script]).ok()
     }
 
     /// This very program inside, to run a driver there: with its own libraries, since the machine may have others.

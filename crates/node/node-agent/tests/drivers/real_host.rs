@@ -141,7 +141,7 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
         .ssh(USER, &first, "id -u; id -g; echo $HOME $SHELL; ulimit -n; ulimit -u; sudo -n id -u")
         .unwrap();
     assert_eq!(whoami, format!("{UID}\n{UID}\n/home/tenant /bin/bash\n512\n300\n0"));
-    let modes = machine.sh("stat -c '%a %U %G' /home/tenant /home/tenant/.ssh /home/tenant/.ssh/authorized_keys /home/tenant/.bashrc /etc/sudoers.d/gpuaas-alloc_0197");
+    let modes = machine.sh("stat -c '%a %U %G' /home/tenant $H/tenant/.ssh $H/tenant/.ssh/authorized_keys $H/tenant/.bashrc /etc/sudoers.d/gpuaas-alloc_0197");
     assert_eq!(
         modes,
         "700 tenant tenant\n700 tenant tenant\n600 tenant tenant\n644 tenant tenant\n440 root root"
@@ -151,11 +151,11 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
     assert_eq!(done::<Vec<String>>(&machine, Request::Users), [USER]);
 
     // Asked again, nothing changes.
-    let before = machine.sh("cat /etc/passwd /etc/shadow /etc/group /home/tenant/.ssh/authorized_keys");
+    let before = machine.sh("cat /etc/passwd /etc/shadow /etc/group $H/tenant/.ssh/authorized_keys");
     let again: ProvisionedUser = done(&machine, provision(&[&first]));
     assert!(!again.created);
     assert_eq!(
-        machine.sh("cat /etc/passwd /etc/shadow /etc/group /home/tenant/.ssh/authorized_keys"),
+        machine.sh("cat /etc/passwd /etc/shadow /etc/group $H/tenant/.ssh/authorized_keys"),
         before
     );
 
@@ -179,7 +179,7 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
     assert!(done::<InstalledKeys>(&machine, install(&[])).changed);
     assert!(machine.ssh(USER, &second, "true").is_err());
     assert!(machine.ssh(USER, &foreign, "true").is_ok());
-    assert_eq!(machine.sh("cat /home/tenant/.ssh/authorized_keys"), format!("# mine\n{}", foreign.public));
+    assert_eq!(machine.sh("cat $H/tenant/.ssh/authorized_keys"), format!("# mine\n{}", foreign.public));
     // Without sudo and limits their files are gone.
     let plain = ProvisionUserInput { sudo: false, limits: AccountLimits::default(), ..input(&[&first]) };
     done::<ProvisionedUser>(&machine, Request::Provision(plain));
@@ -221,7 +221,7 @@ fn removal_leaves_no_process_file_or_key_behind() {
     machine.ssh("bystander", &other_key, "touch /tmp/theirs /tmp/shared/theirs; nohup sleep 1000 </dev/null >/dev/null 2>&1 & echo '0 0 * * * true' | crontab -").unwrap();
     machine.ssh(USER, &key, MESS).unwrap();
     // Copied by hand to where it does not belong, beside a key that does.
-    machine.sh("mkdir -p -m 700 /root/.ssh; (echo 'kept line'; cat /home/tenant/.ssh/authorized_keys) >/root/.ssh/authorized_keys");
+    machine.sh("mkdir -p -m 700 $R/.ssh; (echo 'kept line'; cat $H/tenant/.ssh/authorized_keys) >$R/.ssh/authorized_keys");
 
     let answer = call(&machine, deprovision(), None);
     assert_eq!(answer.phases, ["lock", "processes", "schedules", "files", "account", "verify"]);
@@ -230,8 +230,8 @@ fn removal_leaves_no_process_file_or_key_behind() {
     assert_eq!(removed.schedules_removed, 2);
     assert!(removed.files_removed > 200, "{removed:?}");
 
-    assert_eq!(machine.sh("cat /root/.ssh/authorized_keys"), "kept line");
-    machine.sh("rm -r /root/.ssh; test -f /etc/passwd -a -d /etc/ssh");
+    assert_eq!(machine.sh("cat $R/.ssh/authorized_keys"), "kept line");
+    machine.sh("rm -r $R/.ssh; test -f /etc/passwd -a -d /etc/ssh");
     assert_eq!(
         machine.sh(&format!(
             "awk '$8 == {UID} || $5 == {UID}' /proc/sysvipc/shm /proc/sysvipc/sem /proc/sysvipc/msg"
@@ -329,7 +329,7 @@ fn accounts_of_others_are_refused_and_never_touched() {
     assert!(refused(&machine, Request::Deprovision(leave)).contains(OWNER));
     assert!(machine.ssh(USER, &key, "true").is_ok());
     let _: DeprovisionedUser = done(&machine, deprovision());
-    machine.sh("mkdir /home/tenant; touch /home/tenant/theirs; chown 30001 /home/tenant");
+    machine.sh("mkdir /home/tenant; touch $H/tenant/theirs; chown 30001 /home/tenant");
     assert!(refused(&machine, provision(&[&key])).contains("belongs to the uid 30001"));
 }
 
@@ -339,13 +339,13 @@ fn links_that_a_user_lays_are_not_followed() {
     let (key, next) = (machine.key("key"), machine.key("next"));
     let _: ProvisionedUser = done(&machine, provision(&[&key]));
     let untouched = "cat /etc/shadow; ls -la /root; stat -c '%a %u %g %s' /root /etc /etc/shadow";
-    machine.sh("mkdir -m 700 -p /root/.ssh; echo kept >/root/.ssh/authorized_keys; sysctl -qw fs.protected_hardlinks=0 2>/dev/null || true");
+    machine.sh("mkdir -m 700 -p $R/.ssh; echo kept >$R/.ssh/authorized_keys; sysctl -qw fs.protected_hardlinks=0 2>/dev/null || true");
     let before = machine.sh(untouched);
     for trap in [
-        "rm -r .ssh; ln -s /root/.ssh .ssh",
+        "rm -r .ssh; ln -s ~root/.ssh .ssh",
         "rm -r .ssh; ln -s /etc .ssh",
         "rm -rf .ssh; mkdir .ssh; ln -s /etc/shadow .ssh/authorized_keys",
-        "rm -rf .ssh; mkdir .ssh; ln -s /root/.ssh/authorized_keys .ssh/authorized_keys",
+        "rm -rf .ssh; mkdir .ssh; ln -s ~root/.ssh/authorized_keys .ssh/authorized_keys",
         "rm -rf .ssh; mkdir .ssh; mkfifo .ssh/authorized_keys",
         "rm -rf .ssh; mkdir -p .ssh/authorized_keys",
         "rm -rf .ssh; touch .ssh",
@@ -360,13 +360,13 @@ fn links_that_a_user_lays_are_not_followed() {
     // A second name of a file of root's is not read into a file of the user's.
     machine.sh("cd /home/tenant; rm -rf .ssh; mkdir .ssh; ln /etc/shadow .ssh/authorized_keys; chown tenant:tenant .ssh");
     assert!(refused(&machine, install(&[&next])).contains("not a plain file of its user's"));
-    machine.sh("rm /home/tenant/.ssh/authorized_keys");
+    machine.sh("rm $H/tenant/.ssh/authorized_keys");
     // A trap where the new file is written is only a name.
-    machine.sh("ln -s /etc/shadow /home/tenant/.ssh/.authorized_keys.gpuaas");
+    machine.sh("ln -s /etc/shadow $H/tenant/.ssh/.authorized_keys.gpuaas");
     let _: InstalledKeys = done(&machine, install(&[&next]));
     assert_eq!(machine.sh(untouched), before);
     assert!(machine.ssh(USER, &next, "true").is_ok());
-    machine.sh("rm -r /root/.ssh");
+    machine.sh("rm -r $R/.ssh");
     let _: DeprovisionedUser = done(&machine, deprovision());
     assert_gone(&machine, &next);
 }

@@ -12,24 +12,30 @@
     reason = "test support: a failure is a failed test"
 )]
 
+mod agent;
 mod api;
 mod browser;
 mod database;
 mod eventually;
 mod idp;
+mod machine;
 mod node;
 mod process;
 mod server;
 mod sign_in;
+mod wire;
 mod world;
 
+pub use agent::AgentProcess;
 pub use api::{Answer, Api};
 pub use browser::{Browser, Page, pkce};
 pub use database::{TestDb, admin_url};
 pub use eventually::{eventually, eventually_within};
 pub use idp::{AUDIENCE, Idp};
-pub use node::{AgentProcess, CreatedNode, NodeClient, NodeKeys};
+pub use machine::{Machine, NODE_SECRET};
+pub use node::{CreatedNode, NodeClient, NodeKeys};
 pub use process::{free_port, http_client, program};
 pub use server::{Server, ServerOptions};
 pub use sign_in::{sign_in, sign_in_first_admin};
+pub use wire::{Flow, Wire};
 pub use world::{Person, World};

@@ -1,14 +1,8 @@
-//! Nodes as tests need them: a raw client of the node contract that can say anything, and the real agent as a process.
+//! Nodes as tests need them: a raw client of the node contract that can say anything.
 
-use std::{
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
-
-use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::{Value, json};
 
-use crate::{Api, World, http_client, program};
+use crate::{Api, World, http_client};
 
 /// A key pair and a certificate request for it.
 pub struct NodeKeys {
@@ -47,7 +41,8 @@ pub struct NodeClient {
 impl NodeClient {
     /// `identity` is (chain, key) in PEM. A connection per request, as a fresh client would make it.
     pub fn api(node_url: &str, roots_pem: &[String], identity: Option<(&str, &str)>) -> Api {
-        let roots = roots_pem.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).expect("a root"));
+        let roots =
+            roots_pem.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).expect("a root"));
         let mut builder = http_client().tls_certs_only(roots);
         if let Some((chain, key)) = identity {
             let pem = format!("{key}\n{chain}");
@@ -78,7 +73,8 @@ impl NodeClient {
 impl World {
     /// A region named `test`, made when it is not there.
     async fn region(&self) -> &'static str {
-        let made = self.admin.post("/api/v1/platform/regions", json!({ "code": "test", "name": "Test" })).await;
+        let made =
+            self.admin.post("/api/v1/platform/regions", json!({ "code": "test", "name": "Test" })).await;
         assert!(matches!(made.status, 201 | 409), "{}", made.text);
         "test"
     }
@@ -118,8 +114,11 @@ impl World {
     /// Enrols through the listener, the way an agent does.
     pub async fn enrolled_node(&self, node: &CreatedNode) -> NodeClient {
         let keys = NodeKeys::generate();
-        let answer =
-            self.node_listener().await.post("/internal/v1/nodes/enroll", Self::enroll_body(node, &keys)).await;
+        let answer = self
+            .node_listener()
+            .await
+            .post("/internal/v1/nodes/enroll", Self::enroll_body(node, &keys))
+            .await;
         let chain_pem = answer.expect(200)["certificate"]["chain_pem"].as_str().expect("a chain").to_owned();
         self.node_client(&node.id, &chain_pem, &keys.key_pem).await
     }
@@ -133,106 +132,5 @@ impl World {
     pub async fn node_state(&self, id: &str) -> String {
         let node = self.admin.get(&format!("/api/v1/platform/nodes/{id}")).await.expect(200);
         node["state"].as_str().expect("a state").to_owned()
-    }
-}
-
-/// `gpuaas-agent` as a real process with a state directory of its own, killed when dropped.
-pub struct AgentProcess {
-    pub dir: tempfile::TempDir,
-    child: Option<Child>,
-}
-
-impl AgentProcess {
-    /// A directory with a configuration; `extra` is more TOML.
-    pub fn prepare(extra: &str) -> Self {
-        let dir = tempfile::Builder::new().prefix("gpuaas-agent-").tempdir().expect("a temporary directory");
-        let text = format!("state_dir = \"{}\"\n{extra}\n", dir.path().join("state").display());
-        std::fs::write(dir.path().join("agent.toml"), text).expect("write the configuration");
-        Self { dir, child: None }
-    }
-
-    pub fn state_dir(&self) -> PathBuf {
-        self.dir.path().join("state")
-    }
-
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
-    }
-
-    // Test processes are started here, and only here.
-    #[allow(clippy::disallowed_methods)]
-    fn command(&self) -> Command {
-        let mut command = Command::new(program("gpuaas-agent"));
-        command.arg("--config").arg(self.dir.path().join("agent.toml"));
-        command
-    }
-
-    /// Runs `enroll` or `repair` with the token on standard input; gives the exit status and all output.
-    pub fn join(&self, verb: &str, join: &Value, token: &str) -> (bool, String) {
-        let text = |name: &str| join[name].as_str().unwrap_or_else(|| panic!("{name} in {join}")).to_owned();
-        let roots: Vec<&str> =
-            join["root_sha256"].as_array().expect("roots").iter().filter_map(Value::as_str).collect();
-        let mut child = self
-            .command()
-            .arg(verb)
-            .args(["--url", &text("url"), "--node-id", &text("node_id"), "--hostname", &text("hostname")])
-            .args(["--root-sha256", &roots.join(","), "--keyset-key", &text("keyset_key")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start gpuaas-agent");
-        {
-            use std::io::Write as _;
-            let mut stdin = child.stdin.take().expect("stdin");
-            // An agent that refuses at once may have gone already.
-            let _ = writeln!(stdin, "{token}");
-        }
-        let output = child.wait_with_output().expect("gpuaas-agent ends");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
-    }
-
-    /// Runs any other subcommand to its end.
-    pub fn run_command(&self, args: &[&str]) -> (bool, String) {
-        let output = self.command().args(args).stdin(Stdio::null()).output().expect("run gpuaas-agent");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
-    }
-
-    /// Starts `run` with extra environment.
-    pub fn start(&mut self, env: &[(&str, &str)]) {
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join("agent.log"))
-            .expect("open the log");
-        let errors = log.try_clone().expect("a second handle");
-        let mut command = self.command();
-        command.arg("run").envs(env.iter().copied()).stdin(Stdio::null()).stdout(log).stderr(errors);
-        self.child = Some(command.spawn().expect("start gpuaas-agent"));
-    }
-
-    pub fn pid(&self) -> i32 {
-        let id = self.child.as_ref().map(Child::id).expect("the agent runs");
-        i32::try_from(id).expect("a pid")
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        nix::sys::signal::kill(Pid::from_raw(self.pid()), signal).expect("send a signal");
-    }
-
-    /// kill -9, and waits until it is gone.
-    pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

@@ -34,7 +34,10 @@ pub fn run(root: &Path, args: &[String]) -> anyhow::Result<u8> {
     let cargo = |args: &[&str], limit| exec::show(root, "cargo", args, &environment, limit);
 
     step("programs");
-    let code = cargo(&["build", "--locked", "--package", "gpuaasd", "--package", "cli"], BUILD_LIMIT)?;
+    let programs = ["gpuaasd", "cli", "node-agent", "node-sim"];
+    let packages = programs.into_iter().flat_map(|name| ["--package", name]);
+    let build: Vec<&str> = ["build", "--locked"].into_iter().chain(packages).collect();
+    let code = cargo(&build, BUILD_LIMIT)?;
     if code != 0 {
         return Ok(code);
     }

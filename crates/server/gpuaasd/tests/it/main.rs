@@ -6,6 +6,8 @@
     reason = "in a test, a failure is a failed test"
 )]
 
+mod agent;
+mod agent_once;
 mod commit_trap;
 mod contract_fuzzing;
 mod database_gate;
@@ -15,6 +17,7 @@ mod held;
 mod hostile_input;
 mod idempotency;
 mod idle_connections;
+mod install;
 mod isolation;
 mod matrix;
 mod node_attacks;

@@ -173,7 +173,8 @@ impl<C: Connect> Client<C> {
         let body = Bytes::from(body);
         if self.transport.repeats(route) {
             // Only the second answer counts, as when the first was lost.
-            let first = self.call::<A>(route, route.fill(ids), Some(body.clone()), CALL_LIMIT, LARGEST_ANSWER);
+            let first =
+                self.call::<A>(route, route.fill(ids), Some(body.clone()), CALL_LIMIT, LARGEST_ANSWER);
             let _ = Box::pin(first).await;
         }
         self.call(route, route.fill(ids), Some(body), CALL_LIMIT, LARGEST_ANSWER).await
@@ -199,11 +200,12 @@ impl<C: Connect> Client<C> {
             return Ok(body);
         }
         let envelope = serde_json::from_slice::<Envelope>(&body).map(|envelope| envelope.error);
-        let Told { code, message } = envelope.unwrap_or_else(|_| Told {
+        let Told { code, message, suggestion } = envelope.unwrap_or_else(|_| Told {
             code: "unknown".to_owned(),
             message: "the answer has no explanation".to_owned(),
+            suggestion: String::new(),
         });
-        let (status, message) = (head.status.as_u16(), bounded(message));
+        let (status, message) = (head.status.as_u16(), bounded(format!("{message} {suggestion}")));
         let later = head.status.is_server_error()
             || matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             || !head.status.is_client_error();
@@ -234,9 +236,12 @@ struct Envelope {
 struct Told {
     code: String,
     message: String,
+    /// What to do about it, for whoever reads the log.
+    #[serde(default)]
+    suggestion: String,
 }
 
 /// What comes from outside and goes into logs is short and on one line.
 fn bounded(text: String) -> String {
-    text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim().chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -220,8 +220,10 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
             }
         }
     }
-    for (place, candidate) in plan.new {
-        let id: SlotId = tx.db().ambient().id();
+    // Ids of one moment are in no order; lists go by id and should go by place.
+    let mut ids: Vec<SlotId> = plan.new.iter().map(|_| tx.db().ambient().id()).collect();
+    ids.sort_unstable();
+    for ((place, candidate), id) in plan.new.into_iter().zip(ids) {
         store::slots::insert(tx.conn(), id, node, (place, &candidate), now).await?;
     }
     Ok(())

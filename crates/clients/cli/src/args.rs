@@ -1,10 +1,12 @@
 //! The command line: what every command takes, and the groups of commands.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    api, audit, auth, completion, context, doctor, invitations, members, ops, orgs, platform, policy,
-    projects, service_accounts, ssh_keys,
+    agents, api, audit, auth, completion, context, doctor, findings, health, invitations, members, nodes,
+    ops, orgs, platform, policy, pools, projects, regions, service_accounts, slots, ssh_keys, tasks, trust,
 };
 
 /// Work with a GPUaaS control plane.
@@ -76,6 +78,25 @@ pub struct Confirm {
     pub yes: bool,
 }
 
+/// For what a node does in its own time.
+#[derive(ClapArgs)]
+pub struct Wait {
+    /// Follow the work until it has ended; fail when it failed.
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most. The work itself goes on.
+    #[arg(long, value_name = "SECONDS", requires = "wait", default_value_t = 900,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+}
+
+impl Wait {
+    /// How long, if at all.
+    pub fn limit(&self) -> Option<Duration> {
+        self.wait.then(|| Duration::from_secs(self.timeout))
+    }
+}
+
 /// A role in an organization or a project.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Role {
@@ -134,6 +155,33 @@ pub enum Command {
     /// Work of operators: outbox and dead letters.
     #[command(subcommand)]
     Ops(ops::Command),
+    /// Nodes of the fleet: join, look over, approve, serve, drain, leave.
+    #[command(subcommand)]
+    Nodes(nodes::Command),
+    /// Parts of nodes that can be sold by themselves.
+    #[command(subcommand)]
+    Slots(slots::Command),
+    /// Work that nodes were given.
+    #[command(subcommand)]
+    Tasks(tasks::Command),
+    /// What nodes reported about their health.
+    #[command(subcommand)]
+    Findings(findings::Command),
+    /// What is done about findings.
+    #[command(subcommand)]
+    Health(health::Command),
+    /// Regions of the fleet.
+    #[command(subcommand)]
+    Regions(regions::Command),
+    /// Pools of nodes within a region.
+    #[command(subcommand)]
+    Pools(pools::Command),
+    /// Agent programs that nodes can be given.
+    #[command(subcommand)]
+    Agents(agents::Command),
+    /// Whom nodes believe: certificate authorities and signers of work.
+    #[command(subcommand)]
+    Trust(trust::Command),
     /// Any request of the API, with your credentials.
     Api(api::Command),
     /// Check that this machine can work with the server.

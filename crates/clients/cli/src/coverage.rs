@@ -2,19 +2,33 @@
 
 /// Operation and the command that uses it.
 const COVERED: &[(&str, &str)] = &[
+    ("agent_program_list", "agents list"),
     ("audit_export", "audit export"),
     ("audit_list", "audit list"),
     ("audit_verify", "audit verify"),
     ("auth_config_get", "auth login"),
+    ("authority_activate", "trust authorities activate"),
+    ("authority_list", "trust authorities list"),
+    ("authority_retire", "trust authorities retire"),
+    ("authority_revoke", "trust authorities revoke"),
+    ("authority_stage", "trust authorities stage"),
     ("dead_letter_discard", "ops dlq discard"),
     ("dead_letter_get", "ops dlq show"),
     ("dead_letter_list", "ops dlq list"),
     ("dead_letter_requeue", "ops dlq requeue"),
+    ("finding_acknowledge", "findings acknowledge"),
+    ("finding_get", "findings show"),
+    ("finding_list", "findings list"),
+    ("finding_resolve", "findings resolve"),
+    ("health_rule_delete", "health rules delete"),
+    ("health_rule_list", "health rules list"),
+    ("health_rule_put", "health rules set"),
     ("invitation_accept", "invitations accept"),
     ("invitation_create", "invitations create"),
     ("invitation_get", "invitations get"),
     ("invitation_list", "invitations list"),
     ("invitation_revoke", "invitations revoke"),
+    ("keyset_get", "trust keyset"),
     ("me_get", "auth whoami"),
     ("me_update", "auth rename"),
     ("member_delete", "members remove"),
@@ -24,6 +38,33 @@ const COVERED: &[(&str, &str)] = &[
     ("member_policy_set", "policy set"),
     ("member_policy_unset", "policy unset"),
     ("member_update", "members set-role"),
+    ("node_agent_update", "nodes agent-update"),
+    ("node_bootstrap_token", "nodes bootstrap-token"),
+    ("node_certificate_list", "nodes certificates"),
+    ("node_certificate_revoke", "nodes revoke-certificates"),
+    ("node_collect", "nodes collect"),
+    ("node_cordon", "nodes cordon"),
+    ("node_create", "nodes create"),
+    ("node_discover", "nodes discover"),
+    ("node_drain", "nodes drain"),
+    ("node_get", "nodes show"),
+    ("node_history", "nodes history"),
+    ("node_list", "nodes list"),
+    ("node_log_tail", "nodes logs"),
+    ("node_quarantine", "nodes quarantine"),
+    ("node_reboot", "nodes reboot"),
+    ("node_release", "nodes release"),
+    ("node_remove", "nodes remove"),
+    ("node_repair_token", "nodes repair-token"),
+    ("node_retire", "nodes retire"),
+    ("node_slot_list", "nodes slots"),
+    ("node_slots_approve", "nodes approve-slots"),
+    ("node_topology", "nodes topology"),
+    ("node_uncordon", "nodes uncordon"),
+    ("node_undrain", "nodes undrain"),
+    ("node_update", "nodes update"),
+    ("node_validate", "nodes validate"),
+    ("node_validation_list", "nodes validations"),
     ("org_get", "orgs get"),
     ("org_list", "orgs list"),
     ("org_policy_get", "policy explain"),
@@ -51,6 +92,11 @@ const COVERED: &[(&str, &str)] = &[
     ("platform_user_list", "platform users list"),
     ("platform_user_roles_set", "platform users set-roles"),
     ("policy_definition_list", "policy definitions"),
+    ("pool_create", "pools create"),
+    ("pool_delete", "pools delete"),
+    ("pool_get", "pools show"),
+    ("pool_list", "pools list"),
+    ("pool_update", "pools update"),
     ("project_create", "projects create"),
     ("project_delete", "projects delete"),
     ("project_get", "projects get"),
@@ -63,6 +109,11 @@ const COVERED: &[(&str, &str)] = &[
     ("project_policy_set", "policy set"),
     ("project_policy_unset", "policy unset"),
     ("project_update", "projects rename"),
+    ("region_create", "regions create"),
+    ("region_delete", "regions delete"),
+    ("region_get", "regions show"),
+    ("region_list", "regions list"),
+    ("region_update", "regions rename"),
     ("service_account_create", "service-accounts create"),
     ("service_account_delete", "service-accounts delete"),
     ("service_account_get", "service-accounts get"),
@@ -74,10 +125,23 @@ const COVERED: &[(&str, &str)] = &[
     ("session_list", "auth sessions list"),
     ("session_revoke", "auth sessions revoke"),
     ("session_revoke_others", "auth sessions revoke-others"),
+    ("signer_activate", "trust signers activate"),
+    ("signer_list", "trust signers list"),
+    ("signer_retire", "trust signers retire"),
+    ("signer_revoke", "trust signers revoke"),
+    ("signer_stage", "trust signers stage"),
+    ("slot_get", "slots show"),
+    ("slot_list", "slots list"),
+    ("slot_quarantine", "slots quarantine"),
+    ("slot_restore", "slots restore"),
+    ("slot_withdraw", "slots withdraw"),
     ("ssh_key_create", "ssh-keys add"),
     ("ssh_key_delete", "ssh-keys remove"),
     ("ssh_key_get", "ssh-keys get"),
     ("ssh_key_list", "ssh-keys list"),
+    ("task_cancel", "tasks cancel"),
+    ("task_get", "tasks show"),
+    ("task_list", "tasks list"),
 ];
 
 /// Operations without a command of their own, and why; `gpuaas api` reaches them.
@@ -85,7 +149,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[];
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, Parser as _};
 use serde_json::Value;
 
 /// The operations of the committed document.
@@ -134,5 +198,31 @@ fn the_listed_commands_exist_and_the_listed_operations_are_called() {
             place = place.find_subcommand(word).unwrap_or_else(|| panic!("there is no command {command:?}"));
         }
         assert!(text.contains(&format!(".{operation}()")), "nothing calls {operation}");
+    }
+}
+
+/// The words of a command line as a shell would read them; quotes are the only thing that the documents use.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (n, part) in line.split('"').enumerate() {
+        match n % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
+}
+
+#[test]
+fn commands_that_the_fleet_document_shows_exist_as_shown() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/fleet.md");
+    let document = fs::read_to_string(document).unwrap();
+    let shown: Vec<&str> = document.lines().filter(|line| line.starts_with("gpuaas ")).collect();
+    assert!(!shown.is_empty());
+    for line in shown {
+        let command = line.split(" # ").next().unwrap();
+        if let Err(error) = crate::args::Args::try_parse_from(words(command)) {
+            panic!("{line}: {error}");
+        }
     }
 }

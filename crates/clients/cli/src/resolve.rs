@@ -1,10 +1,11 @@
-//! Which organization or project is meant: an id, a slug, or the only one there is.
+//! Which organization or project is meant: an id, a slug, or the only one there is; which node or pool: an id or
+//! a name.
 
 use sdk::{Client, types};
 
 use crate::{
     app::App,
-    commands::pages,
+    commands::{filter, pages},
     failure::{Exit, Failure, Result},
 };
 
@@ -50,7 +51,45 @@ pub async fn project_named(app: &App, client: &Client, text: &str) -> Result<Str
     found.map(|project| project.id.to_string()).ok_or_else(|| unknown("project", text))
 }
 
-/// Slugs have no underscore, so an id cannot be mistaken for one.
+/// A node by its id or host name.
+pub async fn node(client: &Client, text: &str) -> Result<String> {
+    if is_id(text, "node_") {
+        return Ok(text.to_owned());
+    }
+    let found: Vec<types::NodeSummary> = pages!(Some(1), client.node_list().hostname(text))?;
+    found.first().map(|node| node.id.to_string()).ok_or_else(|| {
+        Failure::new(Exit::NotFound, format!("there is no node {text:?}"))
+            .suggest("See which there are with `gpuaas nodes list`.")
+    })
+}
+
+pub async fn optional_node(client: &Client, text: Option<String>) -> Result<Option<String>> {
+    match text {
+        Some(text) => node(client, &text).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A pool by its id or name; a name is unique only within a region.
+pub async fn pool(client: &Client, text: &str, region: Option<&str>) -> Result<String> {
+    if is_id(text, "pool_") {
+        return Ok(text.to_owned());
+    }
+    let mut pools: Vec<types::NodePool> = pages!(None, {
+        let mut request = client.pool_list();
+        filter!(request, region = region);
+        request
+    })?;
+    pools.retain(|pool| pool.name.as_str() == text);
+    match pools.as_slice() {
+        [pool] => Ok(pool.id.to_string()),
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no pool {text:?}"))
+            .suggest("See which there are with `gpuaas pools list`.")),
+        _ => Err(Failure::client(format!("several regions have a pool {text:?}")).suggest("Give its id.")),
+    }
+}
+
+/// Neither slugs nor host names have an underscore, so an id cannot be mistaken for one.
 fn is_id(text: &str, prefix: &str) -> bool {
     text.starts_with(prefix)
 }

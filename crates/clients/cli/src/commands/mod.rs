@@ -32,23 +32,33 @@ macro_rules! filter {
         $(if let Some(value) = $value { $request = $request.$name(value); })+
     };
 }
+pub(crate) use filter;
 
+pub mod agents;
 pub mod api;
 pub mod audit;
 pub mod auth;
 pub mod completion;
 pub mod context;
 pub mod doctor;
+pub mod findings;
+pub mod health;
 pub mod invitations;
 pub mod members;
+pub mod nodes;
 pub mod ops;
 pub mod orgs;
 pub mod platform;
 pub mod policy;
+pub mod pools;
 pub mod projects;
+pub mod regions;
 pub mod service_accounts;
 pub mod sessions;
+pub mod slots;
 pub mod ssh_keys;
+pub mod tasks;
+pub mod trust;
 
 use std::{fmt::Display, str::FromStr};
 
@@ -72,6 +82,15 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Audit(command) => audit::run(app, command).await,
         Command::Platform(command) => platform::run(app, command).await,
         Command::Ops(command) => ops::run(app, command).await,
+        Command::Nodes(command) => nodes::run(app, command).await,
+        Command::Slots(command) => slots::run(app, command).await,
+        Command::Tasks(command) => tasks::run(app, command).await,
+        Command::Findings(command) => findings::run(app, command).await,
+        Command::Health(command) => health::run(app, command).await,
+        Command::Regions(command) => regions::run(app, command).await,
+        Command::Pools(command) => pools::run(app, command).await,
+        Command::Agents(command) => agents::run(app, command).await,
+        Command::Trust(command) => trust::run(app, command).await,
         Command::Api(command) => api::run(app, command).await,
         Command::Doctor(command) => doctor::run(app, command).await,
         Command::Completion(command) => completion::run(&command),

@@ -5,6 +5,7 @@
 
 mod cell;
 mod table;
+mod time;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use cell::printable;
+pub use time::relative;
 
 use crate::{
     args::Format,
@@ -53,6 +55,20 @@ impl Output {
         }
     }
 
+    /// A page about one thing for people: named lines, and text below them. JSON and YAML hold the thing itself.
+    pub fn page<T: Serialize>(&self, item: &T, lines: &[(&'static str, String)], below: &str) -> Result {
+        match self.format {
+            Format::Table => write(&format!("{}{}", table::page(lines), printable(below))),
+            Format::Csv => {
+                let paths: Vec<(&'static str, &'static str)> =
+                    lines.iter().map(|(name, _)| (*name, *name)).collect();
+                let row = lines.iter().map(|(name, text)| ((*name).to_owned(), Value::String(text.clone())));
+                self.csv(&[Value::Object(row.collect())], &paths)
+            }
+            Format::Json | Format::Yaml => self.document(&json(item)?),
+        }
+    }
+
     /// A result that is a single value: as it is in a table or CSV, whole in JSON and YAML.
     pub fn value<T: Serialize>(&self, item: &T, path: &str) -> Result {
         let row = json(item)?;
@@ -72,7 +88,7 @@ impl Output {
         write(&text)
     }
 
-    fn csv(&self, rows: &[Value], columns: Columns) -> Result {
+    fn csv(&self, rows: &[Value], columns: &[(&str, &str)]) -> Result {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let cannot = |error: csv::Error| local("the result cannot be printed")(error);
         if self.headers {
@@ -99,12 +115,16 @@ pub fn write(text: &str) -> Result {
 }
 
 pub fn write_bytes(bytes: &[u8]) -> Result {
+    write_on(bytes).map(drop)
+}
+
+/// The same for output without an end: false when nobody reads it any more.
+pub fn write_on(bytes: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(local("the output cannot be written")(error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(local("the output cannot be written")(error)),
     }
 }
 

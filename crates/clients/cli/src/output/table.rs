@@ -66,6 +66,15 @@ pub fn item(row: &Value, columns: Columns) -> String {
     rendered(table)
 }
 
+/// Named lines; one without text is left out.
+pub fn page(lines: &[(&'static str, String)]) -> String {
+    let mut table = table();
+    for (name, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
+        table.add_row([Cell::new(name).add_attribute(Attribute::Bold), Cell::new(cell::printable(text))]);
+    }
+    rendered(table)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -3,6 +3,7 @@
 
 mod audit;
 mod failures;
+mod fleet;
 mod kit;
 mod operations;
 mod signing_in;

@@ -1,0 +1,86 @@
+//! `gpuaas findings`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::{field, optional};
+use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List findings.
+    List {
+        #[arg(long, value_parser = ["open", "acknowledged", "resolved"])]
+        state: Option<String>,
+        /// Only those of a node, by id or host name.
+        #[arg(long)]
+        node: Option<String>,
+        /// Only those with this code, such as xid.79.
+        #[arg(long)]
+        code: Option<String>,
+        /// Only those with this consequence.
+        #[arg(long, value_parser = super::health::ACTIONS)]
+        action: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a finding with its evidence.
+    #[command(visible_alias = "get")]
+    Show { finding: String },
+    /// Say that you take care of a finding.
+    Acknowledge {
+        finding: String,
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// Say that a finding is over. What was done about it stays: uncordon or release the node yourself.
+    Resolve {
+        finding: String,
+        /// What it was, and what was done.
+        #[arg(long)]
+        note: String,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NODE", "node_id"),
+    ("CODE", "code"),
+    ("SUBJECT", "subject"),
+    ("ACTION", "action"),
+    ("STATE", "state"),
+    ("SEEN", "seen"),
+    ("LAST SEEN", "last_seen_at"),
+    ("MESSAGE", "message"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    let one = match command {
+        Command::List { state, node, code, action, limit } => {
+            let node = resolve::optional_node(&client, node).await?;
+            let findings: Vec<types::HealthFinding> = pages!(limit.get(), {
+                let mut request = client.finding_list();
+                filter!(
+                    request,
+                    state = state.as_deref(),
+                    node_id = node.as_deref(),
+                    code = code.as_deref(),
+                    action = action.as_deref(),
+                );
+                request
+            })?;
+            return app.out.list(&findings, COLUMNS);
+        }
+        Command::Show { finding } => send!(client.finding_get().finding_id(finding)),
+        Command::Acknowledge { finding, note } => {
+            let body = types::FindingAcknowledge { note: optional("note", note)? };
+            send!(client.finding_acknowledge().finding_id(finding).body(body))
+        }
+        Command::Resolve { finding, note } => {
+            let body = types::FindingResolve { note: field("note", note)? };
+            send!(client.finding_resolve().finding_id(finding).body(body))
+        }
+    };
+    app.out.item(&one, COLUMNS)
+}

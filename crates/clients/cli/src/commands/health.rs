@@ -1,0 +1,73 @@
+//! `gpuaas health`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::field;
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::{Columns, note},
+};
+
+pub const ACTIONS: [&str; 5] = ["observe", "warn", "cordon", "quarantine", "credit"];
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// The table that decides what is done about a finding; the longest matching pattern wins.
+    #[command(subcommand)]
+    Rules(RulesCommand),
+}
+
+#[derive(Subcommand)]
+pub enum RulesCommand {
+    /// List the rules.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Make or change a rule.
+    Set {
+        /// A code (xid.79), or a beginning with a star (xid.*).
+        pattern: String,
+        #[arg(long, value_parser = ACTIONS)]
+        action: String,
+        /// What the finding means, for people.
+        #[arg(long)]
+        meaning: String,
+    },
+    /// Delete a rule.
+    Delete {
+        pattern: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns =
+    &[("PATTERN", "pattern"), ("ACTION", "action"), ("MEANING", "meaning"), ("CHANGED", "updated_at")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let Command::Rules(command) = command;
+    let client = app.client().await?;
+    match command {
+        RulesCommand::List { limit } => {
+            let rules: Vec<types::HealthRule> = pages!(limit.get(), client.health_rule_list())?;
+            app.out.list(&rules, COLUMNS)
+        }
+        RulesCommand::Set { pattern, action, meaning } => {
+            let body = types::HealthRulePut {
+                action: field("action", action)?,
+                meaning: field("meaning", meaning)?,
+            };
+            app.out.item(&send!(client.health_rule_put().pattern(pattern).body(body)), COLUMNS)
+        }
+        RulesCommand::Delete { pattern, confirm } => {
+            app.confirm(&confirm, &format!("Delete the rule for {pattern}"))?;
+            send!(client.health_rule_delete().pattern(pattern.as_str()));
+            note(&format!("Deleted {pattern}."));
+            Ok(())
+        }
+    }
+}

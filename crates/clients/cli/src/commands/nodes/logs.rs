@@ -1,0 +1,67 @@
+//! The log of an agent: its last lines, or all that come.
+
+use std::num::NonZeroU64;
+
+use clap::Args as ClapArgs;
+use sdk::{Client, types};
+
+use crate::{
+    app::App,
+    args::Format,
+    failure::{Result, local},
+    output::{Columns, printable, write_on},
+    resolve,
+};
+
+#[derive(ClapArgs)]
+pub struct Logs {
+    node: String,
+    /// Show what comes, until interrupted.
+    #[arg(short, long)]
+    follow: bool,
+    /// How many of the last lines to begin with.
+    #[arg(long, value_name = "N", default_value = "200", value_parser = lines)]
+    lines: NonZeroU64,
+}
+
+fn lines(text: &str) -> std::result::Result<NonZeroU64, String> {
+    text.parse()
+        .ok()
+        .filter(|n: &NonZeroU64| n.get() <= 1000)
+        .ok_or_else(|| "must be from 1 to 1000".to_owned())
+}
+
+const COLUMNS: Columns =
+    &[("AT", "at"), ("LEVEL", "level"), ("SOURCE", "source"), ("MESSAGE", "message"), ("SEQ", "seq")];
+/// The longest wait that the server grants.
+const WAIT: &str = "20s";
+
+pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {
+    let node = resolve::node(client, &logs.node).await?;
+    let mut tail = send!(client.node_log_tail().node_id(node.as_str()).limit(logs.lines));
+    if !logs.follow && !app.out.is_table() {
+        return app.out.list(&tail.items, COLUMNS);
+    }
+    loop {
+        let mut text = String::new();
+        for item in &tail.items {
+            text += &line(app, item)?;
+        }
+        if !(write_on(text.as_bytes())? && logs.follow) {
+            return Ok(());
+        }
+        let request = client.node_log_tail().node_id(node.as_str()).after(tail.next_after).wait(WAIT);
+        tail = send!(request);
+    }
+}
+
+/// For people, or one JSON document a line.
+fn line(app: &App, item: &types::NodeLogLine) -> Result<String> {
+    if matches!(app.out.format, Format::Json) {
+        let text = serde_json::to_string(item).map_err(local("the result cannot be printed"))?;
+        return Ok(format!("{text}\n"));
+    }
+    let at = item.at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    let level = item.level.to_string();
+    Ok(format!("{}\n", printable(&format!("{at} {level:<5} {}: {}", item.source, item.message))))
+}

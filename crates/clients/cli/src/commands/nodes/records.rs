@@ -1,0 +1,140 @@
+//! What is kept about a node: certificates, evidence, slots, topology, history.
+
+use sdk::{Client, types};
+use serde_json::Value;
+
+use super::{Reasoned, Records};
+use crate::{
+    app::App,
+    args::Confirm,
+    commands::{field, optional, slots::COLUMNS as SLOTS},
+    failure::Result,
+    output::Columns,
+    resolve,
+};
+
+const CERTIFICATES: Columns = &[
+    ("SERIAL", "serial"),
+    ("STATE", "state"),
+    ("FROM", "not_before"),
+    ("UNTIL", "not_after"),
+    ("REVOKED", "revoked_at"),
+    ("REASON", "reason"),
+    ("AUTHORITY", "authority_id"),
+];
+const VALIDATIONS: Columns =
+    &[("ID", "id"), ("PROFILE", "profile"), ("PASSED", "passed"), ("TASK", "task_id"), ("AT", "created_at")];
+const HISTORY: Columns = &[
+    ("AT", "at"),
+    ("FROM", "from_state"),
+    ("TO", "to_state"),
+    ("EVENT", "event"),
+    ("REASON", "reason"),
+    ("BY", "actor_kind"),
+];
+
+pub async fn certificates(app: &App, client: &Client, records: Records) -> Result {
+    let node = resolve::node(client, &records.node).await?;
+    let list: Vec<types::NodeCertificate> =
+        pages!(records.limit.get(), client.node_certificate_list().node_id(node.as_str()))?;
+    app.out.list(&list, CERTIFICATES)
+}
+
+pub async fn revoke(
+    app: &App,
+    client: &Client,
+    reasoned: Reasoned,
+    serial: Option<String>,
+    confirm: &Confirm,
+) -> Result {
+    let body = types::CertificateRevoke {
+        reason: field("reason", &reasoned.reason)?,
+        serial: optional("serial", serial)?,
+    };
+    let node = resolve::node(client, &reasoned.node).await?;
+    app.confirm(confirm, &format!("Shut {} out until it gets a repair token", reasoned.node))?;
+    let revoked = send!(client.node_certificate_revoke().node_id(node).body(body)).revoked;
+    app.out.list(&revoked, CERTIFICATES)
+}
+
+pub async fn validations(app: &App, client: &Client, records: Records) -> Result {
+    let node = resolve::node(client, &records.node).await?;
+    let list: Vec<types::NodeValidation> =
+        pages!(records.limit.get(), client.node_validation_list().node_id(node.as_str()))?;
+    app.out.list(&list, VALIDATIONS)
+}
+
+pub async fn slots(app: &App, client: &Client, records: Records) -> Result {
+    let node = resolve::node(client, &records.node).await?;
+    let list: Vec<types::NodeSlot> =
+        pages!(records.limit.get(), client.node_slot_list().node_id(node.as_str()))?;
+    app.out.list(&list, SLOTS)
+}
+
+pub async fn history(app: &App, client: &Client, records: Records) -> Result {
+    let node = resolve::node(client, &records.node).await?;
+    let list: Vec<types::NodeHistoryEntry> =
+        pages!(records.limit.get(), client.node_history().node_id(node.as_str()))?;
+    app.out.list(&list, HISTORY)
+}
+
+pub async fn topology(app: &App, client: &Client, node: &str) -> Result {
+    let node = resolve::node(client, node).await?;
+    let found = send!(client.node_topology().node_id(node));
+    let lines = describe(&found.topology);
+    let seen = [("discovered_at", found.discovered_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))];
+    app.out.page(&found, &[&seen[..], &lines].concat(), "")
+}
+
+/// The report of an agent, which may be older or newer than this program: what is not there is left out.
+fn describe(topology: &Value) -> Vec<(&'static str, String)> {
+    let text = |value: &Value| match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let each = |list: &str, fields: &[&str]| -> String {
+        let line = |item: &Value| fields.iter().map(|name| text(&item[*name])).collect::<Vec<_>>().join("  ");
+        topology[list].as_array().into_iter().flatten().map(line).collect::<Vec<_>>().join("\n")
+    };
+    let slot = |slot: &Value| {
+        let blockers = slot["blockers"].as_array().into_iter().flatten();
+        let blockers: Vec<String> = blockers.map(|blocker| text(&blocker["code"])).collect();
+        let ready = if blockers.is_empty() { "ready".to_owned() } else { blockers.join(", ") };
+        let parts = ["slot_index", "kind", "model", "pci_address", "nvme_device", "fabric_vf"];
+        format!("{}  {ready}", parts.map(|name| text(&slot[name])).join("  "))
+    };
+    let slots = topology["candidates"].as_array().into_iter().flatten().map(slot).collect::<Vec<_>>();
+    vec![
+        ("hostname", text(&topology["hostname"])),
+        ("kernel", text(&topology["kernel"]["release"])),
+        ("iommu", text(&topology["kernel"]["iommu_enabled"])),
+        ("cpus", text(&topology["cpus"])),
+        ("memory_mib", text(&topology["memory_mib"])),
+        ("gpus", each("gpus", &["pci_address", "model", "numa_node", "iommu_group", "driver"])),
+        ("block_devices", each("block_devices", &["name", "size_bytes", "numa_node", "in_use"])),
+        ("nics", each("nics", &["pci_address", "interface", "fabric", "vfs_total"])),
+        ("slots", slots.join("\n")),
+        ("blockers", each("blockers", &["code", "subject", "message"])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_topology_is_told_in_lines_and_a_blocked_slot_says_why() {
+        let lines = describe(&json!({
+            "hostname": "gpu-01",
+            "candidates": [
+                { "slot_index": 0, "kind": "gpu", "model": "H200", "blockers": [] },
+                { "slot_index": 1, "kind": "gpu", "model": "H200", "blockers": [{ "code": "no_nvme" }] },
+            ],
+        }));
+        let slots = &lines.iter().find(|(name, _)| *name == "slots").unwrap().1;
+        assert_eq!(slots, "0  gpu  H200  -  -  -  ready\n1  gpu  H200  -  -  -  no_nvme");
+    }
+}

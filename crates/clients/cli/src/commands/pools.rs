@@ -1,0 +1,103 @@
+//! `gpuaas pools`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::{field, optional};
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::{Failure, Result},
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the pools.
+    List {
+        /// Only those of a region.
+        #[arg(long)]
+        region: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a pool, by id or name.
+    #[command(visible_alias = "get")]
+    Show { pool: String },
+    /// Create a pool.
+    Create {
+        /// Unique within its region.
+        name: String,
+        #[arg(long)]
+        region: String,
+        #[arg(long)]
+        description: Option<String>,
+    },
+    /// Rename or describe a pool.
+    Update {
+        pool: String,
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long)]
+        description: Option<String>,
+    },
+    /// Delete a pool. Refused while it has nodes.
+    Delete {
+        pool: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("REGION", "region"),
+    ("NAME", "name"),
+    ("DESCRIPTION", "description"),
+    ("CREATED", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { region, limit } => {
+            let pools: Vec<types::NodePool> = pages!(limit.get(), {
+                let mut request = client.pool_list();
+                filter!(request, region = region.as_deref());
+                request
+            })?;
+            app.out.list(&pools, COLUMNS)
+        }
+        Command::Show { pool } => {
+            let id = resolve::pool(&client, &pool, None).await?;
+            app.out.item(&send!(client.pool_get().pool_id(id)), COLUMNS)
+        }
+        Command::Create { name, region, description } => {
+            let body = types::PoolCreate {
+                name: field("name", name)?,
+                region: field("region", region)?,
+                description: optional("description", description)?,
+            };
+            app.out.item(&send!(client.pool_create().body(body)), COLUMNS)
+        }
+        Command::Update { pool, name, description } => {
+            if name.is_none() && description.is_none() {
+                return Err(Failure::client("nothing to change").suggest("Give --name or --description."));
+            }
+            let body = types::PoolUpdate {
+                name: optional("name", name)?,
+                description: optional("description", description)?,
+            };
+            let id = resolve::pool(&client, &pool, None).await?;
+            app.out.item(&send!(client.pool_update().pool_id(id).body(body)), COLUMNS)
+        }
+        Command::Delete { pool, confirm } => {
+            let id = resolve::pool(&client, &pool, None).await?;
+            app.confirm(&confirm, &format!("Delete the pool {pool}"))?;
+            send!(client.pool_delete().pool_id(id.as_str()));
+            note(&format!("Deleted {id}."));
+            Ok(())
+        }
+    }
+}

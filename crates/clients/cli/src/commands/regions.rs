@@ -1,0 +1,70 @@
+//! `gpuaas regions`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::field;
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the regions.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a region.
+    #[command(visible_alias = "get")]
+    Show { region: String },
+    /// Create a region.
+    Create {
+        /// Short name, unique and final, such as eu-north.
+        code: String,
+        /// The name to show; the code when not given.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Change a region's name.
+    Rename { region: String, name: String },
+    /// Delete a region. Refused while it has nodes or pools.
+    Delete {
+        region: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[("CODE", "code"), ("NAME", "name"), ("CREATED", "created_at")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { limit } => {
+            let regions: Vec<types::Region> = pages!(limit.get(), client.region_list())?;
+            app.out.list(&regions, COLUMNS)
+        }
+        Command::Show { region } => app.out.item(&send!(client.region_get().region(region)), COLUMNS),
+        Command::Create { code, name } => {
+            let body = types::RegionCreate {
+                name: field("name", name.as_deref().unwrap_or(&code))?,
+                code: field("code", &code)?,
+            };
+            app.out.item(&send!(client.region_create().body(body)), COLUMNS)
+        }
+        Command::Rename { region, name } => {
+            let body = types::RegionUpdate { name: Some(field("name", name)?) };
+            app.out.item(&send!(client.region_update().region(region).body(body)), COLUMNS)
+        }
+        Command::Delete { region, confirm } => {
+            app.confirm(&confirm, &format!("Delete the region {region}"))?;
+            send!(client.region_delete().region(region.as_str()));
+            note(&format!("Deleted {region}."));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `gpuaas slots`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List slots of the whole fleet.
+    List {
+        #[arg(long, value_parser = [
+            "discovered", "approved", "available", "reserved", "in_use", "cleaning", "cleanup_blocked",
+            "quarantined",
+        ])]
+        state: Option<String>,
+        #[arg(long, value_parser = ["unknown", "healthy", "degraded", "failed"])]
+        health: Option<String>,
+        /// Only those in a region.
+        #[arg(long)]
+        region: Option<String>,
+        /// Only those of a node, by id or host name.
+        #[arg(long)]
+        node: Option<String>,
+        /// Only those that serve a product.
+        #[arg(long)]
+        sku: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a slot.
+    #[command(visible_alias = "get")]
+    Show { slot: String },
+    /// Take back the approval of a slot.
+    Withdraw { slot: String },
+    /// Take a slot out of service.
+    Quarantine { slot: String },
+    /// Take a slot out of quarantine; it can be sold after the next probe that passes.
+    Restore { slot: String },
+}
+
+pub const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NODE", "node_id"),
+    ("INDEX", "slot_index"),
+    ("KIND", "kind"),
+    ("MODEL", "model"),
+    ("STATE", "state"),
+    ("HEALTH", "health"),
+    ("PCI ADDRESS", "pci_address"),
+    ("SKU", "sku"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    let one = match command {
+        Command::List { state, health, region, node, sku, limit } => {
+            let node = resolve::optional_node(&client, node).await?;
+            let slots: Vec<types::NodeSlot> = pages!(limit.get(), {
+                let mut request = client.slot_list();
+                filter!(
+                    request,
+                    state = state.as_deref(),
+                    health = health.as_deref(),
+                    region = region.as_deref(),
+                    node_id = node.as_deref(),
+                    sku = sku.as_deref(),
+                );
+                request
+            })?;
+            return app.out.list(&slots, COLUMNS);
+        }
+        Command::Show { slot } => send!(client.slot_get().slot_id(slot)),
+        Command::Withdraw { slot } => send!(client.slot_withdraw().slot_id(slot)),
+        Command::Quarantine { slot } => send!(client.slot_quarantine().slot_id(slot)),
+        Command::Restore { slot } => send!(client.slot_restore().slot_id(slot)),
+    };
+    app.out.item(&one, COLUMNS)
+}

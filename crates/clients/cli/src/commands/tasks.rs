@@ -1,0 +1,277 @@
+//! `gpuaas tasks`, and following a task to its end.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use sdk::{
+    Client,
+    types::{self, NodeTaskState as State},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    app::App,
+    args::{Limit, Wait},
+    failure::{Exit, Failure, Result},
+    output::{Columns, note},
+    resolve,
+};
+
+/// How often a task is looked at while somebody waits for it: often at first.
+const FIRST_POLL: Duration = Duration::from_millis(200);
+const LONGEST_POLL: Duration = Duration::from_secs(2);
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List tasks, newest first.
+    List {
+        /// Only those of a node, by id or host name.
+        #[arg(long)]
+        node: Option<String>,
+        #[arg(long, value_parser = [
+            "queued", "dispatched", "running", "succeeded", "failed", "expired", "cancelled",
+        ])]
+        state: Option<String>,
+        /// Only those of a type, such as slice.topology_discover.
+        #[arg(long = "type", value_name = "TYPE")]
+        task_type: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a task: its phases with their times, and how it ended.
+    #[command(visible_alias = "get")]
+    Show { task: String },
+    /// Cancel a task. A node that has begun it stops where that can be done cleanly.
+    Cancel { task: String },
+}
+
+pub const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NODE", "node_id"),
+    ("TYPE", "task_type"),
+    ("STATE", "state"),
+    ("ISSUED", "issued_at"),
+    ("STARTED", "started_at"),
+    ("FINISHED", "finished_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { node, state, task_type, limit } => {
+            let node = resolve::optional_node(&client, node).await?;
+            let tasks: Vec<types::NodeTask> = pages!(limit.get(), {
+                let mut request = client.task_list();
+                filter!(
+                    request,
+                    node_id = node.as_deref(),
+                    state = state.as_deref(),
+                    task_type = task_type.as_deref(),
+                );
+                request
+            })?;
+            app.out.list(&tasks, COLUMNS)
+        }
+        Command::Show { task } => show(app, &send!(client.task_get().task_id(task))),
+        Command::Cancel { task } => app.out.item(&send!(client.task_cancel().task_id(task)), COLUMNS),
+    }
+}
+
+/// A task that was queued: shown, or followed to its end and then shown.
+pub async fn queued(app: &App, client: &Client, task: types::NodeTask, wait: &Wait) -> Result {
+    let Some(limit) = wait.limit() else {
+        note(&format!("Follow it with `gpuaas tasks show {}`.", task.id.as_str()));
+        return app.out.item(&task, COLUMNS);
+    };
+    let ended = follow(client, task, limit).await?;
+    show(app, &ended)?;
+    succeeded(&ended)
+}
+
+pub fn is_over(state: State) -> bool {
+    match state {
+        State::Succeeded | State::Failed | State::Expired | State::Cancelled => true,
+        State::Queued | State::Dispatched | State::Running => false,
+    }
+}
+
+/// Looks at a task until it is over, saying what it is at.
+pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration) -> Result<types::NodeTask> {
+    let (deadline, mut pause) = (Instant::now() + limit, FIRST_POLL);
+    let mut told = Told::default();
+    loop {
+        for line in told.news(&task) {
+            note(&line);
+        }
+        if is_over(task.state) {
+            return Ok(task);
+        }
+        if Instant::now() + pause > deadline {
+            let id = task.id.as_str();
+            let text = format!("the task {id} is still {} after {} s", task.state, limit.as_secs());
+            return Err(Failure::new(Exit::Server, text)
+                .suggest(format!("It goes on. Look at it with `gpuaas tasks show {id}`.")));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_POLL);
+        task = send!(client.task_get().task_id(task.id.as_str()));
+    }
+}
+
+/// What was said about a task already.
+#[derive(Default)]
+struct Told {
+    state: Option<State>,
+    begun: usize,
+    done: usize,
+}
+
+impl Told {
+    fn news(&mut self, task: &types::NodeTask) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.state.replace(task.state) != Some(task.state) {
+            lines.push(format!("{} {}", task.task_type, task.state));
+        }
+        for (n, phase) in task.phases.iter().enumerate() {
+            match phase.duration_ms {
+                Some(ms) if n >= self.done => {
+                    self.done = n + 1;
+                    self.begun = self.begun.max(n + 1);
+                    lines.push(format!("  {} took {}", phase.name, duration(ms)));
+                }
+                None if n >= self.begun => {
+                    self.begun = n + 1;
+                    lines.push(format!("  {} …", phase.name));
+                }
+                _ => {}
+            }
+        }
+        lines
+    }
+}
+
+fn duration(ms: u64) -> String {
+    if ms < 10_000 { format!("{ms} ms") } else { format!("{} s", ms / 1000) }
+}
+
+/// An error unless it succeeded.
+pub fn succeeded(task: &types::NodeTask) -> Result {
+    if task.state == State::Succeeded {
+        return Ok(());
+    }
+    let why = match &task.outcome {
+        Some(types::Ending::Failed { failure }) => format!(": {}", failure.message),
+        Some(types::Ending::Refused { reason }) => format!(": the node refused it ({reason})"),
+        _ => String::new(),
+    };
+    Err(Failure::new(Exit::Server, format!("the task {} {}{why}", task.id.as_str(), task.state)))
+}
+
+pub fn show(app: &App, task: &types::NodeTask) -> Result {
+    let time = |at: &chrono::DateTime<chrono::Utc>| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+    let phases: Vec<String> = task
+        .phases
+        .iter()
+        .map(|phase| {
+            let took = phase.duration_ms.map_or_else(|| "…".to_owned(), duration);
+            format!("{}  {}  {took}", time(&phase.started_at), phase.name)
+        })
+        .collect();
+    let lines = [
+        ("id", task.id.to_string()),
+        ("node_id", task.node_id.to_string()),
+        ("task_type", task.task_type.clone()),
+        ("state", task.state.to_string()),
+        ("params", task.params.to_string()),
+        ("issued_at", time(&task.issued_at)),
+        ("expires_at", time(&task.expires_at)),
+        ("started_at", task.started_at.as_ref().map(time).unwrap_or_default()),
+        ("finished_at", task.finished_at.as_ref().map(time).unwrap_or_default()),
+        ("deliveries", task.deliveries.to_string()),
+        ("signer_version", task.signer_version.to_string()),
+        ("correlation_id", task.correlation_id.to_string()),
+        ("phases", phases.join("\n")),
+    ];
+    let below = [("outcome", &task.outcome), ("late outcome", &task.late_outcome)]
+        .into_iter()
+        .filter_map(|(name, ending)| Some(format!("\n{name}: {}\n", outcome(ending.as_ref()?))))
+        .collect::<String>();
+    app.out.page(task, &lines, &below)
+}
+
+fn outcome(ending: &types::Ending) -> String {
+    match ending {
+        types::Ending::Succeeded { output } => {
+            format!("succeeded\n{}", collected(output).unwrap_or_else(|| format!("{output:#}")))
+        }
+        types::Ending::Failed { failure } => {
+            format!("failed ({})\n{}", text(&json!(failure.code)), failure.message)
+        }
+        types::Ending::Refused { reason } => format!("refused ({reason}); nothing was done"),
+    }
+}
+
+/// Collected text as it is rather than as JSON.
+fn collected(output: &Value) -> Option<String> {
+    let parts = output.get("parts")?.as_array()?;
+    let part = |part: &Value| {
+        let cut = if part["truncated"] == true { " (cut)" } else { "" };
+        let content = part.get("text")?.as_str()?;
+        Some(format!("── {}{cut}\n{}\n", text(&part["part"]), content.trim_end()))
+    };
+    parts.iter().map(part).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(state: &str, phases: Value) -> types::NodeTask {
+        let id = "0193b3a0000070008000000000000001";
+        let at = "2026-01-02T03:04:05Z";
+        let value = json!({
+            "id": format!("task_{id}"), "node_id": format!("node_{id}"), "task_type": "node.drain", "state": state,
+            "params": {}, "signer_version": 1, "correlation_id": "0193b3a0-0000-7000-8000-000000000001",
+            "issued_at": at, "expires_at": at, "deliveries": 1, "phases": phases, "version": 1,
+            "created_at": at, "updated_at": at,
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn each_phase_is_told_when_it_begins_and_when_it_ends_and_once() {
+        let at = "2026-01-02T03:04:05Z";
+        let mut told = Told::default();
+        assert_eq!(told.news(&task("queued", json!([]))), ["node.drain queued"]);
+        assert!(told.news(&task("queued", json!([]))).is_empty());
+        let begun = json!([{ "name": "look", "started_at": at }]);
+        assert_eq!(told.news(&task("running", begun.clone())), ["node.drain running", "  look …"]);
+        assert!(told.news(&task("running", begun)).is_empty());
+        let done = json!([
+            { "name": "look", "started_at": at, "duration_ms": 12 },
+            { "name": "act", "started_at": at, "duration_ms": 12_345 },
+        ]);
+        let news = told.news(&task("succeeded", done));
+        assert_eq!(news, ["node.drain succeeded", "  look took 12 ms", "  act took 12 s"]);
+    }
+
+    #[test]
+    fn only_a_task_that_succeeded_is_no_failure() {
+        assert!(succeeded(&task("succeeded", json!([]))).is_ok());
+        for state in ["failed", "expired", "cancelled"] {
+            assert!(succeeded(&task(state, json!([]))).is_err(), "{state}");
+        }
+    }
+
+    #[test]
+    fn collected_text_is_shown_as_it_is() {
+        let output = json!({ "parts": [{ "part": "mounts", "text": "a\nb\n", "truncated": true }] });
+        assert_eq!(collected(&output).unwrap(), "── mounts (cut)\na\nb\n");
+        assert_eq!(collected(&json!({ "drained": true })), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! `gpuaas trust`.
+
+use clap::{Args as ClapArgs, Subcommand};
+use sdk::{Client, types};
+use serde_json::{Value, json};
+
+use super::{field, optional};
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::Columns,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Generations of the certificate authority.
+    #[command(subcommand)]
+    Authorities(AuthoritiesCommand),
+    /// Keys that sign work for nodes.
+    #[command(subcommand)]
+    Signers(SignersCommand),
+    /// The signed list of signers that nodes believe, and the key that they pin.
+    Keyset,
+}
+
+#[derive(ClapArgs)]
+pub struct Stage {
+    /// Stands in the audit trail.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+#[derive(ClapArgs)]
+pub struct Step {
+    /// Do it although nodes would be left behind.
+    #[arg(long, requires = "reason")]
+    force: bool,
+    /// Stands in the audit trail.
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+#[derive(Subcommand)]
+pub enum AuthoritiesCommand {
+    /// List the generations, and how many nodes believe each.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Make a new generation and announce it to all nodes.
+    Stage(Stage),
+    /// Issue certificates from a staged generation; the old one still counts.
+    Activate {
+        authority: String,
+        #[command(flatten)]
+        step: Step,
+    },
+    /// Stop believing a generation that is in grace.
+    Retire {
+        authority: String,
+        #[command(flatten)]
+        step: Step,
+    },
+    /// Revoke a generation at once: whoever holds its certificates is shut out.
+    Revoke {
+        authority: String,
+        #[arg(long)]
+        reason: String,
+        /// Do it although nodes would be left behind.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum SignersCommand {
+    /// List the signers, and how many nodes know of each.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Make a new signer and announce it to all nodes.
+    Stage(Stage),
+    /// Sign with a staged signer; the old one still counts.
+    Activate {
+        #[arg(value_name = "VERSION")]
+        signer: u32,
+        #[command(flatten)]
+        step: Step,
+    },
+    /// Stop believing a signer that is in grace.
+    Retire {
+        #[arg(value_name = "VERSION")]
+        signer: u32,
+        #[command(flatten)]
+        step: Step,
+    },
+    /// Revoke a signer at once: nothing that it signed counts any more.
+    Revoke {
+        #[arg(value_name = "VERSION")]
+        signer: u32,
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const AUTHORITIES: Columns = &[
+    ("ID", "id"),
+    ("STATE", "state"),
+    ("CONFIRMED", "nodes_confirmed"),
+    ("NODES", "nodes_total"),
+    ("GENUINE", "genuine"),
+    ("ENDS", "not_after"),
+    ("ROOT SHA256", "root_sha256"),
+];
+const SIGNERS: Columns = &[
+    ("VERSION", "signer_version"),
+    ("STATE", "state"),
+    ("CONFIRMED", "nodes_confirmed"),
+    ("NODES", "nodes_total"),
+    ("GENUINE", "genuine"),
+    ("LIST", "keyset_serial"),
+    ("CHANGED", "updated_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::Authorities(command) => authorities(app, &client, command).await,
+        Command::Signers(command) => signers(app, &client, command).await,
+        Command::Keyset => keyset(app, &client).await,
+    }
+}
+
+/// The body of a step; one that leaves nodes behind is asked about.
+fn step(app: &App, step: Step, what: &str) -> Result<types::TrustStep> {
+    if step.force {
+        app.confirm(&step.confirm, &format!("{what} although nodes may be left behind"))?;
+    }
+    Ok(types::TrustStep { force: step.force, reason: optional("reason", step.reason)? })
+}
+
+async fn authorities(app: &App, client: &Client, command: AuthoritiesCommand) -> Result {
+    let one = match command {
+        AuthoritiesCommand::List { limit } => {
+            let list: Vec<types::Authority> = pages!(limit.get(), client.authority_list())?;
+            return app.out.list(&list, AUTHORITIES);
+        }
+        AuthoritiesCommand::Stage(stage) => {
+            let body = types::TrustStage { reason: optional("reason", stage.reason)? };
+            send!(client.authority_stage().body(body))
+        }
+        AuthoritiesCommand::Activate { authority, step: given } => {
+            let body = step(app, given, &format!("Activate {authority}"))?;
+            send!(client.authority_activate().authority_id(authority).body(body))
+        }
+        AuthoritiesCommand::Retire { authority, step: given } => {
+            let body = step(app, given, &format!("Retire {authority}"))?;
+            send!(client.authority_retire().authority_id(authority).body(body))
+        }
+        AuthoritiesCommand::Revoke { authority, reason, force, confirm } => {
+            let body = types::AuthorityRevoke { force, reason: field("reason", reason)? };
+            app.confirm(&confirm, &format!("Revoke {authority} and every certificate that it issued"))?;
+            send!(client.authority_revoke().authority_id(authority).body(body))
+        }
+    };
+    app.out.item(&one, AUTHORITIES)
+}
+
+async fn signers(app: &App, client: &Client, command: SignersCommand) -> Result {
+    let one = match command {
+        SignersCommand::List { limit } => {
+            let list: Vec<types::Signer> = pages!(limit.get(), client.signer_list())?;
+            return app.out.list(&list, SIGNERS);
+        }
+        SignersCommand::Stage(stage) => {
+            let body = types::TrustStage { reason: optional("reason", stage.reason)? };
+            send!(client.signer_stage().body(body))
+        }
+        SignersCommand::Activate { signer, step: given } => {
+            let body = step(app, given, &format!("Activate signer {signer}"))?;
+            send!(client.signer_activate().signer_version(signer).body(body))
+        }
+        SignersCommand::Retire { signer, step: given } => {
+            let body = step(app, given, &format!("Retire signer {signer}"))?;
+            send!(client.signer_retire().signer_version(signer).body(body))
+        }
+        SignersCommand::Revoke { signer, reason, confirm } => {
+            let body = types::SignerRevoke { reason: field("reason", reason)? };
+            app.confirm(&confirm, &format!("Revoke signer {signer}: what it signed is refused from now on"))?;
+            send!(client.signer_revoke().signer_version(signer).body(body))
+        }
+    };
+    app.out.item(&one, SIGNERS)
+}
+
+async fn keyset(app: &App, client: &Client) -> Result {
+    let found = send!(client.keyset_get());
+    let shown = json!(found);
+    let signers: Vec<String> = shown["keyset"]["signers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|signer| {
+            let text = |name: &str| signer[name].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {}", signer["signer_version"], text("state"), text("public_key"))
+        })
+        .collect();
+    let lines = [
+        ("keyset_key", found.keyset_key.clone()),
+        ("serial", shown["keyset"]["serial"].to_string()),
+        ("issued_at", shown["keyset"]["issued_at"].as_str().map(str::to_owned).unwrap_or_default()),
+        ("signers", signers.join("\n")),
+    ];
+    app.out.page::<Value>(&shown, &lines, "")
+}

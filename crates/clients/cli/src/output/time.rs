@@ -1,0 +1,31 @@
+//! Times as people read them.
+
+use chrono::{DateTime, Utc};
+
+/// `12s ago`, `in 23h`: the largest whole unit.
+pub fn relative(now: DateTime<Utc>, at: DateTime<Utc>) -> String {
+    let seconds = (at - now).num_seconds();
+    let size = seconds.unsigned_abs();
+    let text = match size {
+        0..=119 => format!("{size}s"),
+        120..=7199 => format!("{}m", size / 60),
+        7200..=172_799 => format!("{}h", size / 3600),
+        _ => format!("{}d", size / 86400),
+    };
+    if seconds > 0 { format!("in {text}") } else { format!("{text} ago") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_by_its_distance() {
+        let now = DateTime::UNIX_EPOCH;
+        let at = |seconds| relative(now, now + chrono::TimeDelta::seconds(seconds));
+        assert_eq!(
+            [at(0), at(-119), at(-120), at(7200), at(-172_800)],
+            ["0s ago", "119s ago", "2m ago", "in 2h", "2d ago"]
+        );
+    }
+}

@@ -4237,24 +4237,75 @@ pub mod types {
         }
     }
     ///`FindingListAction`
-    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
-    #[serde(untagged)]
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
     pub enum FindingListAction {
-        Variant0(::std::string::String),
-        Variant1(::std::string::String),
-        Variant2(::std::string::String),
-        Variant3(::std::string::String),
-        Variant4(::std::string::String),
+        ///Kept, nothing else.
+        #[serde(rename = "observe")]
+        Observe,
+        ///Kept and told.
+        #[serde(rename = "warn")]
+        Warn,
+        ///No new work is placed on the node.
+        #[serde(rename = "cordon")]
+        Cordon,
+        ///The slot, or the node, is taken out of service.
+        #[serde(rename = "quarantine")]
+        Quarantine,
+        ///Cordoned, and whoever used it is owed a credit.
+        #[serde(rename = "credit")]
+        Credit,
     }
     impl ::std::fmt::Display for FindingListAction {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            match self {
-                Self::Variant0(x) => x.fmt(f),
-                Self::Variant1(x) => x.fmt(f),
-                Self::Variant2(x) => x.fmt(f),
-                Self::Variant3(x) => x.fmt(f),
-                Self::Variant4(x) => x.fmt(f),
+            match *self {
+                Self::Observe => f.write_str("observe"),
+                Self::Warn => f.write_str("warn"),
+                Self::Cordon => f.write_str("cordon"),
+                Self::Quarantine => f.write_str("quarantine"),
+                Self::Credit => f.write_str("credit"),
             }
+        }
+    }
+    impl ::std::str::FromStr for FindingListAction {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "observe" => Ok(Self::Observe),
+                "warn" => Ok(Self::Warn),
+                "cordon" => Ok(Self::Cordon),
+                "quarantine" => Ok(Self::Quarantine),
+                "credit" => Ok(Self::Credit),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for FindingListAction {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for FindingListAction {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`FindingListCode`
@@ -14326,6 +14377,9 @@ but the token, which is kept apart.*/
         pub simulated: bool,
         ///The products that this node may serve; none named means any that its slots fit.
         pub sku_eligibility: ::std::vec::Vec<::std::string::String>,
+        ///Those that could be sold now, as far as their own state goes.
+        pub slots_available: i64,
+        pub slots_total: i64,
         pub state: NodeSummaryState,
         pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
         pub state_reason: ::std::string::String,
@@ -39005,6 +39059,8 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<::std::string::String>,
                 ::std::string::String,
             >,
+            slots_available: ::std::result::Result<i64, ::std::string::String>,
+            slots_total: ::std::result::Result<i64, ::std::string::String>,
             state: ::std::result::Result<super::NodeSummaryState, ::std::string::String>,
             state_changed_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -39044,6 +39100,10 @@ but the token, which is kept apart.*/
                     sku_eligibility: Err(
                         "no value supplied for sku_eligibility".to_string(),
                     ),
+                    slots_available: Err(
+                        "no value supplied for slots_available".to_string(),
+                    ),
+                    slots_total: Err("no value supplied for slots_total".to_string()),
                     state: Err("no value supplied for state".to_string()),
                     state_changed_at: Err(
                         "no value supplied for state_changed_at".to_string(),
@@ -39252,6 +39312,32 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn slots_available<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slots_available = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for slots_available: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn slots_total<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slots_total = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slots_total: {e}")
+                    });
+                self
+            }
             pub fn state<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<super::NodeSummaryState>,
@@ -39336,6 +39422,8 @@ but the token, which is kept apart.*/
                     region: value.region?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
+                    slots_available: value.slots_available?,
+                    slots_total: value.slots_total?,
                     state: value.state?,
                     state_changed_at: value.state_changed_at?,
                     state_reason: value.state_reason?,
@@ -39362,6 +39450,8 @@ but the token, which is kept apart.*/
                     region: Ok(value.region),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
+                    slots_available: Ok(value.slots_available),
+                    slots_total: Ok(value.slots_total),
                     state: Ok(value.state),
                     state_changed_at: Ok(value.state_changed_at),
                     state_reason: Ok(value.state_reason),

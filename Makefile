@@ -37,8 +37,9 @@ fmt: ## format the code
 	@cargo fmt --all
 
 bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md
-	@scripts/tools.sh rust postgres wrk
-	@cargo build --release --locked -p gpuaasd -p bench
+	@scripts/tools.sh rust postgres wrk openssl
+	@cargo build --release --locked -p gpuaasd -p node-sim -p bench
+	@scripts/agent.sh
 	@"$${CARGO_TARGET_DIR:-target}/release/bench" all --out docs/benchmarks.md
 
 agent: ## build the node agent as one static program into target/agents

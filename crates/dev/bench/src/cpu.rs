@@ -20,6 +20,10 @@ pub fn process_micros(pid: u32) -> u64 {
 
 /// A server with all its children, the finished ones included.
 pub fn family_micros(pid: u32) -> u64 {
+    // Nobody; as a parent it would be everybody.
+    if pid == 0 {
+        return 0;
+    }
     let own = times(pid).map_or(0, |t| t.0 + t.1);
     own + children(pid).into_iter().map(process_micros).sum::<u64>()
 }

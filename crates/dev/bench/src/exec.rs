@@ -1,6 +1,7 @@
 //! The one place that starts programs.
 
 use std::{
+    io::Write as _,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -48,9 +49,21 @@ impl Drop for Running {
 }
 
 /// Runs to the end and gives standard output.
-pub async fn output(mut command: Command) -> anyhow::Result<String> {
+pub async fn output(command: Command) -> anyhow::Result<String> {
+    output_with(command, String::new()).await
+}
+
+/// The same, with text on its standard input.
+pub async fn output_with(mut command: Command, input: String) -> anyhow::Result<String> {
     let shown = format!("{command:?}");
-    let work = tokio::task::spawn_blocking(move || command.stdin(Stdio::null()).output());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let work = tokio::task::spawn_blocking(move || {
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes())?;
+        }
+        child.wait_with_output()
+    });
     let output =
         tokio::time::timeout(LIMIT, work).await.with_context(|| format!("{shown} took too long"))??;
     let output = output.with_context(|| format!("start {shown}"))?;

@@ -1,49 +1,88 @@
 //! `make bench`: what the control plane costs, beside what the same work costs without it.
 //!
 //! Everything is real and runs in one go on one machine: `gpuaasd` (release) with its built-in Postgres,
-//! pgbench on the same socket, a bare axum handler as a peer, wrk as the client. Variants are interleaved
+//! pgbench on the same socket, a bare axum handler as a peer, wrk as the client; for the fleet thousands of
+//! simulated nodes in a process of their own, the static agent, and OpenSSL's tools. Variants are interleaved
 //! (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
-//! each process and is steadier than wall time. The table is printed and kept in `docs/benchmarks.md`.
+//! each process and is steadier than wall time. The tables are printed and kept in `docs/benchmarks.md`, a section
+//! per part; a part that was not run keeps its section.
 
 mod cpu;
+mod document;
 mod exec;
+mod fleet;
 mod load;
 mod peer;
 mod product;
 mod report;
 mod scenarios;
 
-use clap::Parser;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser};
 
 #[derive(Parser)]
-enum Args {
-    /// Run all scenarios and print the table.
+enum Command {
+    /// Measure everything.
     All {
-        /// Seconds per measurement.
-        #[arg(long, default_value_t = 3)]
-        seconds: u32,
-        /// Pairs per scenario; the median counts.
-        #[arg(long, default_value_t = 5)]
-        pairs: usize,
-        /// Write the table to this file too.
-        #[arg(long)]
-        out: Option<std::path::PathBuf>,
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        fleet: fleet::Options,
     },
-    /// Serve the bare axum handler (started by `all`).
+    /// Measure the API beside the database and a bare handler.
+    Api {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Measure nodes: connections, work, handshakes, the agent.
+    Fleet {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        fleet: fleet::Options,
+    },
+    /// Serve the bare axum handler (started by `api`).
     Peer { port: u16, socket_dir: String, org_id: uuid::Uuid },
+}
+
+#[derive(Args)]
+struct Common {
+    /// Seconds per measurement.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Pairs per comparison; the median counts.
+    #[arg(long, default_value_t = 5)]
+    pairs: usize,
+    /// Put the tables into this file too.
+    #[arg(long)]
+    out: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    match Args::parse() {
-        Args::Peer { port, socket_dir, org_id } => peer::serve(port, &socket_dir, org_id).await,
-        Args::All { seconds, pairs, out } => {
-            let report = scenarios::all(seconds, pairs).await?;
-            println!("{report}");
-            if let Some(path) = out {
-                std::fs::write(path, report)?;
-            }
-            Ok(())
+    match Command::parse() {
+        Command::Peer { port, socket_dir, org_id } => peer::serve(port, &socket_dir, org_id).await,
+        Command::All { common, fleet } => {
+            api(&common).await?;
+            nodes(&common, &fleet).await
         }
+        Command::Api { common } => api(&common).await,
+        Command::Fleet { common, fleet } => nodes(&common, &fleet).await,
     }
+}
+
+async fn api(common: &Common) -> anyhow::Result<()> {
+    let section = scenarios::all(common.seconds, common.pairs).await?;
+    conclude(&section, common.out.as_deref())
+}
+
+async fn nodes(common: &Common, options: &fleet::Options) -> anyhow::Result<()> {
+    let section = fleet::all(common.seconds, common.pairs, options).await?;
+    conclude(&section, common.out.as_deref())
+}
+
+fn conclude(section: &str, out: Option<&Path>) -> anyhow::Result<()> {
+    println!("{section}");
+    out.map_or(Ok(()), |path| document::put(path, section))
 }

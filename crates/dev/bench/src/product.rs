@@ -13,6 +13,7 @@ use crate::{cpu, exec};
 
 pub struct Product {
     pub base: String,
+    pub node_port: u16,
     ops: String,
     pub dir: tempfile::TempDir,
     config: PathBuf,
@@ -23,16 +24,17 @@ impl Product {
     pub fn prepare() -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("gpuaas-bench-").tempdir()?;
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let (port, ops) = (free_port(), free_port());
+        let (port, ops, node_port) = (free_port(), free_port(), free_port());
         let config = dir.path().join("gpuaas.toml");
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\ndata_dir = \"{}\"\n\
+             [node_gateway]\nlisten = \"127.0.0.1:{node_port}\"\n[fleet]\nauto_approve_simulated = true\n\
              [telemetry]\nlog_filter = \"warn\"\n",
             dir.path().join("data").display()
         );
         std::fs::write(&config, text)?;
         let (base, ops) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{ops}"));
-        Ok(Self { base, ops, dir, config, running: None })
+        Ok(Self { base, node_port, ops, dir, config, running: None })
     }
 
     /// Starts and gives the time until `/readyz` said yes.
@@ -83,11 +85,16 @@ impl Product {
     /// The administrator, with the rate limits out of the way.
     pub async fn administrator(&self) -> anyhow::Result<Api> {
         let api = sign_in_first_admin(&self.base, &self.dir.path().join("data")).await;
-        for lane in ["api", "admin_overview", "financial"] {
-            let path = format!("/api/v1/platform/policies/rate_limit.{lane}_requests_per_minute");
-            api.put(&path, json!({ "value": 10_000_000 })).await.expect(200);
-        }
+        lift_limits(&api).await;
         Ok(api)
+    }
+}
+
+/// Takes the rate limits out of the way.
+pub async fn lift_limits(api: &Api) {
+    for lane in ["api", "admin_overview", "financial"] {
+        let path = format!("/api/v1/platform/policies/rate_limit.{lane}_requests_per_minute");
+        api.put(&path, json!({ "value": 10_000_000 })).await.expect(200);
     }
 }
 

@@ -46,13 +46,20 @@ pub struct Peer {
     pub aim: Option<f64>,
 }
 
-#[derive(Default)]
+/// One section of the document.
 pub struct Report {
+    title: &'static str,
+    /// What a reader of the first table should know.
+    note: &'static str,
     rows: Vec<String>,
     figures: Vec<String>,
 }
 
 impl Report {
+    pub fn new(title: &'static str, note: &'static str) -> Self {
+        Self { title, note, rows: Vec::new(), figures: Vec::new() }
+    }
+
     /// Ours beside its peers, all measured in the same run.
     pub fn compare(&mut self, operation: &str, ours: Sample, peers: &[Peer]) {
         let row = |name: &str, s: Sample| {
@@ -62,6 +69,7 @@ impl Report {
             )
         };
         self.rows.push(format!("{} | | |", row("**gpuaasd**", ours)));
+        eprintln!("{}", row("gpuaasd", ours));
         for Peer { name, sample, aim } in peers {
             let rate = ours.per_second / sample.per_second;
             let cpu = (sample.server_cpu() + sample.client_cpu) / (ours.server_cpu() + ours.client_cpu);
@@ -71,13 +79,13 @@ impl Report {
     }
 
     pub fn figure(&mut self, name: &str, value: String, aim: &str) {
+        // A whole run takes minutes; whoever waits sees what there is.
+        eprintln!("{name}: {value}");
         self.figures.push(format!("| {name} | {value} | {aim} |"));
     }
 
     pub fn render(&self) -> String {
-        let mut out = String::from(
-            "# Benchmarks\n\nWritten by `make bench`. Wall-clock rates swing with the machine; CPU per operation and ratios do not.\n",
-        );
+        let mut out = format!("## {}\n\n", self.title);
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
         let _ = writeln!(
             out,
@@ -90,8 +98,7 @@ impl Report {
             out += row;
             out.push('\n');
         }
-        out += "\npgbench has no HTTP in front of it and no caller to identify: its rows are the floor of the database, the bare \
-                handlers the limit of the stack. Compare ours with both.\n";
+        let _ = writeln!(out, "\n{}", self.note);
         out += "\n| figure | measured | aim |\n| --- | --- | --- |\n";
         for row in &self.figures {
             out += row;

@@ -21,6 +21,9 @@ use crate::{
 const READ_AIM: f64 = 0.5;
 const WRITE_AIM: f64 = 0.6;
 
+const NOTE: &str = "pgbench has no HTTP in front of it and no caller to identify: its rows are the floor of the database, \
+     the bare handlers the limit of the stack. Compare ours with both.";
+
 /// The query behind `GET /api/v1/projects/{project_id}`.
 pub const PROJECT_QUERY: &str = "SELECT id, slug, name, version FROM projects WHERE id = $1";
 
@@ -46,7 +49,7 @@ pub async fn all(seconds: u32, pairs: usize) -> anyhow::Result<String> {
         pgbench: find_pgbench()?,
         seconds,
         pairs,
-        report: Report::default(),
+        report: Report::new("The API", NOTE),
     };
     bench.start_up().await?;
     let admin = bench.product.administrator().await?;
@@ -197,14 +200,14 @@ impl Bench {
     }
 }
 
-async fn wait_for(port: u16) -> anyhow::Result<()> {
+pub async fn wait_for(port: u16) -> anyhow::Result<()> {
     for _ in 0..400 {
         if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(25)).await;
     }
-    anyhow::bail!("the peer did not start")
+    anyhow::bail!("the peer on port {port} did not start")
 }
 
 /// The statements that one creation of a project runs, in their order.

@@ -1,0 +1,74 @@
+//! Nodes: what many connected ones cost, how fast work reaches them, what proving who they are costs, and how
+//! large the agent is.
+//!
+//! One `gpuaasd` in all roles with its built-in Postgres serves them; the simulated nodes are another process on
+//! the same machine, with real certificates, signatures and long polls. They are made through the API and go
+//! through the whole onboarding; then both processes start anew, so that what is measured is a fleet that works
+//! and not what making it left behind.
+
+mod agent;
+mod connected;
+mod handshakes;
+mod operator;
+mod simulator;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use operator::Operator;
+use serde_json::json;
+
+use crate::{product::Product, report::Report};
+
+const NOTE: &str = "Heartbeats and tasks go through one gpuaasd in all roles; the client is the process that plays the \
+     simulated nodes. A task is queued through the API (signed, audited), handed to the node, run there, and its \
+     result told and kept. Handshakes: `openssl s_time -new`, one connection after the other, TLS 1.3, ECDSA P-256 \
+     chains of three on both sides, the client's certificate verified; the client is the same for both servers.";
+const REGION: &str = "bench";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// So many nodes are connected, one measurement after the other.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    nodes: Vec<u32>,
+    /// Tasks whose way to a node is timed.
+    #[arg(long, default_value_t = 500)]
+    samples: u32,
+    /// The static agent [default: the one that `make agent` built].
+    #[arg(long)]
+    agent: Option<PathBuf>,
+}
+
+struct Bench<'a> {
+    product: Product,
+    operator: Operator,
+    report: Report,
+    seconds: u32,
+    pairs: usize,
+    options: &'a Options,
+}
+
+pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Result<String> {
+    raise_open_files()?;
+    let mut product = Product::prepare()?;
+    product.start(&["--roles", "all"]).await?;
+    let operator = Operator::sign_in(&product).await?;
+    operator
+        .api()
+        .post("/api/v1/platform/regions", json!({ "code": REGION, "name": "Bench" }))
+        .await
+        .expect(201);
+    let mut bench =
+        Bench { product, operator, report: Report::new("The fleet", NOTE), seconds, pairs, options };
+    bench.handshakes().await?;
+    bench.agent().await?;
+    bench.connected().await?;
+    Ok(bench.report.render())
+}
+
+/// Our programs inherit it: thousands of nodes are thousands of open connections.
+fn raise_open_files() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the number of open files")
+}

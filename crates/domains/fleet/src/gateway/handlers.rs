@@ -56,7 +56,8 @@ pub async fn enroll(shared: &Shared, mut asked: Asked<'_>) -> Result<Response, F
     json(&outcome?)
 }
 
-/// Routes that need a certificate; the caller was admitted.
+/// Routes that need a certificate; the caller was admitted. Each has a box of its own, so that a wait, of which
+/// there are thousands, does not take the room of the largest.
 pub async fn run(
     shared: &Shared,
     mut asked: Asked<'_>,
@@ -65,26 +66,26 @@ pub async fn run(
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
-        id if id == contract::WAIT.id => wait(shared, &asked.parts.uri, certificate).await,
-        id if id == contract::HEARTBEAT.id => heartbeat(shared, asked, node, standing).await,
+        id if id == contract::WAIT.id => Box::pin(wait(shared, &asked.parts.uri, certificate)).await,
+        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, node, standing)).await,
         id if id == contract::PROGRESS.id => {
-            let (task, told) = (asked.task()?, asked.json::<Progress>().await?);
-            json(&dispatch::progress(fleet, node, task, told).await?)
+            let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
+            json(&Box::pin(dispatch::progress(fleet, node, task, told)).await?)
         }
         id if id == contract::RESULT.id => {
-            let (task, told) = (asked.task()?, asked.json::<TaskResult>().await?);
-            json(&dispatch::result(fleet, node, task, told, &asked.origin).await?)
+            let (task, told) = (asked.task()?, Box::pin(asked.json::<TaskResult>()).await?);
+            json(&Box::pin(dispatch::result(fleet, node, task, told, &asked.origin)).await?)
         }
         id if id == contract::RENEW.id => {
-            let request: RenewRequest = asked.json().await?;
-            json(&enrollment::renew(fleet, node, &request, &asked.origin).await?)
+            let request: RenewRequest = Box::pin(asked.json()).await?;
+            json(&Box::pin(enrollment::renew(fleet, node, &request, &asked.origin)).await?)
         }
-        id if id == contract::TRUST.id => json(&fleet.trust().for_nodes().await?),
+        id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
         id if id == contract::LOGS.id => {
-            let batch: LogBatch = asked.json().await?;
-            json(&shared.logs.take(fleet, node, batch).await?)
+            let batch: LogBatch = Box::pin(asked.json()).await?;
+            json(&Box::pin(shared.logs.take(fleet, node, batch)).await?)
         }
-        id if id == contract::PROGRAM.id => program(shared, asked.named("sha256")).await,
+        id if id == contract::PROGRAM.id => Box::pin(program(shared, asked.named("sha256"))).await,
         _ => Err(Problem::not_found("path").into()),
     }
 }
@@ -130,12 +131,12 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
         if ticket.is_superseded() {
             let ids: Vec<TaskId> = claimed.iter().map(|task| task.id).collect();
             if !ids.is_empty() {
-                dispatch::put_back(&shared.fleet, &ids).await?;
+                Box::pin(dispatch::put_back(&shared.fleet, &ids)).await?;
             }
             return nothing();
         }
         let looked_in_vain = claimed.is_empty();
-        let tasks = dispatch::checked(&shared.fleet, node, claimed).await?;
+        let tasks = Box::pin(dispatch::checked(&shared.fleet, node, claimed)).await?;
         if !tasks.is_empty() {
             return json(&Waited { tasks });
         }
@@ -148,7 +149,7 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
             () = shared.stop.cancelled() => return nothing(),
         }
         // It may have been rung because the node was revoked.
-        if let Err(refusal) = shared.standing(certificate).await? {
+        if let Err(refusal) = Box::pin(shared.standing(certificate)).await? {
             return Err(refusal.problem.into());
         }
     }

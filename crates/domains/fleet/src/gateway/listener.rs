@@ -115,26 +115,14 @@ impl Listener {
         }
     }
 
+    /// What a connection needs only in the beginning lives in a box that is gone while it waits.
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr) {
         let Some((_place, stranger)) = self.place().await else {
             metrics::counter!("node_refusals_total", "reason" => "too_many_connections").increment(1);
             return;
         };
         let _counted = Counted::new();
-        let _ = stream.set_nodelay(true);
-        let handshake = tokio::time::timeout(self.patience, self.tls.accept(stream));
-        let Ok(Ok(stream)) = handshake.await else {
-            metrics::counter!("node_refusals_total", "reason" => "handshake").increment(1);
-            return;
-        };
-        let presented = match self.judge(&stream).await {
-            Ok(presented) => presented,
-            Err(failure) => {
-                tracing::warn!(error = ?failure, "a certificate could not be judged; the node has to come again");
-                return;
-            }
-        };
-        let connection = Arc::new(Connection { presented, source: address.ip().to_canonical() });
+        let Some((stream, connection)) = Box::pin(self.greet(stream, address)).await else { return };
         match connection.node() {
             Some(node) => {
                 drop(stranger);
@@ -142,11 +130,35 @@ impl Listener {
                     metrics::counter!("node_refusals_total", "reason" => "too_many_of_one_node").increment(1);
                     return;
                 };
-                self.http(stream, connection).await;
+                self.http(*stream, connection).await;
             }
             None => {
-                let _ = tokio::time::timeout(STRANGERS_STAY, self.http(stream, connection)).await;
+                let _ = tokio::time::timeout(STRANGERS_STAY, self.http(*stream, connection)).await;
                 drop(stranger);
+            }
+        }
+    }
+
+    /// The handshake, and who it was with.
+    async fn greet(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) -> Option<(Box<TlsStream<TcpStream>>, Arc<Connection>)> {
+        let _ = stream.set_nodelay(true);
+        let handshake = tokio::time::timeout(self.patience, self.tls.accept(stream));
+        let Ok(Ok(stream)) = handshake.await else {
+            metrics::counter!("node_refusals_total", "reason" => "handshake").increment(1);
+            return None;
+        };
+        match self.judge(&stream).await {
+            Ok(presented) => {
+                let source = address.ip().to_canonical();
+                Some((Box::new(stream), Arc::new(Connection { presented, source })))
+            }
+            Err(failure) => {
+                tracing::warn!(error = ?failure, "a certificate could not be judged; the node has to come again");
+                None
             }
         }
     }
@@ -170,20 +182,26 @@ impl Listener {
         })
     }
 
-    async fn http(&self, stream: TlsStream<TcpStream>, connection: Arc<Connection>) {
+    fn http(
+        &self,
+        stream: TlsStream<TcpStream>,
+        connection: Arc<Connection>,
+    ) -> impl Future<Output = ()> + use<'_> {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let builder = if is_http2 { &self.http2 } else { &self.http1 };
         let service = TowerToHyperService::new(Service { shared: self.shared.clone(), connection });
         let mut serving = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
-        let ended = tokio::select! {
-            ended = &mut serving => ended,
-            () = self.stop.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
+        async move {
+            let ended = tokio::select! {
+                ended = &mut serving => ended,
+                () = self.stop.cancelled() => {
+                    serving.as_mut().graceful_shutdown();
+                    serving.await
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection of a node broke");
             }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection of a node broke");
         }
     }
 }
@@ -257,5 +275,30 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
         Box::pin(async move { Ok(shared.serve(request.map(Body::new), connection).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_3<A, B, C, F: Future>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    fn size_of_6<A, B, C, D, E, G, F: Future>(_: impl Fn(A, B, C, D, E, G) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_that_waits_takes_little_room() {
+        let sizes = [
+            ("connection", size_of_3(Listener::connection), 1024),
+            ("request", size_of_3(Shared::serve), 1536),
+            ("answer", size_of_6(Shared::answer), 4096),
+        ];
+        for (what, size, most) in sizes {
+            assert!(size <= most, "{what} takes {size} bytes");
+        }
     }
 }

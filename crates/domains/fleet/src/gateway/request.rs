@@ -76,7 +76,7 @@ fn version(headers: &HeaderMap) -> Result<Version, Problem> {
 }
 
 /// The route of a path.
-struct Found {
+pub(super) struct Found {
     route: &'static Route,
     /// What stands in the path for each name.
     path: Vec<(&'static str, String)>,
@@ -258,7 +258,7 @@ impl Shared {
         if route.id == contract::LOGS.id { self.serves_logs } else { self.tasks }
     }
 
-    async fn answer(
+    pub(super) async fn answer(
         self: Arc<Self>,
         found: Option<Found>,
         parts: Parts,
@@ -273,12 +273,12 @@ impl Shared {
         let contract = version(&parts.headers)?;
         let asked = Asked { parts, body, route, path, connection: &connection, origin, contract };
         if route.proof == Proof::Token {
-            return handlers::enroll(&self, asked).await;
+            return Box::pin(handlers::enroll(&self, asked)).await;
         }
         let (action, target, origin) =
             (handlers::audit_action(route), asked.named("task_id").to_owned(), asked.origin.clone());
         let named = asked.named("node_id").to_owned();
-        let (certificate, standing) = match self.admit(&connection, &named).await? {
+        let (certificate, standing) = match Box::pin(self.admit(&connection, &named)).await? {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 let refused = Refused {
@@ -289,7 +289,7 @@ impl Shared {
                     code: refusal.problem.code,
                     source: connection.source,
                 };
-                self.refusals.note(self.fleet.db(), refused, &origin).await;
+                Box::pin(self.refusals.note(self.fleet.db(), refused, &origin)).await;
                 return Err(refusal.problem.into());
             }
         };
@@ -308,7 +308,7 @@ impl Shared {
                 code: problem.code,
                 source: connection.source,
             };
-            self.refusals.note(self.fleet.db(), refused, &origin).await;
+            Box::pin(self.refusals.note(self.fleet.db(), refused, &origin)).await;
         }
         outcome
     }

@@ -257,7 +257,7 @@ pub async fn end(
     sqlx::query!(
         // What ended before it said that it started did both between two looks.
         "UPDATE node_tasks SET state = $2, outcome = $3, outcome_digest = $4, phases = COALESCE($5, phases),
-             started_at = COALESCE(started_at, CASE WHEN $5 IS NOT NULL THEN $6 END), finished_at = $6,
+             started_at = COALESCE(started_at, CASE WHEN $5::jsonb IS NOT NULL THEN $6::timestamptz END), finished_at = $6,
              lease_until = NULL, version = version + 1, updated_at = $6
          WHERE id = $1",
         task.uuid(),

@@ -247,7 +247,7 @@ impl SimNode {
         let body = self.body.clone();
         let reports = move || Report {
             inventory: body.inventory(),
-            findings: body.drivers().gpu.findings().unwrap_or_default(),
+            findings: body.drivers().findings(),
             metrics: body.drivers().diag.metrics(),
         };
         Agent::new(Parts {

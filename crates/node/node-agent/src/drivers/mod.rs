@@ -79,6 +79,8 @@ pub trait DiagDriver: Send + Sync {
     fn probe(&self, input: &HealthProbeInput, steps: &dyn Steps) -> Done<HealthReport>;
     fn collect(&self, input: &CollectInput, steps: &dyn Steps) -> Done<Collection>;
     fn metrics(&self) -> NodeMetrics;
+    /// What is wrong with the machine itself; told as long as it lasts.
+    fn findings(&self) -> Vec<Finding>;
 }
 
 pub trait PowerDriver: Send + Sync {
@@ -96,4 +98,13 @@ pub struct Drivers {
     pub gpu: Box<dyn GpuDriver>,
     pub diag: Box<dyn DiagDriver>,
     pub power: Box<dyn PowerDriver>,
+}
+
+impl Drivers {
+    /// All that is wrong, the machine itself first. What cannot be asked says so in the log, not here.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut found = self.diag.findings();
+        found.extend(self.gpu.findings().unwrap_or_default());
+        found
+    }
 }

@@ -26,7 +26,11 @@ impl Executor for ThreadExecutor {
         let name = job.task.task_type.clone();
         // The session bounds how many there are. Without a thread, `finish` is dropped, which says so.
         let _ = thread::Builder::new().name(name).spawn(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| handlers.run(&job)));
+            // Every line that the work writes can be found by what the control plane knows it as.
+            let (task_id, correlation_id) = (job.task.task_id, job.task.correlation_id);
+            let traceparent = job.task.traceparent.as_deref().unwrap_or_default();
+            let span = tracing::info_span!("task", %task_id, %correlation_id, traceparent);
+            let outcome = span.in_scope(|| catch_unwind(AssertUnwindSafe(|| handlers.run(&job))));
             finish.end(outcome.unwrap_or_else(|panic| {
                 Err(DriverError::failed(format!("the handler panicked: {}", message(&*panic))))
             }));

@@ -34,6 +34,16 @@ struct Carried {
     clock_told: bool,
 }
 
+impl Carried {
+    /// The latest word about each thing counts.
+    fn carry(&mut self, finding: Finding) {
+        self.findings.retain(|held| held.code != finding.code || held.subject != finding.subject);
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(finding);
+        }
+    }
+}
+
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// Never ends.
     pub(super) async fn beat(self: &Arc<Self>) {
@@ -70,10 +80,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     async fn beat_once(&self, carried: &mut Carried) -> Result<HeartbeatAnswer, CallError> {
         let Report { inventory, findings, metrics } = self.reports.report().await;
         for finding in findings {
-            carried.findings.retain(|held| held.code != finding.code || held.subject != finding.subject);
-            if carried.findings.len() < MOST_FINDINGS {
-                carried.findings.push(finding);
-            }
+            carried.carry(finding);
         }
         let identity = self.identity();
         let told = carried.findings.len().min(FINDINGS_PER_HEARTBEAT);
@@ -136,6 +143,18 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             self.log.warn("clock", &text);
         }
         carried.clock_told = off;
+        if off {
+            carried.carry(Finding {
+                code: "node.clock_skew".to_owned(),
+                subject: "node".to_owned(),
+                // The same words each time: what changes is in the evidence.
+                message:
+                    "The clock differs from the control plane's by minutes; set up time synchronisation."
+                        .to_owned(),
+                observed_at: self.client.server_now(),
+                evidence: serde_json::json!({ "offset_ms": offset.num_milliseconds() }),
+            });
+        }
     }
 
     /// Says that something does not work; once, until it has worked again.

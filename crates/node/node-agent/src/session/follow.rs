@@ -70,7 +70,9 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
 
     async fn execute(&self, task: Task, work: Work, place: OwnedSemaphorePermit) -> TaskResult {
         let (id, kind) = (task.task_id, work.kind());
-        self.log.info("tasks", &format!("{id} ({}) begins", kind.name()));
+        let (name, correlation) = (kind.name(), task.correlation_id);
+        let trace = task.traceparent.as_deref().map(|trace| format!(", trace {trace}")).unwrap_or_default();
+        self.log.info("tasks", &format!("{id} ({name}) begins, correlation {correlation}{trace}"));
         let track = Arc::new(Track::new(self.ambient.clone()));
         let (finish, ended) = Finish::new(place);
         let programs = Arc::new(Fetcher::new(self.client.clone()));

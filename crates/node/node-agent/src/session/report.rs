@@ -80,7 +80,7 @@ impl MachineReports {
 
 fn ask(drivers: &Drivers, known: &Known) {
     let users = drivers.host.users();
-    let found = drivers.gpu.findings().unwrap_or_default();
+    let found = drivers.findings();
     let metrics = drivers.diag.metrics();
     let mut report = known.lock();
     if let Ok(users) = users {

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::TimeDelta;
 use node_agent::identity::{FileStore, IdentityError, IdentityStore};
-use node_proto::{KeysetError, contract::JoinInfo};
+use node_proto::{
+    KeysetError,
+    contract::{Heartbeat, JoinInfo},
+};
 
 use super::{
     authority::{Authority, ed25519},
@@ -60,7 +63,7 @@ async fn a_certificate_for_another_name_or_from_another_root_is_not_believed() {
 
 #[tokio::test(start_paused = true)]
 async fn clocks_may_differ_by_minutes_but_not_by_hours() {
-    for (minutes, believed) in [(-4, true), (4, true), (-90, false)] {
+    for (minutes, believed) in [(0, true), (-5, true), (5, true), (-90, false)] {
         let node = Node::skewed(Doing::fine(), TimeDelta::minutes(minutes));
         let now = node.gateway.ambient.now();
         node.gateway.use_server_certificate("cp.test", now - TimeDelta::seconds(1), now + TimeDelta::days(1));
@@ -78,8 +81,33 @@ async fn clocks_may_differ_by_minutes_but_not_by_hours() {
             let id = node.queue(&node.task(1));
             node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
             assert_eq!(node.doing.count(id), 1);
+            // A clock that is off is a finding, and work goes on.
+            node.gateway.until("two more reports", |told| told.heartbeats.len() > 3).await;
+            let told = node.gateway.told().heartbeats.clone();
+            let skewed = |beat: &Heartbeat| beat.findings.iter().any(|f| f.code == "node.clock_skew");
+            assert_eq!(told.iter().any(skewed), minutes != 0, "{minutes}");
             running.stop().await;
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_five_minutes_off_renews_in_time_while_work_goes_on() {
+    for minutes in [-5, 5] {
+        let node = Node::skewed(Doing::fine(), TimeDelta::minutes(minutes));
+        node.gateway.told().certificate_life = Some(TimeDelta::hours(1));
+        node.enroll(&node.join(), TOKEN).await.unwrap();
+        let running = node.start();
+        for number in 1..=40 {
+            let id = node.queue(&node.task(number));
+            node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
+            tokio::time::sleep(5 * MINUTE).await;
+        }
+        let told = node.gateway.told();
+        assert!((3..=6).contains(&told.renewals), "{minutes}: {}", told.renewals);
+        assert_eq!((told.refused, told.results.len()), (0, 40), "{minutes}");
+        drop(told);
+        running.stop().await;
     }
 }
 

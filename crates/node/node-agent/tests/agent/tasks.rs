@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use node_agent::drivers::{DriverError, Steps as _};
 use node_proto::{
-    TaskError, TaskKind,
+    Task, TaskError, TaskKind,
     catalog::{ProvisionUser, Reboot, SelfUpdate},
     contract::{Ending, FailureCode, TaskResult},
 };
@@ -31,7 +31,9 @@ async fn a_task_is_begun_reported_done_and_told() {
     }))
     .await;
     let running = node.start();
-    let id = node.queue(&node.task(1));
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let task = Task { traceparent: Some(trace.to_owned()), ..node.task(1) };
+    let id = node.queue(&task);
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
     let told = node.gateway.told().results[&id].clone();
     assert_eq!(told.len(), 1);
@@ -41,6 +43,9 @@ async fn a_task_is_begun_reported_done_and_told() {
     running.stop().await;
     let kinds = format!("{:?}", node.journal.records());
     assert!(kinds.contains("Told"), "{kinds}");
+    // Whoever asked for it finds it in the node's log.
+    let said = node.gateway.told().log_lines.join("\n");
+    assert!(said.contains(&task.correlation_id.to_string()) && said.contains(trace), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

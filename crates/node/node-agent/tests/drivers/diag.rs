@@ -96,6 +96,21 @@ fn metrics_are_what_the_kernel_says() {
 }
 
 #[test]
+fn a_disk_that_is_nearly_full_is_a_finding_as_long_as_it_lasts() {
+    let written = machine().write();
+    assert_eq!(diag(&written, nowhere()).findings(), []);
+    // A file system on which nothing is ever free.
+    let state = std::path::PathBuf::from("/proc");
+    let gpu = Arc::new(RealGpu::new(ambient(), written.roots(), nowhere(), &written.path("state")));
+    let full = RealDiag::new(ambient(), written.roots(), nowhere(), state, gpu);
+    for _ in 0..2 {
+        let findings = full.findings();
+        assert_eq!((findings[0].code.as_str(), findings[0].subject.as_str()), ("node.disk_full", "node"));
+        assert_eq!(findings[0].evidence["free_mib"], 0);
+    }
+}
+
+#[test]
 fn what_is_collected_is_bounded_and_redacted() {
     let mut tree = machine();
     let mounts = "30 1 0:40 / /mnt rw - cifs //server/share rw,username=u,password=hunter2\n".repeat(2000);

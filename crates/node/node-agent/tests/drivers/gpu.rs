@@ -116,6 +116,15 @@ fn heat_memory_errors_and_silence_are_findings_as_long_as_they_last() {
 }
 
 #[test]
+fn what_the_readings_show_is_told_also_where_the_kernel_log_cannot_be_read() {
+    let mut tree = two_h200("nvidia");
+    tree.dir("dev/kmsg");
+    let written = tree.write();
+    let hot = gpu(&written, nvidia(&written, &HEALTHY.replace("34, 5, 0", "91, 5, 0")));
+    assert_eq!(codes(&hot.findings().unwrap()), [("dcgm.thermal", "0000:1b:00.0")]);
+}
+
+#[test]
 fn gpus_that_are_handed_to_virtual_machines_are_not_asked() {
     let written = two_h200("vfio-pci").write();
     let gpu = gpu(&written, nvidia(&written, "exit 9"));

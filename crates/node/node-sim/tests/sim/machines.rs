@@ -174,6 +174,7 @@ fn what_happens_to_a_machine_shows() {
     assert_ne!(drivers.power.boot_id(), boot);
     machine.fill_disk(true);
     assert_eq!(drivers.diag.metrics().state_disk_free_mib, 0);
+    assert_eq!(drivers.findings()[0].code, "node.disk_full");
     machine.suffer(Finding {
         code: "xid.79".to_owned(),
         subject: "0000:1b:00.0".to_owned(),

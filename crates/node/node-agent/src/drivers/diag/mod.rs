@@ -8,8 +8,9 @@ use std::{path::PathBuf, sync::Arc};
 use kernel::Ambient;
 use node_proto::{
     catalog::{CollectInput, Collection, HealthProbeInput, HealthReport},
-    contract::NodeMetrics,
+    contract::{Finding, NodeMetrics},
 };
+use serde_json::json;
 
 use super::{DiagDriver, Done, Steps, files::read_bounded, gpu::RealGpu};
 use crate::config::{Programs, Roots};
@@ -81,5 +82,18 @@ impl DiagDriver for RealDiag {
             tasks_running: 0,
             gpus: self.gpu.metrics(),
         }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let Some((free, total)) = self.disk_mib().filter(|disk| !probe::enough_space(*disk)) else {
+            return Vec::new();
+        };
+        vec![Finding {
+            code: "node.disk_full".to_owned(),
+            subject: "node".to_owned(),
+            message: format!("The disk of {} is nearly full.", self.state_dir.display()),
+            observed_at: self.ambient.now(),
+            evidence: json!({ "free_mib": free, "total_mib": total }),
+        }]
     }
 }

@@ -8,6 +8,8 @@ use crate::drivers::{GpuDriver as _, devices::RealDevices};
 
 const DISK_FREE_MIB: u64 = 1024;
 const DISK_FREE_PERCENT: u64 = 5;
+/// Enough on a disk of any size.
+const DISK_PLENTY_MIB: u64 = 8 * 1024;
 const MEMORY_FREE_PERCENT: u64 = 5;
 const MEMORY_FREE_BETWEEN_PERCENT: u64 = 50;
 const HOT_CELSIUS: i32 = 85;
@@ -18,6 +20,12 @@ const CLOCK_SECONDS: i64 = 30;
 
 fn check(name: &str, passed: bool, detail: impl Into<String>) -> ProbeCheck {
     ProbeCheck { name: name.to_owned(), passed, detail: detail.into() }
+}
+
+/// Of a disk's free and total space in MiB: whether the agent can go on for a good while.
+pub(super) fn enough_space((free, total): (u64, u64)) -> bool {
+    let share = free.saturating_mul(100) >= total.saturating_mul(DISK_FREE_PERCENT);
+    free >= DISK_PLENTY_MIB || (free >= DISK_FREE_MIB && share)
 }
 
 impl RealDiag {
@@ -83,9 +91,7 @@ impl RealDiag {
         let Some((free, total)) = self.disk_mib() else {
             return check("disk_space", false, format!("{} cannot be looked at", self.state_dir.display()));
         };
-        let enough =
-            free >= DISK_FREE_MIB && free.saturating_mul(100) >= total.saturating_mul(DISK_FREE_PERCENT);
-        check("disk_space", enough, format!("{free} of {total} MiB free"))
+        check("disk_space", enough_space((free, total)), format!("{free} of {total} MiB free"))
     }
 
     fn memory(&self, percent: u64) -> ProbeCheck {
@@ -155,4 +161,22 @@ fn temperature(readings: &[GpuReading]) -> ProbeCheck {
     let hottest = readings.iter().filter_map(|reading| reading.temperature_celsius).max();
     let detail = hottest.map_or_else(|| "no reading".to_owned(), |celsius| format!("at most {celsius} °C"));
     check("gpu_temperature", hottest.is_none_or(|celsius| celsius < HOT_CELSIUS), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_judged_by_what_is_left_and_on_small_disks_by_its_share() {
+        for (free, total, enough) in [
+            (900, 1000, false),
+            (1100, 20_000, true),
+            (1100, 30_000, false),
+            (9000, 10_000_000, true),
+            (0, 0, false),
+        ] {
+            assert_eq!(enough_space((free, total)), enough, "{free} of {total}");
+        }
+    }
 }

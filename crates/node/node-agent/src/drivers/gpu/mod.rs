@@ -9,7 +9,10 @@ mod nvidia;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -43,13 +46,15 @@ pub struct RealGpu {
     programs: Programs,
     ambient: Ambient,
     log: Mutex<kernel_log::Reader>,
+    /// The log could not be read the last time, and that was said.
+    log_fails: AtomicBool,
     last: Mutex<Option<(Instant, Done<Vec<Sample>>)>>,
 }
 
 impl RealGpu {
     pub fn new(ambient: Ambient, roots: Roots, programs: Programs, state_dir: &Path) -> Self {
         let log = Mutex::new(kernel_log::Reader::new(&roots, state_dir));
-        Self { roots, programs, ambient, log, last: Mutex::new(None) }
+        Self { roots, programs, ambient, log, log_fails: AtomicBool::new(false), last: Mutex::new(None) }
     }
 
     /// The GPUs that the host itself should be able to talk to.
@@ -155,7 +160,17 @@ impl GpuDriver for RealGpu {
         findings.truncate(FINDINGS_PER_HEARTBEAT / 2);
         let room = FINDINGS_PER_HEARTBEAT.saturating_sub(findings.len());
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        findings.extend(log.findings(self.ambient.now(), room)?);
+        // What the readings show counts also where nobody can read the log.
+        match log.findings(self.ambient.now(), room) {
+            Ok(found) => {
+                self.log_fails.store(false, Ordering::Relaxed);
+                findings.extend(found);
+            }
+            Err(error) if !self.log_fails.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, "errors of GPUs in the kernel log are not seen");
+            }
+            Err(_) => {}
+        }
         Ok(findings)
     }
 }

@@ -131,6 +131,14 @@ impl RealHost {
             ));
         }
         let (uid, gid) = (asked.uid.to_string(), asked.gid.to_string());
+        if found.account.is_none()
+            && let Some(other) = database::mapped_by(&self.roots.root, &asked.username, (asked.uid, asked.gid))?
+        {
+            return Err(taken(format!(
+                "the uid {} or the gid {} is one that {other} uses in containers; choose others",
+                asked.uid, asked.gid
+            )));
+        }
         if let Some(account) = &found.account {
             if account.shell != shell {
                 self.tool(&self.programs.usermod).args(["--shell", shell, &asked.username]).succeed()?;
@@ -163,6 +171,17 @@ impl RealHost {
         ];
         self.tool(&self.programs.useradd).args(args).succeed()?;
         Ok(true)
+    }
+
+    /// In containers nobody may be somebody else. The tools choose ranges for containers without a look at
+    /// accounts, so a range that covers another account is taken away again.
+    pub(super) fn keep_ids_apart(&self, username: &str) -> Done<()> {
+        for (file, (first, last)) in database::ranges_over_others(&self.roots.root, username)? {
+            let flag = if file == "subuid" { "--del-subuids" } else { "--del-subgids" };
+            let range = format!("{first}-{last}");
+            self.tool(&self.programs.usermod).args([flag, &range, username]).succeed()?;
+        }
+        Ok(())
     }
 
     /// Opens the home, and makes it when it is not there.

@@ -71,6 +71,27 @@ pub fn install(
     Ok(true)
 }
 
+/// Whether the owner's block is in the account's file. Only a plain file in a plain directory is opened: a user may
+/// have put a link to a device there, and opening some of those has effects.
+pub fn has_block(home: impl AsFd, owner: &str) -> bool {
+    let mark = format!("# BEGIN gpuaas {owner}");
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(dir) = rustix::fs::openat(home, ".ssh", flags, Mode::empty()) else { return false };
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(dir, FILE, flags, Mode::empty()) else { return false };
+    let plain = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !rustix::fs::fstat(&file).is_ok_and(plain) {
+        return false;
+    }
+    let limit = u64::try_from(FILE_BYTES).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    let read = std::io::Read::read_to_end(
+        &mut std::io::Read::take(std::fs::File::from(file), limit),
+        &mut bytes,
+    );
+    read.is_ok() && bytes.split(|byte| *byte == b'\n').any(|line| line.trim_ascii_end() == mark.as_bytes())
+}
+
 pub fn own(fd: impl AsFd, uid: u32, gid: u32) -> rustix::io::Result<()> {
     rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
 }
@@ -158,6 +179,20 @@ mod tests {
     fn merged(old: &str, keys: &[&str], previous: &[&str]) -> String {
         let own = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
         String::from_utf8(merge(old.as_bytes(), "a1", &own(keys), &own(previous))).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_told_by_its_whole_line_in_a_plain_file() {
+        let home = tempfile::tempdir().unwrap();
+        let found = |owner: &str| has_block(std::fs::File::open(home.path()).unwrap(), owner);
+        assert!(!found("a1"));
+        let dir = home.path().join(".ssh");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("elsewhere"), "x\n# BEGIN gpuaas a12\n").unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.join(FILE)).unwrap();
+        assert!(!found("a12"), "a link is not followed");
+        std::fs::rename(dir.join("elsewhere"), dir.join(FILE)).unwrap();
+        assert!(found("a12") && !found("a1"));
     }
 
     #[test]

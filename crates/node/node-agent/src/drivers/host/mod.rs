@@ -49,7 +49,8 @@ pub struct RealHost {
     roots: Roots,
     programs: Programs,
     registry: Registry,
-    /// One change of accounts at a time: the tools lock the account files and would only wait for one another.
+    /// One change of accounts at a time: the tools lock the account files and would only wait for one another, and
+    /// what is read of an account must still be so when it is changed.
     accounts: Mutex<()>,
 }
 
@@ -94,7 +95,8 @@ impl HostDriver for RealHost {
         let keys = check::keys(&input.authorized_keys)?;
 
         steps.begin("account")?;
-        let guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        // To the end: a removal that comes meanwhile must find all of it.
+        let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.standing(account, owner)?;
         if found.record.as_ref().is_some_and(|record| record.removing) {
             return Err(DriverError::new(
@@ -105,7 +107,7 @@ impl HostDriver for RealHost {
         let record = found.record.clone().unwrap_or_else(|| Record::new(account, owner));
         self.registry.write(&record)?;
         let created = self.make_account(account, owner, &input.shell, &found)?;
-        drop(guard);
+        self.keep_ids_apart(&account.username)?;
 
         steps.begin("home")?;
         let home = self.make_home(account)?;
@@ -130,6 +132,8 @@ impl HostDriver for RealHost {
         check::owner(owner)?;
         let keys = check::keys(&input.authorized_keys)?;
         steps.begin("keys")?;
+        // A removal that begins meanwhile must not be written over.
+        let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.standing(account, owner)?;
         let record = found.record.unwrap_or_else(|| Record::new(account, owner));
         if found.account.is_none() || record.removing {
@@ -157,11 +161,9 @@ impl HostDriver for RealHost {
         let mut record = found.record.clone().unwrap_or_else(|| Record::new(account, owner));
         if known {
             record.removing = true;
-            for range in database::subordinate_ids(&self.roots.root, &account.username)? {
-                if !record.subordinate_ids.contains(&range) {
-                    record.subordinate_ids.push(range);
-                }
-            }
+            // Also those of an earlier attempt, unless they were given to somebody else since.
+            record.subordinate_ids =
+                database::subordinate_ids(&self.roots.root, &account.username, &record.subordinate_ids)?;
             self.registry.write(&record)?;
         }
         self.lock(account, owner, &found)?;

@@ -75,7 +75,7 @@ fn belongs(proc: &Path, pid: u32, ids: &Ids) -> bool {
     let status = String::from_utf8_lossy(&status);
     let field =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
-    if field("State:").starts_with(['Z', 'X']) {
+    if is_over(&status) && !has_living_thread(&dir) {
         return false;
     }
     // Real, effective, saved and file system id.
@@ -86,6 +86,19 @@ fn belongs(proc: &Path, pid: u32, ids: &Ids) -> bool {
     let login =
         read_bounded(&dir.join("loginuid"), 32).ok().and_then(|(bytes, _)| String::from_utf8(bytes).ok());
     login.and_then(|text| text.trim().parse::<u32>().ok()) == Some(ids.uid)
+}
+
+fn is_over(status: &str) -> bool {
+    let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default();
+    state.trim().starts_with(['Z', 'X'])
+}
+
+/// A process whose first thread has ended looks like a zombie, and its other threads run on.
+fn has_living_thread(dir: &Path) -> bool {
+    let threads = std::fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
+    threads.map(|thread| read_bounded(&thread.path().join("status"), STATUS_BYTES)).any(|status| {
+        status.is_ok_and(|(status, _)| !status.is_empty() && !is_over(&String::from_utf8_lossy(&status)))
+    })
 }
 
 #[cfg(test)]
@@ -113,9 +126,19 @@ mod tests {
         process(4_000_006, "garbage", "garbage");
         process(1, "State:\tS\nUid:\t20001\t20001\t20001\t20001\n", "20001");
         std::fs::create_dir(proc.path().join("4000007")).unwrap();
+        // The first thread has ended, another one has not.
+        process(4_000_008, "State:\tZ (zombie)\nUid:\t20001\t20001\t20001\t20001\n", "20001");
+        process(4_000_009, "State:\tZ (zombie)\nUid:\t20001\t20001\t20001\t20001\n", "20001");
+        for (pid, thread, state) in
+            [(4_000_008, 4_000_008, "Z"), (4_000_008, 4_000_010, "S"), (4_000_009, 4_000_009, "Z")]
+        {
+            let thread = proc.path().join(format!("{pid}/task/{thread}"));
+            std::fs::create_dir_all(&thread).unwrap();
+            std::fs::write(thread.join("status"), format!("State:\t{state}\n")).unwrap();
+        }
         let mut found = list(proc.path(), &Ids { uid: 20_001, subordinate: Vec::new() }).unwrap();
         found.sort_unstable();
-        assert_eq!(found, [4_000_001, 4_000_002, 4_000_004]);
+        assert_eq!(found, [4_000_001, 4_000_002, 4_000_004, 4_000_008]);
         assert!(list(Path::new("/nonexistent"), &Ids { uid: 1, subordinate: Vec::new() }).is_err());
     }
 }

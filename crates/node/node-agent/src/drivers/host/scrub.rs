@@ -163,12 +163,10 @@ impl RealHost {
     pub(super) fn remove_blocks(&self, owner: &str, previous: &[String], sweep: &mut Sweep) -> Done<()> {
         for entry in database::accounts(&self.roots.root)?.into_iter().take(HOMES_LOOKED_AT) {
             let home = self.root(entry.home.trim_start_matches('/'));
-            let marked = read_bounded(&home.join(".ssh/authorized_keys"), 1024 * 1024)
-                .is_ok_and(|(bytes, _)| has_block(&bytes, owner));
-            if !marked {
+            let Ok(dir) = open_dir(&home) else { continue };
+            if !keys::has_block(&dir, owner) {
                 continue;
             }
-            let Ok(dir) = open_dir(&home) else { continue };
             match keys::install(&dir, (entry.uid, entry.gid), owner, &[], previous) {
                 Ok(_) => sweep.removed = sweep.removed.saturating_add(1),
                 Err(error) => sweep.note(&home, error),
@@ -211,11 +209,6 @@ impl RealHost {
     }
 }
 
-fn has_block(bytes: &[u8], owner: &str) -> bool {
-    let mark = format!("# BEGIN gpuaas {owner}");
-    bytes.split(|byte| *byte == b'\n').any(|line| line.trim_ascii_end() == mark.as_bytes())
-}
-
 /// The kernel writes blanks and the like in paths as `\040`.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
@@ -245,11 +238,5 @@ mod tests {
     fn paths_in_the_mount_table_are_read_as_they_are() {
         assert_eq!(unescape(r"/home/a\040b\134c"), r"/home/a b\c");
         assert_eq!(unescape(r"/odd\04"), r"/odd\04");
-    }
-
-    #[test]
-    fn a_block_is_told_by_its_whole_line() {
-        assert!(has_block(b"x\n# BEGIN gpuaas a1\n", "a1"));
-        assert!(!has_block(b"# BEGIN gpuaas a12\n", "a1"));
     }
 }

@@ -87,6 +87,19 @@ impl DiagDriver for Machine {
             gpus,
         }
     }
+
+    fn findings(&self) -> Vec<Finding> {
+        if !self.changing().disk_full {
+            return Vec::new();
+        }
+        vec![Finding {
+            code: "node.disk_full".to_owned(),
+            subject: "node".to_owned(),
+            message: "The disk is full.".to_owned(),
+            observed_at: self.0.ambient.now(),
+            evidence: serde_json::json!({ "free_mib": 0 }),
+        }]
+    }
 }
 
 impl Machine {

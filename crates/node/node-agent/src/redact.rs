@@ -40,6 +40,7 @@ const RULES: &[(&str, &str)] = &[
     (r"\$(?:1|2[abxy]?|5|6|7|y|gy|argon2(?:id|i|d)?)\$[^\s:\x22']+", "[redacted]"),
     // Tokens that are told by their form.
     (r"\bgpuaas_[a-z]{2,12}_[A-Za-z0-9_=.-]{16,}", "[redacted]"),
+    (r"\bgnt_[A-Za-z0-9]{16,}", "[redacted]"),
     (r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?", "[redacted]"),
     (r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b", "[redacted]"),
     (
@@ -110,6 +111,7 @@ mod tests {
             format!("mount -o username=a,password={secret},rw //host/share"),
             format!("login --password {secret} --now"),
             format!("gpuaas_sak_{secret}_{secret}"),
+            format!("gnt_{secret}"),
             format!("root:$6${secret}${secret}:19000:0"),
             format!("eyJhbGciOiJ9.{secret}.{secret}"),
             format!("ghp_{secret}"),

@@ -132,7 +132,8 @@ impl RealHost {
         }
         let (uid, gid) = (asked.uid.to_string(), asked.gid.to_string());
         if found.account.is_none()
-            && let Some(other) = database::mapped_by(&self.roots.root, &asked.username, (asked.uid, asked.gid))?
+            && let Some(other) =
+                database::mapped_by(&self.roots.root, &asked.username, (asked.uid, asked.gid))?
         {
             return Err(taken(format!(
                 "the uid {} or the gid {} is one that {other} uses in containers; choose others",

@@ -92,7 +92,8 @@ pub fn subordinate_ids(root: &Path, name: &str, remembered: &[Range]) -> Done<Ve
             && !accounts.iter().any(|account| account.name != name && within(range, account.uid))
     };
     let listed = all.iter().filter(|(who, _)| who == name).map(|(_, range)| *range);
-    let mut mine: Vec<Range> = listed.chain(remembered.iter().copied()).filter(|range| clear(*range)).collect();
+    let mut mine: Vec<Range> =
+        listed.chain(remembered.iter().copied()).filter(|range| clear(*range)).collect();
     mine.sort_unstable();
     mine.dedup();
     Ok(mine)
@@ -117,7 +118,8 @@ pub fn ranges_over_others(root: &Path, name: &str) -> Done<Vec<(&'static str, Ra
     let mut found = Vec::new();
     for (file, ids) in [("subuid", uids), ("subgid", gids)] {
         let mine = ranges(root, file)?.into_iter().filter(|(who, _)| who == name).map(|(_, range)| range);
-        found.extend(mine.filter(|range| ids.iter().any(|id| within(*range, *id))).map(|range| (file, range)));
+        found
+            .extend(mine.filter(|range| ids.iter().any(|id| within(*range, *id))).map(|range| (file, range)));
     }
     Ok(found)
 }
@@ -160,9 +162,10 @@ mod tests {
         let root = root.path();
         // What is removed with b must not be c's.
         assert!(subordinate_ids(root, "b", &[]).unwrap().is_empty());
-        assert_eq!(subordinate_ids(root, "a", &[(300_000, 300_009), (170_000, 170_009)]).unwrap(), [(
-            300_000, 300_009
-        )]);
+        assert_eq!(
+            subordinate_ids(root, "a", &[(300_000, 300_009), (170_000, 170_009)]).unwrap(),
+            [(300_000, 300_009)]
+        );
         let over = (100_000, 165_535);
         assert_eq!(ranges_over_others(root, "b").unwrap(), [("subuid", over), ("subgid", over)]);
         assert!(ranges_over_others(root, "c").unwrap().is_empty());

@@ -85,10 +85,8 @@ pub fn has_block(home: impl AsFd, owner: &str) -> bool {
     }
     let limit = u64::try_from(FILE_BYTES).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
-    let read = std::io::Read::read_to_end(
-        &mut std::io::Read::take(std::fs::File::from(file), limit),
-        &mut bytes,
-    );
+    let read =
+        std::io::Read::read_to_end(&mut std::io::Read::take(std::fs::File::from(file), limit), &mut bytes);
     read.is_ok() && bytes.split(|byte| *byte == b'\n').any(|line| line.trim_ascii_end() == mark.as_bytes())
 }
 

@@ -14,6 +14,7 @@ KEYSET_KEY='@KEYSET_KEY@'
 # One line for each architecture: name, digest.
 PROGRAMS='@PROGRAMS@'
 
+# Below another directory, to try it out: nothing outside of it is touched, and no service is started.
 PREFIX="${GPUAAS_PREFIX:-}"
 PROGRAM_DIR="$PREFIX/usr/local/lib/gpuaas-agent"
 CONFIG_DIR="$PREFIX/etc/gpuaas-agent"
@@ -41,7 +42,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$node" ] || fail "--node is missing: the id that 'gpuaas nodes create' printed"
 [ -n "$hostname" ] || hostname="$(uname -n)"
-[ "$(id -u)" = 0 ] || fail "must run as root (sudo)"
+[ -n "$PREFIX" ] || [ "$(id -u)" = 0 ] || fail "must run as root (sudo)"
 
 if [ -t 0 ]; then
     printf 'Bootstrap token: ' >&2
@@ -54,9 +55,10 @@ else
 fi
 [ -n "${token:-}" ] || fail "no token on standard input"
 
+umask 022
+mkdir -p "$PROGRAM_DIR" "$PREFIX/usr/local/bin" "$(dirname "$UNIT")"
 umask 077
-mkdir -p "$PROGRAM_DIR" "$CONFIG_DIR" "$STATE_DIR"
-chmod 755 "$PROGRAM_DIR"
+mkdir -p "$CONFIG_DIR" "$STATE_DIR"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT INT TERM
 
@@ -72,16 +74,16 @@ if [ -z "$program" ]; then
 fi
 install -m 755 "$program" "$PROGRAM_DIR/gpuaas-agent.new"
 mv "$PROGRAM_DIR/gpuaas-agent.new" "$PROGRAM_DIR/gpuaas-agent"
+ln -sfn "$PROGRAM_DIR/gpuaas-agent" "$PREFIX/usr/local/bin/gpuaas-agent"
 
 if [ ! -f "$CONFIG_DIR/agent.toml" ]; then
-    printf '# Written by the installer; yours to change.\nstate_dir = "%s"\n' "${STATE_DIR#"$PREFIX"}" >"$CONFIG_DIR/agent.toml"
+    printf '# Written by the installer; yours to change.\nstate_dir = "%s"\n' "$STATE_DIR" >"$CONFIG_DIR/agent.toml"
 fi
 
 say "enrolling $node"
 printf '%s\n' "$token" | "$PROGRAM_DIR/gpuaas-agent" --config "$CONFIG_DIR/agent.toml" "$repair" --url "$NODE_URL" --node-id "$node" \
     --hostname "$hostname" --root-sha256 "$ROOT_SHA256" --keyset-key "$KEYSET_KEY" || fail "enrolment failed; the reason is above"
 
-mkdir -p "$(dirname "$UNIT")"
 cat >"$UNIT" <<'UNIT'
 @UNIT@
 UNIT

@@ -81,3 +81,58 @@ pub(crate) async fn serve_program(programs: &Programs, sha256: &str) -> Response
     ];
     (headers, Body::from_stream(ReaderStream::new(file))).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{SCRIPT, UNIT};
+
+    /// Names of the settings in the unit, without comments.
+    fn settings() -> Vec<&'static str> {
+        UNIT.lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| Some(line.split_once('=')?.0))
+            .collect()
+    }
+
+    #[test]
+    fn the_agent_sees_the_machine_as_it_is() {
+        // Each of these gives a service mounts or devices of its own. What the agent unmounts and removes there would
+        // stay for everybody else, and it could read neither the kernel's log nor the GPUs.
+        let apart = [
+            "Private",
+            "Protect",
+            "ReadOnly",
+            "ReadWrite",
+            "Inaccessible",
+            "Temporary",
+            "Bind",
+            "Root",
+            "Device",
+        ];
+        for setting in settings() {
+            assert!(!apart.iter().any(|word| setting.starts_with(word)), "{setting}");
+        }
+        // Filters reach the vendor's tools too; some of them make code while they run.
+        assert!(!settings().contains(&"MemoryDenyWriteExecute"));
+    }
+
+    #[test]
+    fn an_update_that_does_not_come_up_is_guarded_by_the_program_before() {
+        let start = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let guard = UNIT.lines().find_map(|line| line.strip_prefix("ExecStartPre=-")).unwrap();
+        let (program, rest) = start.split_once(' ').unwrap();
+        assert_eq!(guard, format!("{program}.previous {}", rest.replace(" run", " guard")));
+        assert!(settings().contains(&"StartLimitIntervalSec"), "it must not be given up after some failures");
+    }
+
+    #[test]
+    fn the_script_says_nothing_of_the_token_in_a_command_line_or_an_address() {
+        let mentions: Vec<&str> =
+            SCRIPT.lines().filter(|line| line.contains("$token") || line.contains("${token")).collect();
+        assert_eq!(mentions.len(), 2, "{mentions:?}");
+        assert!(
+            mentions[0].starts_with("[ -n ") && mentions[1].starts_with("printf '%s\\n' \"$token\" | "),
+            "{mentions:?}"
+        );
+    }
+}

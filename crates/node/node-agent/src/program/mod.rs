@@ -45,6 +45,9 @@ enum Command {
     Doctor,
     /// Print the version
     Version,
+    /// Put the old program back if the new one does not come up; run by the service manager before each start
+    #[command(hide = true)]
+    Guard,
 }
 
 #[derive(Args)]
@@ -121,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Version => say(VERSION).map(|()| ExitCode::SUCCESS),
         Command::Doctor => doctor::doctor(cli.config.as_deref()),
         Command::Run => load(cli.config).and_then(run::run),
+        Command::Guard => load(cli.config).and_then(run::guard),
         Command::Enroll(args) => load(cli.config).and_then(|config| join::enroll(&config, args)),
         Command::Repair(args) => load(cli.config).and_then(|config| join::repair(&config, args)),
     };

@@ -29,7 +29,7 @@ use crate::{
     redact::redact,
     session::{Agent, Log, MachineReports, Parts, Settings, Updates},
     transport::Tcp,
-    update::{AtStart, PROOF_LIMIT, Updater},
+    update::{AtStart, PREVIOUS, PROOF_LIMIT, Updater},
 };
 
 const LOG_LINES: usize = 2000;
@@ -100,6 +100,21 @@ pub(super) fn run(config: Config) -> Result<ExitCode, ProgramError> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
     if again.load(Ordering::Relaxed) { Err(start_again(program)) } else { Ok(ExitCode::SUCCESS) }
+}
+
+/// The old program, started as `<program>.previous`, looks after the new one.
+pub(super) fn guard(config: Config) -> Result<ExitCode, ProgramError> {
+    let this = std::env::current_exe().map_err(ProgramError::io("the path of this program"))?;
+    let program = this.to_str().and_then(|path| path.strip_suffix(PREVIOUS)).map(PathBuf::from);
+    let program = program.ok_or_else(|| {
+        ProgramError::Other(format!("guard is for the program that is kept as *{PREVIOUS}"))
+    })?;
+    let updater = Updater::open(program, &config.state_dir, VERSION, Arc::new(|| {}))
+        .map_err(ProgramError::io(config.state_dir.display().to_string()))?;
+    if updater.guard().map_err(ProgramError::io("the update on trial"))? {
+        super::say("the new program did not come up; the old one is back")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Two agents on one journal would be the end of "at most once".

@@ -118,6 +118,8 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     async fn heard(&self, answer: &HeartbeatAnswer, carried: &mut Carried) {
         if !self.in_contact.swap(true, Ordering::Relaxed) {
             self.log.info("session", &format!("{} is in contact with the control plane", self.node));
+            // What goes wrong next is a new matter, and is said at once.
+            *lock(&self.complained) = None;
         }
         self.new_pair_works();
         self.updates.confirm();

@@ -35,7 +35,10 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use serde::Serialize;
-use tokio::{io::DuplexStream, sync::Notify};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream},
+    sync::Notify,
+};
 use tokio_rustls::TlsAcceptor;
 
 use super::authority::Authority;
@@ -71,6 +74,8 @@ pub struct Told {
     pub certificate_life: Option<TimeDelta>,
     pub program: Vec<u8>,
     pub down: bool,
+    /// How long a test waits for something, in tokio's time.
+    pub patience: Duration,
 }
 
 type Issued = (NodeId, DateTime<Utc>, DateTime<Utc>);
@@ -149,7 +154,11 @@ impl Gateway {
             server: Mutex::new(server_config(chain, key)),
             authority: Mutex::new(authority),
             ambient,
-            told: Mutex::new(Told { keyset_serial: 1, ..Told::default() }),
+            told: Mutex::new(Told {
+                keyset_serial: 1,
+                patience: Duration::from_secs(3600 * 48),
+                ..Told::default()
+            }),
             changed: Notify::new(),
             issued: Mutex::default(),
         })
@@ -177,14 +186,13 @@ impl Gateway {
 
     /// Waits until `seen` is true of what was told; tokio's time decides when that takes too long.
     pub async fn until(&self, what: &str, seen: impl Fn(&Told) -> bool) {
+        let patience = self.told().patience;
         let waiting = async {
             while !seen(&self.told()) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(3600 * 48), waiting)
-            .await
-            .unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(patience, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
     fn issue(&self, csr: &str, node: NodeId) -> node_proto::contract::IssuedCertificate {
@@ -197,7 +205,7 @@ impl Gateway {
         certificate
     }
 
-    async fn serve(self: Arc<Self>, stream: DuplexStream) {
+    pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self: Arc<Self>, stream: S) {
         let config = self.server.lock().unwrap().clone();
         let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
         let peer =

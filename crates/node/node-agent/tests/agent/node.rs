@@ -133,11 +133,14 @@ impl Node {
 
     pub fn skewed(doing: Doing, skew: TimeDelta) -> Self {
         let began = tokio::time::Instant::now();
-        let gateway = Gateway::new(ambient(began, TimeDelta::zero()));
+        Self::timed(doing, ambient(began, TimeDelta::zero()), ambient(began, skew))
+    }
+
+    pub fn timed(doing: Doing, control_plane: Ambient, ambient: Ambient) -> Self {
         Self {
             id: uuid::Uuid::from_u128(7).into(),
-            gateway,
-            ambient: ambient(began, skew),
+            gateway: Gateway::new(control_plane),
+            ambient,
             store: MemoryStore::default(),
             journal: MemoryJournal::default(),
             doing,

@@ -22,6 +22,8 @@ mod login;
 mod output;
 mod process;
 mod resolve;
+#[cfg(test)]
+mod runbooks;
 mod session;
 
 use std::process::ExitCode;

@@ -34,6 +34,10 @@ pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
 /// Labels: `event` (`dispatched`, `rejected`, `late`, or the state that a task ended in).
 pub const NODE_TASKS_TOTAL: &str = "node_tasks_total";
+pub const NODE_TASK_DISPATCH_SECONDS: &str = "node_task_dispatch_seconds";
+/// Labels: `state`.
+pub const NODES: &str = "nodes";
+pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -85,6 +89,9 @@ pub const ALL: &[Metric] = &[
     counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
     counter(NODE_REPORTS_TOTAL, "Reports of nodes that were written."),
     counter(NODE_TASKS_TOTAL, "Tasks of nodes, by what became of them."),
+    histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to handing it to its node."),
+    gauge(NODES, "Nodes of the fleet, by state."),
+    gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

@@ -1,5 +1,6 @@
 //! Periodic work and consumers of the fleet. Any replica may run them, and several at once do no harm.
 
+pub mod census;
 pub mod expiry;
 pub mod offline;
 mod onboarding_consumer;
@@ -25,6 +26,7 @@ pub async fn run(fleet: Fleet) {
         offline::run(fleet.clone()),
         removal::run(fleet.clone()),
         expiry::run(fleet.clone()),
+        census::run(fleet.clone()),
         retention::run(fleet),
     );
 }

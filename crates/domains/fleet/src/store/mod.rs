@@ -1,6 +1,7 @@
 //! SQL: the only writer of the fleet's tables.
 
 pub mod agent_tasks;
+pub mod census;
 pub mod certificates;
 pub mod contacts;
 pub mod dispatch;

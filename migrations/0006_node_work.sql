@@ -39,7 +39,7 @@ CREATE INDEX node_tasks_open ON node_tasks (expires_at) WHERE state IN ('queued'
 CREATE INDEX node_tasks_leased ON node_tasks (node_id, lease_until) WHERE state = 'dispatched';
 CREATE INDEX node_tasks_by_node ON node_tasks (node_id, id);
 COMMENT ON TABLE node_tasks IS 'platform: signed work for nodes and what came of it';
-GRANT SELECT, INSERT, UPDATE ON node_tasks TO gpuaas_system;
+GRANT SELECT, INSERT, UPDATE, DELETE ON node_tasks TO gpuaas_system;
 INSERT INTO lifecycle_transitions VALUES
     ('task', 'queued', 'dispatched'), ('task', 'dispatched', 'queued'), ('task', 'dispatched', 'running'),
     ('task', 'dispatched', 'succeeded'), ('task', 'dispatched', 'failed'),

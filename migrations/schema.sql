@@ -1209,6 +1209,8 @@ CREATE UNIQUE INDEX node_tokens_one_open ON public.node_tokens USING btree (node
 
 CREATE INDEX node_validations_by_node ON public.node_validations USING btree (node_id, id);
 
+CREATE INDEX nodes_by_label ON public.nodes USING gin (labels jsonb_path_ops);
+
 CREATE INDEX nodes_by_pool ON public.nodes USING btree (pool_id) WHERE (pool_id IS NOT NULL);
 
 CREATE INDEX nodes_by_region ON public.nodes USING btree (region, id);
@@ -1542,7 +1544,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_pools TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_resource_slots TO gpuaas_system;
 
-GRANT SELECT,INSERT,UPDATE ON TABLE public.node_tasks TO gpuaas_system;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_tasks TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_tokens TO gpuaas_system;
 

@@ -2,10 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use kernel::{
-    Code, Problem,
-    ids::{NodeId, TaskId},
-};
+use kernel::{Code, Problem, ids::NodeId};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -84,11 +81,11 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
         for task in claimed {
             by_node.entry(task.node_id).or_default().push(task);
         }
-        let mut left: Vec<TaskId> = Vec::new();
+        let mut left: Vec<Claimed> = Vec::new();
         for (node, one) in asked {
             let tasks = by_node.remove(&node).unwrap_or_default();
             if let Err(Ok(tasks)) = one.answer.send(Ok(tasks)) {
-                left.extend(tasks.iter().map(|task| task.id));
+                left.extend(tasks);
             }
         }
         if !left.is_empty()

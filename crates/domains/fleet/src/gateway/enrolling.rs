@@ -9,21 +9,28 @@ use std::{
 use kernel::{Code, Problem};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::window::Window;
+use super::window::{Window, network};
 
 /// A rack that enrols at once fails seldom; somebody who guesses fails always.
 const FAILURES_PER_MINUTE: u32 = 30;
+/// Failures of all together that are audited in a minute.
+const AUDITED_PER_MINUTE: u32 = 300;
 const AT_ONCE: usize = 32;
 const WAIT_FOR_TURN: Duration = Duration::from_secs(10);
 
 pub struct Enrolling {
     failures: Mutex<Window<IpAddr>>,
+    audited: Mutex<Window<()>>,
     turns: Semaphore,
 }
 
 impl Default for Enrolling {
     fn default() -> Self {
-        Self { failures: Mutex::new(Window::new()), turns: Semaphore::new(AT_ONCE) }
+        Self {
+            failures: Mutex::new(Window::new()),
+            audited: Mutex::new(Window::new()),
+            turns: Semaphore::new(AT_ONCE),
+        }
     }
 }
 
@@ -36,7 +43,7 @@ impl Enrolling {
     pub async fn enter(&self, source: IpAddr) -> Result<SemaphorePermit<'_>, Problem> {
         let rest = {
             let mut failures = self.failures();
-            (failures.seen(&source) >= FAILURES_PER_MINUTE).then(|| failures.rest())
+            (failures.seen(&network(source)) >= FAILURES_PER_MINUTE).then(|| failures.rest())
         };
         if let Some(rest) = rest {
             let text = "Too many enrolments failed from this address.";
@@ -48,7 +55,12 @@ impl Enrolling {
     }
 
     pub fn failed(&self, source: IpAddr) {
-        self.failures().count(source);
+        self.failures().count(network(source));
+    }
+
+    /// Whether one more failure belongs into the trail, which strangers from everywhere must not fill.
+    pub fn is_audited(&self) -> bool {
+        self.audited.lock().unwrap_or_else(|e| e.into_inner()).count(()) <= AUDITED_PER_MINUTE
     }
 }
 
@@ -70,5 +82,13 @@ mod tests {
         assert!(enrolling.enter(good).await.is_ok());
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(enrolling.enter(bad).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_failures_is_audited_a_little() {
+        let enrolling = Enrolling::default();
+        assert_eq!((0..10_000).filter(|_| enrolling.is_audited()).count(), AUDITED_PER_MINUTE as usize);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(enrolling.is_audited());
     }
 }

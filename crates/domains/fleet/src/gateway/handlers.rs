@@ -45,11 +45,13 @@ pub fn audit_action(route: &Route) -> Option<&'static str> {
 /// Open to strangers: bounded, and every failure is counted.
 pub async fn enroll(shared: &Shared, mut asked: Asked<'_>) -> Result<Response, Failure> {
     let source = asked.connection.source;
-    let _turn = shared.enrolling.enter(source).await?;
+    // Whoever sends slowly takes nobody's turn.
     let request: EnrollRequest = asked.json().await?;
-    let outcome = enrollment::enroll(&shared.fleet, &request, &asked.origin).await;
+    let _turn = shared.enrolling.enter(source).await?;
+    let is_audited = || shared.enrolling.is_audited();
+    let outcome = enrollment::enroll_within(&shared.fleet, &request, &asked.origin, is_audited).await;
     if matches!(&outcome, Err(Failure::Problem(problem)) if is_refusal(problem.code)) {
-        // The use case has audited it; the bound on failures bounds that too.
+        // The use case has audited it.
         shared.enrolling.failed(source);
         metrics::counter!("node_refusals_total", "reason" => "enroll").increment(1);
     }
@@ -78,7 +80,10 @@ pub async fn run(
         }
         id if id == contract::RENEW.id => {
             let request: RenewRequest = Box::pin(asked.json()).await?;
-            json(&Box::pin(enrollment::renew(fleet, node, &request, &asked.origin)).await?)
+            json(
+                &Box::pin(enrollment::renew(fleet, node, &certificate.serial, &request, &asked.origin))
+                    .await?,
+            )
         }
         id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
         id if id == contract::LOGS.id => {
@@ -129,9 +134,8 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
     loop {
         let claimed = shared.claims.ask(ask.clone()).await?;
         if ticket.is_superseded() {
-            let ids: Vec<TaskId> = claimed.iter().map(|task| task.id).collect();
-            if !ids.is_empty() {
-                Box::pin(dispatch::put_back(&shared.fleet, &ids)).await?;
+            if !claimed.is_empty() {
+                Box::pin(dispatch::put_back(&shared.fleet, &claimed)).await?;
             }
             return nothing();
         }

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Mutex};
 use kernel::{Code, ids::NodeId};
 use pg::{Actor, ActorKind, Db, Origin, Refusal, Scope};
 
-use super::window::Window;
+use super::window::{Window, network};
 
 /// Rows of one reason from one address in a minute, and of all together.
 const PER_SOURCE: u32 = 5;
@@ -42,7 +42,7 @@ impl Refusals {
     fn is_audited(&self, reason: &'static str, source: IpAddr) -> bool {
         let mut windows = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let first = windows.reasons.count(reason) == 1;
-        let few = windows.sources.count((reason, source)) <= PER_SOURCE;
+        let few = windows.sources.count((reason, network(source))) <= PER_SOURCE;
         first || (few && windows.all.count(()) <= PER_MINUTE)
     }
 

@@ -1,6 +1,11 @@
 //! Counts per minute, in bounded memory.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -38,7 +43,8 @@ impl<K: Eq + Hash> Window<K> {
 
     pub fn seen(&mut self, key: &K) -> u32 {
         self.turn();
-        self.counts.get(key).copied().unwrap_or_default()
+        let full = self.counts.len() >= MOST_KEYS;
+        self.counts.get(key).copied().unwrap_or(if full { self.others } else { 0 })
     }
 
     /// Until the next minute begins.
@@ -47,9 +53,25 @@ impl<K: Eq + Hash> Window<K> {
     }
 }
 
+/// What one party has to itself: an address, or the 64 bits of an IPv6 network, in which everybody has 2^64 addresses.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_one_network_are_one_party() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn counts_begin_anew_each_minute() {
@@ -67,5 +89,10 @@ mod tests {
         }
         assert_eq!((window.count(MOST_KEYS), window.count(MOST_KEYS + 1), window.count(0)), (1, 2, 2));
         assert_eq!(window.counts.len(), MOST_KEYS);
+        assert_eq!(
+            (window.seen(&(MOST_KEYS + 2)), window.seen(&1)),
+            (2, 1),
+            "strangers share what is seen too"
+        );
     }
 }

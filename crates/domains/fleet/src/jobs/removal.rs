@@ -1,4 +1,4 @@
-//! Completes removals, and forgets tokens and certificates that ended long ago.
+//! Completes removals, and forgets tokens, certificates and tasks that ended long ago.
 
 use std::time::Duration;
 
@@ -20,11 +20,14 @@ const TIDY_BATCH: i64 = 5000;
 /// What is over is kept this long, for people who look into what happened.
 const TOKENS_KEPT: TimeDelta = TimeDelta::days(30);
 const CERTIFICATES_KEPT: TimeDelta = TimeDelta::days(90);
+const TASKS_KEPT: TimeDelta = TimeDelta::days(90);
 
 pub async fn run(fleet: Fleet) {
     tokio::join!(
         every(EVERY, "nodes were deleted", || nodes_delete(&fleet, BATCH)),
-        every(TIDY_EVERY, "old tokens and certificates of nodes were forgotten", || tidy(&fleet, TIDY_BATCH)),
+        every(TIDY_EVERY, "old tokens, certificates and tasks of nodes were forgotten", || tidy(
+            &fleet, TIDY_BATCH
+        )),
     );
 }
 
@@ -57,8 +60,9 @@ pub async fn nodes_delete(fleet: &Fleet, limit: i64) -> Result<usize, Failure> {
 /// Removes up to `limit` of each that ended long ago.
 pub async fn tidy(fleet: &Fleet, limit: i64) -> Result<usize, Failure> {
     let now = fleet.db().ambient().now();
-    let mut upkeep = fleet.db().upkeep("forget old tokens and certificates of nodes").await?;
+    let mut upkeep = fleet.db().upkeep("forget old tokens, certificates and tasks of nodes").await?;
     let tokens = store::tokens::forget(upkeep.conn(), now - TOKENS_KEPT, limit).await?;
     let certificates = store::certificates::forget(upkeep.conn(), now - CERTIFICATES_KEPT, limit).await?;
-    Ok(usize::try_from(tokens + certificates).unwrap_or(usize::MAX))
+    let tasks = store::tasks::forget(upkeep.conn(), now - TASKS_KEPT, limit).await?;
+    Ok(usize::try_from(tokens + certificates + tasks).unwrap_or(usize::MAX))
 }

@@ -89,7 +89,7 @@ pub fn readable(findings: &[contract::Finding], now: DateTime<Utc>) -> Vec<Repor
             subject,
             message: tame(&finding.message, LONGEST_MESSAGE),
             evidence: evidence(&finding.evidence),
-            observed_at: finding.observed_at.min(now),
+            observed_at: finding.observed_at.clamp(DateTime::UNIX_EPOCH, now.max(DateTime::UNIX_EPOCH)),
         });
     }
     // One order for everybody who locks rows.

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Code, CorrelationId, Failure, Problem, digest, ids::NodeId};
 use node_proto::contract::Finding;
 use pg::{Origin, Permit};
@@ -78,7 +79,8 @@ impl Contacts {
     }
 
     /// The latest report of each node counts.
-    pub fn note(&self, contact: Contact, was_offline: bool) -> Result<(), Problem> {
+    pub fn note(&self, mut contact: Contact, was_offline: bool) -> Result<(), Problem> {
+        contact.certificate_expires_at = keepable(contact.certificate_expires_at);
         let mut inner = self.lock();
         if inner.pending.len() >= MOST_PENDING && !inner.pending.contains_key(&contact.node) {
             return Err(Problem::of(Code::ServiceUnavailable).retry_after(5));
@@ -166,6 +168,12 @@ impl Contacts {
             }
         }
     }
+}
+
+/// A time that the database can keep. One that it cannot would spoil the statement that writes a thousand nodes.
+pub fn keepable(at: DateTime<Utc>) -> DateTime<Utc> {
+    let last = DateTime::UNIX_EPOCH + TimeDelta::days(365 * 1000);
+    at.clamp(DateTime::UNIX_EPOCH, last)
 }
 
 async fn keep(fleet: &Fleet, contacts: &[Contact]) -> Result<(), Failure> {

@@ -45,9 +45,9 @@ pub async fn claim(fleet: &Fleet, asks: &[Ask]) -> Result<Vec<Claimed>, Failure>
 }
 
 /// For tasks that were claimed and certainly not sent.
-pub async fn put_back(fleet: &Fleet, ids: &[TaskId]) -> Result<(), Failure> {
+pub async fn put_back(fleet: &Fleet, claimed: &[Claimed]) -> Result<(), Failure> {
     let mut upkeep = fleet.db().upkeep("put back tasks that were not sent").await?;
-    rows::put_back(upkeep.conn(), ids, fleet.db().ambient().now()).await?;
+    rows::put_back(upkeep.conn(), claimed, fleet.db().ambient().now()).await?;
     Ok(())
 }
 
@@ -66,16 +66,20 @@ pub async fn checked(fleet: &Fleet, node: NodeId, claimed: Vec<Claimed>) -> Resu
     let keyset = match fleet.trust().keyset().await {
         Ok((keyset, _)) => keyset,
         Err(failure) => {
-            let ids: Vec<TaskId> = claimed.iter().map(|task| task.id).collect();
-            put_back(fleet, &ids).await?;
+            put_back(fleet, &claimed).await?;
             return Err(failure);
         }
     };
+    let now = fleet.db().ambient().now();
     let mut good = Vec::with_capacity(claimed.len());
     for task in claimed {
         match check(&keyset, node, &task) {
             Ok(signed) => {
                 metrics::counter!("node_tasks_total", "event" => "dispatched").increment(1);
+                // Another delivery tells of a lease, not of us.
+                if let (1, Ok(waited)) = (task.deliveries, (now - task.issued_at).to_std()) {
+                    metrics::histogram!("node_task_dispatch_seconds").record(waited.as_secs_f64());
+                }
                 good.push(signed);
             }
             Err(reason) => reject(fleet, &task, reason).await?,

@@ -28,8 +28,18 @@ const LONGEST_TOKEN: usize = 256;
 
 /// Exchanges a bootstrap or repair token for a certificate. Every refusal looks the same from outside.
 pub async fn enroll(fleet: &Fleet, request: &EnrollRequest, origin: &Origin) -> Result<Enrolled, Failure> {
+    enroll_within(fleet, request, origin, || true).await
+}
+
+/// The same for strangers: a refusal is audited when `is_audited` says so, because they could fill the trail.
+pub async fn enroll_within(
+    fleet: &Fleet,
+    request: &EnrollRequest,
+    origin: &Origin,
+    is_audited: impl Fn() -> bool,
+) -> Result<Enrolled, Failure> {
     if let Err(refusal) = look(fleet, request).await? {
-        return Err(refused(fleet, request, refusal, origin).await);
+        return Err(refused(fleet, request, refusal, origin, is_audited()).await);
     }
     let issued = fleet.trust().issue_node(&request.csr_pem, request.node_id, lifetime(fleet).await?).await?;
     let trust = fleet.trust().for_nodes().await?;
@@ -43,7 +53,7 @@ pub async fn enroll(fleet: &Fleet, request: &EnrollRequest, origin: &Origin) -> 
         }
         Ok(Err(refusal)) => {
             tx.roll_back().await;
-            return Err(refused(fleet, request, refusal, origin).await);
+            return Err(refused(fleet, request, refusal, origin, is_audited()).await);
         }
         Err(failure) => {
             tx.roll_back().await;
@@ -142,8 +152,25 @@ async fn keep(tx: &mut WriteTx, node: NodeId, issued: &Issued, now: DateTime<Utc
 }
 
 /// One answer for every reason. The audit trail has the true one; failing to write it must not hide the refusal.
-async fn refused(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefusal, origin: &Origin) -> Failure {
+async fn refused(
+    fleet: &Fleet,
+    request: &EnrollRequest,
+    refusal: TokenRefusal,
+    origin: &Origin,
+    is_audited: bool,
+) -> Failure {
     metrics::counter!("node_enrollments_total", "outcome" => "refused").increment(1);
+    if is_audited {
+        note_refusal(fleet, request, refusal, origin).await;
+    }
+    Problem::new(Code::TokenInvalid, "The token does not admit this node.")
+        .suggest(
+            "Ask an operator for a new token for this node, and use it within its time on the host it names.",
+        )
+        .into()
+}
+
+async fn note_refusal(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefusal, origin: &Origin) {
     tracing::warn!(node_id = %request.node_id, reason = ?refusal, "an enrolment was refused");
     let entry = Refusal {
         actor: Actor::ANONYMOUS,
@@ -155,17 +182,13 @@ async fn refused(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefusal, 
     if let Err(error) = pg::refuse(fleet.db(), entry, origin).await {
         tracing::error!(%error, "a refused enrolment could not be audited");
     }
-    Problem::new(Code::TokenInvalid, "The token does not admit this node.")
-        .suggest(
-            "Ask an operator for a new token for this node, and use it within its time on the host it names.",
-        )
-        .into()
 }
 
-/// A new certificate for a node that proved who it is by the one it has.
+/// A new certificate for a node that proved who it is by the one it has, which has the serial number `shown`.
 pub async fn renew(
     fleet: &Fleet,
     node: NodeId,
+    shown: &str,
     request: &RenewRequest,
     origin: &Origin,
 ) -> Result<Renewed, Failure> {
@@ -173,7 +196,7 @@ pub async fn renew(
     let trust: contract::Trust = fleet.trust().for_nodes().await?;
     let permit = Permit::node("a node renews its certificate", node, origin.clone());
     let mut tx = fleet.db().write(permit, "node.renew").await?;
-    match prolong(&mut tx, node, &issued).await {
+    match prolong(&mut tx, node, shown, &issued).await {
         Ok(()) => {
             tx.commit(None).await?;
             Ok(Renewed { certificate: certificate(&issued), trust })
@@ -185,12 +208,12 @@ pub async fn renew(
     }
 }
 
-async fn prolong(tx: &mut WriteTx, id: NodeId, issued: &Issued) -> Result<(), Failure> {
+async fn prolong(tx: &mut WriteTx, id: NodeId, shown: &str, issued: &Issued) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
-    let live = store::certificates::live(tx.conn(), id, now).await?;
-    // Under the node's lock: a revocation that came in between is seen here.
-    if live == 0 || !node.state().is_some_and(NodeState::is_enrolled) {
+    let (live, is_live) = store::certificates::live(tx.conn(), id, shown, now).await?;
+    // Under the node's lock: a revocation that came in between is seen here, also one of this certificate alone.
+    if !is_live || !node.state().is_some_and(NodeState::is_enrolled) {
         let text = "The node's certificates no longer count.";
         return Err(Problem::new(Code::TokenRevoked, text)
             .suggest("Ask an operator for a repair token.")

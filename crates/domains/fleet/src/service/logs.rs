@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::{
     Fleet,
     model::log::LogTail,
+    service::contacts::keepable,
     store::logs::{self as rows, Line},
 };
 
@@ -68,7 +69,7 @@ fn line(line: node_proto::contract::LogLine) -> Line {
         LogLevel::Debug => "debug",
     };
     Line {
-        at: line.at,
+        at: keepable(line.at),
         level,
         source: cut(line.source, SOURCE_BYTES),
         message: cut(line.message, LOG_LINE_BYTES),

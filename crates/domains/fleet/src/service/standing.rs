@@ -76,7 +76,9 @@ impl Standings {
     pub async fn of(&self, node: NodeId) -> Result<Option<Standing>, Failure> {
         let inner = &self.0;
         let now = inner.db.ambient().now();
-        if let Some(known) = inner.known.get(&node).filter(|known| now < known.at + LIFETIME) {
+        if let Some(known) =
+            inner.known.get(&node).filter(|known| known.at <= now && now < known.at + LIFETIME)
+        {
             return Ok(Some(known.standing.clone()));
         }
         let generation = inner.generation.load(Ordering::SeqCst);

@@ -93,16 +93,23 @@ pub async fn list(
     Ok(rows.into_iter().map(|row| row.read(now)).collect())
 }
 
-/// How many certificates of the node would be accepted now.
-pub async fn live(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM node_certificates
-           WHERE node_id = $1 AND not_after > $2 AND revoked_at IS NULL"#,
+/// How many certificates of the node would be accepted now, and whether the one with this serial is among them.
+pub async fn live(
+    conn: &mut Connection,
+    node: NodeId,
+    serial: &str,
+    now: DateTime<Utc>,
+) -> Result<(i64, bool), sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT count(*) AS "count!", COALESCE(bool_or(serial = $2), false) AS "is_live!" FROM node_certificates
+           WHERE node_id = $1 AND not_after > $3 AND revoked_at IS NULL"#,
         node.uuid(),
+        serial,
         now,
     )
     .fetch_one(conn)
-    .await
+    .await?;
+    Ok((row.count, row.is_live))
 }
 
 /// Revokes the certificate with this serial, or all that are still valid. Returns those it revoked.

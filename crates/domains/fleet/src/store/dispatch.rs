@@ -114,14 +114,22 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Puts back what was claimed for somebody who left before it could be sent: it was never started.
-pub async fn put_back(conn: &mut Connection, ids: &[TaskId], now: DateTime<Utc>) -> Result<u64, sqlx::Error> {
-    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+/// Puts back what was claimed for somebody who left before it could be sent: it was never started. Only this handing
+/// out is undone: when its lease has lapsed and somebody else handed the task out since, it stays so.
+pub async fn put_back(
+    conn: &mut Connection,
+    claimed: &[Claimed],
+    now: DateTime<Utc>,
+) -> Result<u64, sqlx::Error> {
+    let ids: Vec<Uuid> = claimed.iter().map(|task| task.id.uuid()).collect();
+    let deliveries: Vec<i32> = claimed.iter().map(|task| task.deliveries).collect();
     let done = sqlx::query!(
-        "UPDATE node_tasks SET state = 'queued', lease_until = NULL, deliveries = deliveries - 1,
-             version = version + 1, updated_at = $2
-         WHERE id = ANY($1) AND state = 'dispatched'",
+        "UPDATE node_tasks t SET state = 'queued', lease_until = NULL, deliveries = t.deliveries - 1,
+             version = t.version + 1, updated_at = $3
+         FROM UNNEST($1::uuid[], $2::int4[]) AS c (id, deliveries)
+         WHERE t.id = c.id AND t.deliveries = c.deliveries AND t.state = 'dispatched'",
         &ids,
+        &deliveries,
         now,
     )
     .execute(conn)

@@ -1,4 +1,4 @@
-//! Tasks: inserting. What becomes of them is in `dispatch`.
+//! Tasks: inserting and forgetting. What becomes of them in between is in `dispatch`.
 
 use chrono::{DateTime, Utc};
 use node_proto::{SignedTask, Task};
@@ -33,4 +33,17 @@ pub async fn insert(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Forgets tasks that ended before `cutoff`. Ids sort by time, so the oldest come first.
+pub async fn forget(conn: &mut Connection, cutoff: DateTime<Utc>, limit: i64) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        "DELETE FROM node_tasks WHERE id IN
+             (SELECT id FROM node_tasks WHERE finished_at < $1 AND created_at < $1 ORDER BY id LIMIT $2)",
+        cutoff,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
 }

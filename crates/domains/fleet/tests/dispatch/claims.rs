@@ -79,13 +79,29 @@ async fn a_lapsed_lease_comes_back_only_when_the_node_says_it_does_not_hold_the_
 async fn what_could_not_be_sent_is_there_for_the_next_who_asks() {
     let kit = Kit::new().await;
     let node = kit.node().await;
-    let task = kit.given(node).await;
-    dispatch::put_back(&kit.fleet, &[task]).await.unwrap();
-    let again = dispatch::claim(&kit.fleet, &[Ask { node, room: 1, holding: None }]).await.unwrap();
+    let task = kit.queue(node).await;
+    let asks = [Ask { node, room: 1, holding: Some(Vec::new()) }];
+    let first = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    dispatch::put_back(&kit.fleet, &first).await.unwrap();
+    let again = dispatch::claim(&kit.fleet, &asks).await.unwrap();
     assert_eq!((ids(&again), again[0].deliveries), (vec![task], 1));
     assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
-    dispatch::put_back(&kit.fleet, &[task]).await.unwrap();
+    dispatch::put_back(&kit.fleet, &again).await.unwrap();
     assert_eq!(kit.state(task).await, "succeeded");
+}
+
+#[tokio::test]
+async fn what_somebody_else_handed_out_since_is_not_put_back() {
+    let kit = Kit::new().await;
+    let node = kit.node().await;
+    let task = kit.queue(node).await;
+    let asks = [Ask { node, room: 1, holding: Some(Vec::new()) }];
+    let slow = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    kit.clock.advance(TimeDelta::seconds(31));
+    assert_eq!(ids(&dispatch::claim(&kit.fleet, &asks).await.unwrap()), [task]);
+    dispatch::put_back(&kit.fleet, &slow).await.unwrap();
+    assert_eq!(kit.state(task).await, "dispatched", "the other one has sent it");
+    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
-use chrono::TimeDelta;
-use fleet::{jobs::offline::nodes_lose_contact, service::contacts::regained};
+use chrono::{DateTime, TimeDelta, Utc};
+use fleet::{
+    jobs::{census::census, offline::nodes_lose_contact},
+    service::contacts::{Contact, Contacts, regained},
+};
 
 use crate::world::World;
 
@@ -68,4 +71,50 @@ async fn only_active_nodes_go_offline() {
         world.tamper(&format!("UPDATE nodes SET state = '{state}'")).await;
         assert_eq!(nodes_lose_contact(&world.fleet, world.now() - LONG_AGO, 10).await.unwrap(), 0, "{state}");
     }
+}
+
+#[tokio::test]
+async fn whoever_watches_sees_how_many_nodes_are_lost_and_whose_certificate_is_not_renewed() {
+    let world = World::new().await;
+    let (node, away) = (world.active("gpu-01", 1).await, world.active("gpu-02", 1).await);
+    world.heard(node.id).await;
+    world.heard(away.id).await;
+    world.tamper("UPDATE node_contacts SET certificate_expires_at = last_seen_at + interval '2 hours'").await;
+    let quiet = census(&world.fleet).await.unwrap();
+    assert!(quiet.states.contains(&("active", 2)) && quiet.states.contains(&("offline", 0)), "{quiet:?}");
+    assert_eq!(quiet.certificates_ending, 0);
+    let started = world.now() - LONG_AGO;
+    world.pass(TimeDelta::minutes(91));
+    world.heard(node.id).await;
+    world.tamper("UPDATE node_contacts SET certificate_expires_at = '2100-01-01' WHERE last_seen_at = (SELECT max(last_seen_at) FROM node_contacts)").await;
+    nodes_lose_contact(&world.fleet, started, 10).await.unwrap();
+    let later = census(&world.fleet).await.unwrap();
+    assert!(later.states.contains(&("active", 1)) && later.states.contains(&("offline", 1)), "{later:?}");
+    assert_eq!(later.certificates_ending, 1);
+}
+
+#[tokio::test]
+async fn a_node_that_reports_nonsense_does_not_silence_the_others() {
+    let world = World::new().await;
+    let (good, odd) = (world.active("gpu-01", 1).await, world.active("gpu-02", 1).await);
+    let contacts = Contacts::new(&world.fleet);
+    for (node, expires) in [(good.id, DateTime::UNIX_EPOCH), (odd.id, DateTime::<Utc>::MIN_UTC)] {
+        let contact = Contact {
+            node,
+            seen_at: world.now(),
+            agent_version: "1.0.0".to_owned(),
+            contract: "1.1".to_owned(),
+            certificate_expires_at: expires,
+            applied_version: 0,
+            keyset_serial: 1,
+            authority_ids: Vec::new(),
+            clock_offset_ms: 0,
+            boot_id: "b".to_owned(),
+            metrics: serde_json::json!({}),
+            inventory: serde_json::json!({}),
+        };
+        contacts.note(contact, false).unwrap();
+    }
+    assert_eq!(contacts.flush(&world.fleet).await.unwrap(), 2);
+    assert_eq!(world.count("SELECT count(*) FROM node_contacts").await, 2);
 }

@@ -14,7 +14,12 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use crate::world::{World, code, csr, reason, text};
 
 async fn renewal(world: &World, node: NodeId) -> Result<String, Failure> {
-    let renewed = renew(&world.fleet, node, &RenewRequest { csr_pem: csr() }, &world.origin()).await?;
+    renewal_by(world, node, &world.serial(node).await).await
+}
+
+async fn renewal_by(world: &World, node: NodeId, serial: &str) -> Result<String, Failure> {
+    let renewed =
+        renew(&world.fleet, node, serial, &RenewRequest { csr_pem: csr() }, &world.origin()).await?;
     Ok(renewed.certificate.chain_pem)
 }
 
@@ -161,6 +166,26 @@ async fn a_repair_revokes_every_earlier_certificate_and_leaves_the_work_alone() 
         Some(Code::TokenInvalid),
         "a repair token is for one use too"
     );
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_revoked_alone_renews_nothing_though_the_node_has_others() {
+    let world = World::new().await;
+    let node = world.enrolled("gpu-01").await;
+    let stolen = world.serial(node.id).await;
+    world.pass(TimeDelta::seconds(1));
+    renewal_by(&world, node.id, &stolen).await.unwrap();
+    let serial = CertificateSerial::parse(stolen.clone()).unwrap();
+    let mut tx = world.write("node.certificate_revoke").await;
+    node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await.unwrap();
+    tx.commit(None).await.unwrap();
+    assert_eq!(code(renewal_by(&world, node.id, &stolen).await), Some(Code::TokenRevoked));
+    assert_eq!(
+        code(renewal_by(&world, node.id, "00").await),
+        Some(Code::TokenRevoked),
+        "one that nobody gave"
+    );
+    renewal(&world, node.id).await.unwrap();
 }
 
 #[tokio::test]

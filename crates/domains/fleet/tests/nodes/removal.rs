@@ -32,7 +32,14 @@ async fn a_removed_node_loses_its_work_its_certificates_and_its_tokens_and_is_de
         world.count("SELECT count(*) FROM node_tokens WHERE used_at IS NULL AND revoked_at IS NULL").await,
         0
     );
-    let renewed = renew(&world.fleet, node.id, &RenewRequest { csr_pem: csr() }, &world.origin()).await;
+    let renewed = renew(
+        &world.fleet,
+        node.id,
+        &world.serial(node.id).await,
+        &RenewRequest { csr_pem: csr() },
+        &world.origin(),
+    )
+    .await;
     assert_eq!(code(renewed.map(|_| ())), Some(Code::TokenRevoked));
     let turns = tokio::join!(nodes_delete(&world.fleet, 10), nodes_delete(&world.fleet, 10));
     assert_eq!(turns.0.unwrap() + turns.1.unwrap(), 1);
@@ -86,13 +93,25 @@ async fn a_node_with_work_left_is_not_deleted() {
 }
 
 #[tokio::test]
-async fn tokens_and_certificates_are_forgotten_long_after_their_end() {
+async fn tokens_certificates_and_tasks_are_forgotten_long_after_their_end() {
     let world = World::new().await;
-    world.enrolled("gpu-01").await;
+    let node = world.enrolled("gpu-01").await;
+    world.begin(node.id).await;
+    world.begin(world.enrolled("gpu-02").await.id).await;
+    world
+        .sql(
+            "DELETE FROM node_certificates WHERE node_id IN (SELECT id FROM nodes WHERE hostname = 'gpu-02')",
+        )
+        .await;
+    world
+        .sql("DELETE FROM node_tokens WHERE node_id IN (SELECT id FROM nodes WHERE hostname = 'gpu-02')")
+        .await;
+    world.answer(node.id, crate::world::succeeded(&crate::world::topology(1, 0))).await;
     world.pass(TimeDelta::days(20));
     assert_eq!(tidy(&world.fleet, 100).await.unwrap(), 0);
     world.pass(TimeDelta::days(20));
     assert_eq!(tidy(&world.fleet, 100).await.unwrap(), 1, "the token");
     world.pass(TimeDelta::days(60));
-    assert_eq!(tidy(&world.fleet, 100).await.unwrap(), 1, "the certificate");
+    assert_eq!(tidy(&world.fleet, 100).await.unwrap(), 2, "the certificate and the task that ended");
+    assert_eq!(world.count("SELECT count(*) FROM node_tasks").await, 1, "not the one that is open");
 }

@@ -244,6 +244,13 @@ impl World {
         .await;
     }
 
+    /// The serial number of the node's newest certificate.
+    pub async fn serial(&self, node: NodeId) -> String {
+        let mut admin = self.test.conn(Roles::Admin).await;
+        let sql = "SELECT serial FROM node_certificates WHERE node_id = $1 ORDER BY revoked_at IS NULL DESC, created_at DESC, serial LIMIT 1";
+        sqlx::query_scalar(sql).bind(node.uuid()).fetch_one(&mut admin).await.unwrap()
+    }
+
     pub async fn count(&self, sql: &str) -> i64 {
         let mut admin = self.test.conn(Roles::Admin).await;
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))

@@ -227,3 +227,19 @@ async fn an_exchanged_active_row_stops_issuing_rather_than_issuing_from_it() {
     assert_eq!(code(trust.issuing().await), Code::ServiceUnavailable);
     assert_eq!(kit.count("SELECT count(*) FROM authorities").await, 1);
 }
+
+#[tokio::test]
+async fn who_takes_the_newest_list_away_does_not_have_the_keys_it_names_destroyed() {
+    let (kit, trust) = Kit::started().await;
+    let mut tx = kit.write().await;
+    trust.signer_stage(&mut tx, Some(reason())).await.unwrap();
+    tx.commit(None).await.unwrap();
+    kit.tamper(
+        "DELETE FROM signer_keysets WHERE serial = (SELECT max(serial) FROM signer_keysets);
+         UPDATE signer_keys SET state = 'retired' WHERE signer_version = 2",
+    )
+    .await;
+    // A process that has just started and remembers no newer list.
+    kit.replica().ensure().await.unwrap();
+    assert!(kit.directory().join("signer-2.pk8").exists());
+}

@@ -135,6 +135,11 @@ impl Trust {
         let mut tx = self.0.db.read(&self.system("destroy keys of signers that are gone")).await?;
         let gone = store::signers::gone(tx.conn()).await?;
         let Some(checked) = self.newest_keyset(tx.conn()).await? else { return Ok(()) };
+        if checked.keyset.serial < custody.highest_serial()? {
+            // A newer list was signed. It was not committed, or somebody has taken it away: then the keys that it
+            // names are still needed, and what this older one does not name says nothing.
+            return Ok(());
+        }
         for version in gone.into_iter().filter_map(|version| u32::try_from(version).ok()) {
             if checked.keyset.public_key(version).is_none() {
                 custody.destroy(version)?;

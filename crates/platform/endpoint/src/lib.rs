@@ -33,6 +33,7 @@ mod answers;
 mod authorize;
 mod caller;
 mod declare;
+mod given;
 mod handler;
 mod input;
 pub mod openapi;
@@ -49,6 +50,7 @@ pub use caller::{
     Services,
 };
 pub use declare::{Declaration, Endpoint, Idempotency, Lane, ScopeKind, delete, get, patch, post, put};
+pub use given::Given;
 pub use handler::Write;
 pub use input::{Empty, In, Json};
 pub use pipeline::Limits;

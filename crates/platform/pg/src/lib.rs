@@ -29,6 +29,7 @@ mod migrate;
 mod permit;
 mod pool;
 mod read;
+mod record;
 mod upkeep;
 mod write;
 
@@ -41,6 +42,7 @@ pub use listen::{Notice, Wake};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};
+pub use record::{changed, created, found, removed};
 pub use upkeep::{idempotency_find, idempotency_forget};
 pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
 

@@ -13,7 +13,7 @@ mod slots;
 mod tasks;
 mod tokens;
 
-use endpoint::Endpoint;
+use endpoint::{Endpoint, Given};
 use kernel::{ids::NodeId, text::Reason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
@@ -52,37 +52,6 @@ struct NodePath {
 #[schemars(rename = "Because")]
 struct Because {
     reason: Reason,
-}
-
-/// An optional field: absent, or a value; never null.
-#[derive(Clone, Debug)]
-struct Given<T>(Option<T>);
-
-impl<T> Default for Given<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        T::deserialize(d).map(|value| Self(Some(value)))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Given<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-    fn schema_id() -> std::borrow::Cow<'static, str> {
-        T::schema_id()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        T::json_schema(generator)
-    }
 }
 
 /// True or false; query strings carry it as text.

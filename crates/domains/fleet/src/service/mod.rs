@@ -26,41 +26,8 @@ pub mod tokens;
 pub mod topologies;
 pub mod validations;
 
-use kernel::{CorrelationId, Failure, Problem};
-use pg::{Db, Origin, Permit, WriteTx};
-use serde::Serialize;
-
-fn created<A: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    after: &A,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, None::<&()>, Some(after))?)
-}
-
-fn changed<T: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    before: &T,
-    after: &T,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, Some(before), Some(after))?)
-}
-
-fn removed<B: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    before: &B,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, Some(before), None::<&()>)?)
-}
-
-fn found<T>(row: Option<T>, kind: &'static str) -> Result<T, Problem> {
-    row.ok_or_else(|| Problem::not_found(kind))
-}
+use kernel::CorrelationId;
+use pg::{Db, Origin, Permit, changed, created, found, removed};
 
 /// The product itself acts, for a stated reason and outside any request.
 pub(crate) fn by_itself(db: &Db, reason: &'static str) -> Permit {

@@ -16,13 +16,13 @@ mod service_accounts;
 mod sessions;
 mod ssh_keys;
 
-use endpoint::{Access, Caller, Endpoint};
+use endpoint::{Access, Caller, Endpoint, Given};
 use kernel::{
     Code, Problem,
     ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, UserId},
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::Identity;
 
@@ -47,37 +47,6 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     .into_iter()
     .flat_map(|of_resource| of_resource(identity))
     .collect()
-}
-
-/// An optional field: absent, or a value; never null.
-#[derive(Clone, Debug)]
-struct Given<T>(Option<T>);
-
-impl<T> Default for Given<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        T::deserialize(d).map(|value| Self(Some(value)))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Given<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-    fn schema_id() -> std::borrow::Cow<'static, str> {
-        T::schema_id()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        T::json_schema(generator)
-    }
 }
 
 /// The session behind the caller's token.

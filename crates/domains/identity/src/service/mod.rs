@@ -18,38 +18,4 @@ pub mod service_accounts;
 pub mod sessions;
 pub mod ssh_keys;
 
-use kernel::{Failure, Problem};
-use pg::WriteTx;
-use serde::Serialize;
-
-fn created<A: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    after: &A,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, None::<&()>, Some(after))?)
-}
-
-fn changed<T: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    before: &T,
-    after: &T,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, Some(before), Some(after))?)
-}
-
-fn removed<B: Serialize>(
-    tx: &mut WriteTx,
-    kind: &'static str,
-    id: impl ToString,
-    before: &B,
-) -> Result<(), Failure> {
-    Ok(tx.record(kind, id, Some(before), None::<&()>)?)
-}
-
-fn found<T>(row: Option<T>, kind: &'static str) -> Result<T, Problem> {
-    row.ok_or_else(|| Problem::not_found(kind))
-}
+use pg::{changed, created, found, removed};

@@ -23,6 +23,8 @@ use crate::{
 
 const LOG_BYTES: usize = 16 * 1024 * 1024;
 const MESSAGE_CHARS: usize = 300;
+/// Below these bits of a line's priority is its level, above who said it.
+const FACILITY_SHIFT: u32 = 3;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
@@ -40,6 +42,8 @@ pub struct Reader {
 
 /// One line of the log.
 struct Line<'a> {
+    /// The kernel itself said it. What programs write into the log is marked as theirs, whoever they are.
+    by_kernel: bool,
     number: u64,
     since_boot_micros: i64,
     text: &'a str,
@@ -125,8 +129,13 @@ pub fn read_log(path: &Path) -> Result<Vec<u8>, Errno> {
 fn line(text: &str) -> Option<Line<'_>> {
     let (head, text) = text.split_once(';')?;
     let mut fields = head.split(',');
-    let (_, number, micros) = (fields.next()?, fields.next()?, fields.next()?);
-    Some(Line { number: number.parse().ok()?, since_boot_micros: micros.parse().ok()?, text })
+    let (priority, number, micros) = (fields.next()?, fields.next()?, fields.next()?);
+    Some(Line {
+        by_kernel: priority.parse::<u32>().ok()? >> FACILITY_SHIFT == 0,
+        number: number.parse().ok()?,
+        since_boot_micros: micros.parse().ok()?,
+        text,
+    })
 }
 
 /// The log without its numbers, for people.
@@ -148,7 +157,12 @@ fn uptime_micros(text: &str) -> Option<i64> {
         .checked_add(hundredths.parse::<i64>().ok()?.checked_mul(10_000)?)
 }
 
+/// Findings can mean money back, so a user must not be able to make one: other lines of the kernel's carry words of
+/// users too, such as names of programs and groups, but never at their beginning.
 fn finding(line: &Line<'_>, now: DateTime<Utc>, uptime: Option<i64>) -> Option<Finding> {
+    if !line.by_kernel {
+        return None;
+    }
     let (code, subject) = xid(line.text).or_else(|| amd_error(line.text))?;
     let message: String = redact(line.text).chars().take(MESSAGE_CHARS).collect();
     let age = uptime.map_or(0, |uptime| uptime.saturating_sub(line.since_boot_micros)).max(0);
@@ -163,7 +177,7 @@ fn finding(line: &Line<'_>, now: DateTime<Utc>, uptime: Option<i64>) -> Option<F
 
 /// `NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.`
 fn xid(text: &str) -> Option<(String, String)> {
-    let (address, rest) = text.split_once("NVRM: Xid (PCI:")?.1.split_once("):")?;
+    let (address, rest) = text.strip_prefix("NVRM: Xid (PCI:")?.split_once("):")?;
     let number = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;
     let number: u32 = number.parse().ok()?;
     Some((format!("xid.{number}"), pci_address(address)?))
@@ -171,7 +185,7 @@ fn xid(text: &str) -> Option<(String, String)> {
 
 /// `amdgpu 0000:c1:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block`
 fn amd_error(text: &str) -> Option<(String, String)> {
-    let (address, rest) = text.split_once("amdgpu ")?.1.split_once(": ")?;
+    let (address, rest) = text.strip_prefix("amdgpu ")?.split_once(": ")?;
     let count = rest.split_once(" uncorrectable hardware errors detected")?.0.rsplit(' ').next()?;
     let found = count.parse::<u64>().is_ok_and(|count| count > 0);
     found.then_some(("amdgpu.ras".to_owned(), pci_address(address)?))
@@ -201,9 +215,19 @@ mod tests {
             "NVRM: Xid (PCI:somewhere): 79, x",
             "NVRM: Xid (PCI:0000:1b:00): many",
             "usb 1-1: new device",
+            "oom-kill:task_memcg=/user.slice/NVRM: Xid (PCI:0000:1b:00): 79, pid=1, task=x",
+            "x amdgpu 0000:c1:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
         ] {
             assert_eq!(seen(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_a_program_writes_into_the_log_is_no_finding() {
+        let found = |raw: &str| finding(&line(raw).unwrap(), DateTime::UNIX_EPOCH, None).is_some();
+        let text = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.";
+        assert!(found(&format!("4,1,1,-;{text}")));
+        assert!(!found(&format!("12,1,1,-;{text}")));
     }
 
     proptest! {

@@ -79,6 +79,7 @@ impl Listener {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(2 * WINDOW)
             .max_send_buf_size(SEND_BUFFER)
+            .auto_date_header(false)
             .keep_alive_interval(Some(KEEP_ALIVE))
             .keep_alive_timeout(KEEP_ALIVE);
         Arc::new(Self {

@@ -251,6 +251,9 @@ impl Shared {
         if let Ok(value) = HeaderValue::from_str(&correlation_id.to_string()) {
             headers.insert("x-correlation-id", value);
         }
+        // Not because they are secret: what is marked so stays out of the compression table that HTTP/2 would keep for
+        // every connection, and most of these values never come again.
+        headers.values_mut().for_each(|value| value.set_sensitive(true));
         response
     }
 

@@ -66,7 +66,9 @@ pub(super) fn node_gateway(r: &mut Reader, roles: &[Role], others: &[(&str, Sock
         }
     }
     if serves && listen.ip().is_unspecified() && url.host_str() == Some(&*listen.ip().to_string()) {
-        r.problem("node_gateway.url: is needed when node_gateway.listen is every address; say how nodes reach it");
+        r.problem(
+            "node_gateway.url: is needed when node_gateway.listen is every address; say how nodes reach it",
+        );
     }
     let names = r.list("node_gateway.names", &[]);
     for name in &names {

@@ -1,6 +1,6 @@
 //! Writing: one transaction that ends in an audit row, or in nothing.
 
-use kernel::Event;
+use kernel::{CorrelationId, Event};
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::Executor as _;
@@ -133,6 +133,13 @@ impl WriteTx {
 
     pub fn permit(&self) -> &Permit {
         &self.permit
+    }
+
+    /// This is the rest of something that was begun elsewhere: its audit row and events carry that correlation and
+    /// trace, so that the whole can be followed. Who acts, and from where, stays.
+    pub fn continues(&mut self, correlation_id: CorrelationId, traceparent: Option<String>) {
+        self.permit.origin.correlation_id = correlation_id;
+        self.permit.origin.traceparent = traceparent.or(self.permit.origin.traceparent.take());
     }
 
     /// What the audit row says was touched, with digests of the resource before and after.

@@ -231,6 +231,7 @@ async fn settle(
     let open = rows::lock(tx.conn(), task).await?;
     // Another node's task is as unknown to this one as none at all.
     let open = open.filter(|open| open.node_id == node).ok_or_else(|| Problem::not_found("task"))?;
+    tx.continues(CorrelationId(open.correlation_id), open.traceparent.clone());
     let told_digest = digest::sha256(canonical::encode(&told.ending)?);
     match TaskState::parse(&open.state) {
         Some(TaskState::Dispatched | TaskState::Running) => {}
@@ -351,6 +352,7 @@ async fn expire(fleet: &Fleet, overdue: Vec<rows::Place>) -> Result<usize, Failu
             tx.roll_back().await;
             continue;
         };
+        tx.continues(CorrelationId(open.correlation_id), open.traceparent.clone());
         let row = rows::Ended { state: to.name(), outcome: None, phases: None };
         match finish(fleet, &mut tx, &open, row, TaskEnding::Expired).await {
             Ok(()) => {

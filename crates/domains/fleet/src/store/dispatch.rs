@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::ids::{NodeId, TaskId};
 use node_proto::contract::Phase;
 use pg::Connection;
+use serde::Deserialize;
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -218,6 +219,9 @@ pub struct Open {
     pub outcome_digest: Option<Vec<u8>>,
     pub has_late_outcome: bool,
     pub expires_at: DateTime<Utc>,
+    pub correlation_id: Uuid,
+    /// As it was signed.
+    pub traceparent: Option<String>,
     pub waiting_kind: Option<String>,
     pub waiting_key: Option<String>,
     pub version: i64,
@@ -226,7 +230,7 @@ pub struct Open {
 pub async fn lock(conn: &mut Connection, task: TaskId) -> Result<Option<Open>, sqlx::Error> {
     let row = sqlx::query!(
         r#"SELECT id, node_id, task_type, state, outcome_digest, late_outcome IS NOT NULL AS "has_late_outcome!",
-               expires_at, waiting_kind, waiting_key, version
+               expires_at, correlation_id, payload, waiting_kind, waiting_key, version
            FROM node_tasks WHERE id = $1 FOR UPDATE"#,
         task.uuid(),
     )
@@ -240,10 +244,17 @@ pub async fn lock(conn: &mut Connection, task: TaskId) -> Result<Option<Open>, s
         outcome_digest: row.outcome_digest,
         has_late_outcome: row.has_late_outcome,
         expires_at: row.expires_at,
+        correlation_id: row.correlation_id,
+        traceparent: serde_json::from_slice(&row.payload).ok().and_then(|Traced { traceparent }| traceparent),
         waiting_kind: row.waiting_kind,
         waiting_key: row.waiting_key,
         version: row.version,
     }))
+}
+
+#[derive(Deserialize)]
+struct Traced {
+    traceparent: Option<String>,
 }
 
 /// What a task ended with.

@@ -178,3 +178,21 @@ async fn one_that_cannot_be_ended_does_not_keep_others_from_expiring() {
     assert_eq!(dispatch::expire_overdue(&kit.fleet, 1).await.map_err(drop), Ok(1));
     assert_eq!((kit.state(stuck).await, kit.state(free).await), ("queued".to_owned(), "expired".to_owned()));
 }
+
+#[tokio::test]
+async fn an_end_belongs_to_the_request_that_asked_for_the_task() {
+    let kit = Kit::new().await;
+    let node = kit.node().await;
+    let (told, forgotten) = (kit.given(node).await, kit.given(node).await);
+    assert_eq!(kit.tell(node, told, succeeded()).await, Ok(true));
+    kit.clock.advance(GOOD_FOR);
+    dispatch::expire_overdue(&kit.fleet, 10).await.unwrap();
+    for (task, action) in [(told, "task.result"), (forgotten, "task.expire")] {
+        let same = format!(
+            "SELECT count(*)::text FROM audit_logs a JOIN node_tasks t ON t.correlation_id = a.correlation_id
+             WHERE t.id = '{}' AND a.action = '{action}' AND a.target_id = '{task}'",
+            task.uuid()
+        );
+        assert_eq!(kit.text(same).await, "1", "{action}");
+    }
+}

@@ -30,6 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Config, Shared,
     caller::{Connection, Presented},
+    strangers::{Stranger, Strangers},
 };
 
 const STREAMS: u32 = 16;
@@ -52,7 +53,7 @@ pub struct Listener {
     http2: Builder<TokioExecutor>,
     places: Arc<Semaphore>,
     /// Places of those who have not proven anything yet.
-    strangers: Arc<Semaphore>,
+    strangers: Arc<Strangers>,
     nodes: Mutex<HashMap<NodeId, u32>>,
     patience: Duration,
     tasks: TaskTracker,
@@ -88,7 +89,7 @@ impl Listener {
             http1: http.clone().http1_only(),
             http2: http.http2_only(),
             places: Arc::new(Semaphore::new(config.max_connections)),
-            strangers: Arc::new(Semaphore::new((config.max_connections / 16).clamp(64, 1024))),
+            strangers: Strangers::new((config.max_connections / 16).clamp(64, 1024), config.max_connections),
             nodes: Mutex::default(),
             patience: config.patience,
             tasks,
@@ -118,7 +119,7 @@ impl Listener {
 
     /// What a connection needs only in the beginning lives in a box that is gone while it waits.
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr) {
-        let Some((_place, stranger)) = self.place().await else {
+        let Some((_place, stranger)) = self.place(address).await else {
             metrics::counter!("node_refusals_total", "reason" => "too_many_connections").increment(1);
             return;
         };
@@ -164,9 +165,9 @@ impl Listener {
         }
     }
 
-    async fn place(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+    async fn place(&self, address: SocketAddr) -> Option<(OwnedSemaphorePermit, Stranger)> {
         let both = async {
-            let stranger = self.strangers.clone().acquire_owned().await.ok()?;
+            let stranger = self.strangers.enter(address.ip()).await?;
             let place = self.places.clone().acquire_owned().await.ok()?;
             Some((place, stranger))
         };

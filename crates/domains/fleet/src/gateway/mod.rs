@@ -28,6 +28,7 @@ mod hub;
 mod listener;
 mod refusals;
 mod request;
+mod strangers;
 mod window;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};

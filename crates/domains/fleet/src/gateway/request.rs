@@ -278,9 +278,13 @@ impl Shared {
         if route.proof == Proof::Token {
             return Box::pin(handlers::enroll(&self, asked)).await;
         }
-        let (action, target, origin) =
-            (handlers::audit_action(route), asked.named("task_id").to_owned(), asked.origin.clone());
-        let named = asked.named("node_id").to_owned();
+        let (action, target, origin) = (
+            handlers::audit_action(route),
+            asked.named("task_id").chars().take(64).collect::<String>(),
+            asked.origin.clone(),
+        );
+        // What stands in the path may be long, and goes into the trail.
+        let named: String = asked.named("node_id").chars().take(64).collect();
         let (certificate, standing) = match Box::pin(self.admit(&connection, &named)).await? {
             Ok(admitted) => admitted,
             Err(refusal) => {

@@ -51,7 +51,7 @@ impl Wire {
                         let (count, watched) = (count.clone(), watched.clone());
                         count.fetch_add(1, Ordering::SeqCst);
                         tokio::spawn(async move {
-                            carry(client, upstream, watched).await;
+                            Box::pin(carry(client, upstream, watched)).await;
                             count.fetch_sub(1, Ordering::SeqCst);
                         });
                     }

@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
-# Makes the root file system that the tests of the node agent put users on: a minimal Debian with sshd, sudo, cron
-# and at. Made once, kept in .tools/node-rootfs, made anew when what it consists of changes. The tests never write
-# to it: each works on a layer of its own.
+# Makes the root file systems of test machines: `base`, on which the tests of the node agent put users (a minimal
+# Debian with sshd, sudo, cron and at), and `systemd`, on which the agent is installed as a service. Made once, kept in
+# .tools/node-rootfs, made anew when what they consist of changes. The tests never write to them: each works on a
+# layer of its own.
 #
-#   scripts/node-rootfs.sh          prints where it is
+#   scripts/node-rootfs.sh          prints where they are
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
 SUITE=bookworm
-PACKAGES=openssh-server,sudo,iproute2,cron,at
 DIR="$ROOT/.tools/node-rootfs"
-WANTED="$SUITE $PACKAGES 1"
 
-if [ "$(cat "$DIR/made" 2>/dev/null)" != "$WANTED" ]; then
-    [ "$(id -u)" = 0 ] || fail "the tests of the node agent need root: they make users on a machine of their own. Run make test as root."
-    say "making the root file system of test nodes in .tools/node-rootfs" >&2
-    rm -rf "$DIR"
+# Name, file that says what it consists of, packages.
+rootfs() {
+    local name="$1" made="$DIR/$2" packages="$3"
+    local wanted="$SUITE $packages 1"
+    [ "$(cat "$made" 2>/dev/null)" != "$wanted" ] || return 0
+    [ "$(id -u)" = 0 ] || fail "the tests of the node agent need root: they make machines of their own. Run make test as root."
+    say "making the root file system of test machines in .tools/node-rootfs/$name" >&2
+    rm -rf "$DIR/$name" "$made"
     mkdir -p "$DIR"
-    mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$SUITE" "$DIR/base" >&2 ||
+    mmdebstrap --quiet --variant=minbase --include="$packages" "$SUITE" "$DIR/$name" >&2 ||
         fail "the root file system could not be made; mmdebstrap says above why. It needs a Debian mirror."
-    printf '%s' "$WANTED" >"$DIR/made"
-fi
-printf '%s\n' "$DIR/base"
+    printf '%s' "$wanted" >"$made"
+}
+
+rootfs base made openssh-server,sudo,iproute2,cron,at
+rootfs systemd made-systemd systemd-sysv,dbus,curl
+printf '%s\n' "$DIR"

@@ -111,12 +111,15 @@ openssl() {
     type -P openssl >/dev/null || apt_install "OpenSSL" openssl
 }
 
-# Test nodes are small machines in namespaces: see crates/node/node-agent/tests/drivers.
+# Test nodes are small machines in namespaces: see crates/node/node-agent/tests/drivers and the tests of gpuaasd.
 nodes() {
     type -P ip >/dev/null || apt_install "iproute2" iproute2
     type -P ssh >/dev/null || apt_install "an SSH client" openssh-client
     type -P unshare >/dev/null || apt_install "util-linux" util-linux
     type -P mmdebstrap >/dev/null || apt_install "mmdebstrap" mmdebstrap
+    type -P systemd-nspawn >/dev/null || apt_install "systemd-nspawn" systemd-container
+    # Stands between a program and the clock, for nodes whose clock is off.
+    compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null || apt_install "libfaketime" libfaketime
     "$ROOT/scripts/node-rootfs.sh" >/dev/null
 }
 

@@ -143,6 +143,9 @@ impl AgentProcess {
 impl Drop for AgentProcess {
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            println!("the agent's log:\n{}", self.log());
+        }
     }
 }
 

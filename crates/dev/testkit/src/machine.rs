@@ -120,10 +120,11 @@ fn build(tree: &Path) {
     file(tree, "proc/loadavg", "1.25 0.80 0.50 2/900 12345\n");
     file(tree, "proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n");
     file(tree, "proc/meminfo", "MemTotal: 536870912 kB\nMemFree: 1 kB\nMemAvailable: 500000000 kB\n");
-    let mounts = format!("//store/share /data cifs rw,username=node,password={NODE_SECRET} 0 0\n");
-    file(tree, "proc/mounts", &mounts);
-    file(tree, "proc/self/mounts", &mounts);
-    file(tree, "proc/self/mountinfo", "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n");
+    let mounts = format!(
+        "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
+         23 22 0:50 / /data rw shared:2 - cifs //store/share rw,username=node,password={NODE_SECRET}\n"
+    );
+    file(tree, "proc/self/mountinfo", &mounts);
     link(tree, "proc/uptime", "/proc/uptime");
     boot_time(tree, 0);
     file(tree, "sys/devices/system/cpu/online", "0-47\n");
@@ -184,7 +185,7 @@ impl World {
         let tree = agent.dir.path().join("machine");
         build(&tree);
         let config = format!(
-            "[roots]\nroot = \"{tree}\"\nsysfs = \"{tree}/sys\"\nproc = \"{tree}/proc\"\ndev = \"{tree}/dev\"\n\
+            "log_level = \"debug\"\n[roots]\nroot = \"{tree}\"\nsysfs = \"{tree}/sys\"\nproc = \"{tree}/proc\"\ndev = \"{tree}/dev\"\n\
              [programs]\nnvidia_smi = \"{tool}\"\n",
             tree = tree.display(),
             tool = tool(&tree).display(),

@@ -12,7 +12,9 @@ async fn slots(world: &World, node: &str) -> Vec<Value> {
 async fn log_lines(world: &World, node: &str) -> String {
     let tail = world.admin.get(&format!("/api/v1/platform/nodes/{node}/logs?limit=1000")).await.expect(200);
     let lines = tail["items"].as_array().unwrap().iter();
-    lines.map(|line| format!("{}: {}\n", line["source"].as_str().unwrap(), line["message"].as_str().unwrap())).collect()
+    lines
+        .map(|line| format!("{}: {}\n", line["source"].as_str().unwrap(), line["message"].as_str().unwrap()))
+        .collect()
 }
 
 #[tokio::test]
@@ -47,13 +49,17 @@ async fn a_machine_becomes_a_node_that_serves_and_says_how_it_is() {
     assert_eq!((&free[0]["pci_address"], &free[0]["state"]), (&json!("0000:1b:00.0"), &json!("discovered")));
     assert_eq!(held[0]["blockers"][0]["code"], "driver_bound");
     let approve = format!("/api/v1/platform/nodes/{id}/slots/approve");
-    world.admin.post(&approve, json!({ "slot_ids": [held[0]["id"]] })).await.refused(422, "unprocessable_entity");
+    world.admin.post(&approve, json!({ "slot_ids": [held[0]["id"]] })).await.refused(422, "unprocessable");
     world.activate(&machine).await;
     let evidence = world.admin.get(&format!("/api/v1/platform/nodes/{id}/validations")).await.expect(200);
     assert_eq!((&evidence["items"][0]["passed"], machine.effects()), (&json!(true), 1), "{evidence}");
     let after = slots(&world, &id).await;
-    let state_of = |address: &str| after.iter().find(|slot| slot["pci_address"] == address).unwrap()["state"].clone();
-    assert_eq!((state_of("0000:1b:00.0"), state_of("0000:3b:00.0")), (json!("available"), json!("discovered")));
+    let state_of =
+        |address: &str| after.iter().find(|slot| slot["pci_address"] == address).unwrap()["state"].clone();
+    assert_eq!(
+        (state_of("0000:1b:00.0"), state_of("0000:3b:00.0")),
+        (json!("available"), json!("discovered"))
+    );
 
     // Reports.
     let node = eventually("the node reports what it is", || async {
@@ -64,7 +70,8 @@ async fn a_machine_becomes_a_node_that_serves_and_says_how_it_is() {
     let contact = &node["contact"];
     assert_eq!(node["contact_state"], "current");
     assert_eq!(contact["agent_version"], machine.agent.run_command(&["version"]).1.trim());
-    let certificates = world.admin.get(&format!("/api/v1/platform/nodes/{id}/certificates")).await.expect(200);
+    let certificates =
+        world.admin.get(&format!("/api/v1/platform/nodes/{id}/certificates")).await.expect(200);
     let seconds = |time: &Value| time.as_str().unwrap().chars().take(19).collect::<String>();
     assert_eq!(seconds(&contact["certificate_expires_at"]), seconds(&certificates["items"][0]["not_after"]));
     let seen = contact["last_seen_at"].clone();
@@ -138,7 +145,8 @@ async fn a_node_that_is_silent_is_offline_and_back_with_its_next_report_and_noth
     let states = |slots: &[Value]| slots.iter().map(|slot| slot["state"].clone()).collect::<Vec<_>>();
     assert_eq!(states(&slots(&world, &id).await), states(&before));
     let history = world.admin.get(&format!("/api/v1/platform/nodes/{id}/history")).await.expect(200);
-    let events: Vec<&str> = history["items"].as_array().unwrap().iter().filter_map(|e| e["event"].as_str()).collect();
+    let events: Vec<&str> =
+        history["items"].as_array().unwrap().iter().filter_map(|e| e["event"].as_str()).collect();
     for event in ["enroll", "activate", "lose_contact", "regain_contact"] {
         assert!(events.contains(&event), "{events:?}");
     }

@@ -17,14 +17,19 @@ async fn world() -> World {
 async fn ended_once(world: &World, task: &str) -> Value {
     let ended = world.task_ended(task).await;
     assert!(!ended["outcome"].is_null() && ended["late_outcome"].is_null(), "{ended}");
-    let sql = format!("SELECT count(*) FROM audit_logs WHERE action = 'task.result' AND target_id = '{task}'");
+    let sql =
+        format!("SELECT count(*) FROM audit_logs WHERE action = 'task.result' AND target_id = '{task}'");
     assert_eq!(world.count(&sql).await, 1, "{ended}");
     ended
 }
 
 async fn succeeded_once(world: &World, task: &str) -> Value {
     let ended = ended_once(world, task).await;
-    assert_eq!((&ended["state"], &ended["outcome"]["output"]["passed"]), (&json!("succeeded"), &json!(true)), "{ended}");
+    assert_eq!(
+        (&ended["state"], &ended["outcome"]["output"]["passed"]),
+        (&json!("succeeded"), &json!(true)),
+        "{ended}"
+    );
     ended
 }
 

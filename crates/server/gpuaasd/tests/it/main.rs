@@ -7,7 +7,9 @@
 )]
 
 mod agent;
+mod agent_install;
 mod agent_once;
+mod agent_trust;
 mod commit_trap;
 mod contract_fuzzing;
 mod database_gate;

@@ -13,7 +13,7 @@ use super::{drain_queue, node, refusals};
 const DOMAIN: &str = "gpuaas.local";
 
 /// The active authority with its keys, as only somebody with the master key can open it.
-async fn authority(world: &World) -> Authority {
+pub async fn authority(world: &World) -> Authority {
     let text = std::fs::read_to_string(world.server.dir.path().join("data/secrets/master.key"));
     let text = text.expect("the master key");
     let digit = |n: usize| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).expect("hex");
@@ -36,7 +36,7 @@ fn hours(from: i64, to: i64) -> Validity {
     }
 }
 
-fn spiffe(node: &str) -> Profile {
+pub fn spiffe(node: &str) -> Profile {
     Profile::Node { spiffe_uri: format!("spiffe://{DOMAIN}/node/{node}") }
 }
 

@@ -1,7 +1,7 @@
 //! Attacks on the node listener and on what stands behind it: each is refused, and each is in the audit trail.
 
 mod bodies;
-mod certificates;
+pub mod certificates;
 mod tasks;
 mod tokens;
 

@@ -34,9 +34,11 @@ pub enum Seen {
 pub struct Recovered {
     /// Ended, and to be told.
     pub untold: Vec<TaskId>,
+    /// Ended, but the journal cannot be written: to be recorded and then told.
+    pub unwritten: Vec<(TaskId, TaskResult)>,
     /// Replaced the agent with this one: succeeds once this agent has proved to work.
     pub awaits_proof: Option<TaskId>,
-    /// Found started and closed as interrupted; they are in `untold` as well.
+    /// Found started and closed as interrupted; they are among the above.
     pub interrupted: usize,
 }
 
@@ -99,7 +101,8 @@ impl<J: Journal> Ledger<J> {
             self.entries.lock().await.iter().map(|(id, entry)| (*id, entry.step)).collect();
         for (id, step) in open {
             match step {
-                Step::Taken => self.drop_taken(id).await?,
+                // What stays of it in the journal is replaced when it comes again.
+                Step::Taken => self.abandon(id).await,
                 Step::Finished => recovered.untold.push(id),
                 Step::Told => {}
                 Step::Started => {
@@ -112,8 +115,11 @@ impl<J: Journal> Ledger<J> {
                         None => recovered.awaits_proof = Some(id),
                         Some(ending) => {
                             recovered.interrupted += usize::from(matches!(ending, Ending::Failed { .. }));
-                            self.finish(id, TaskResult { ending, phases: Vec::new() }).await?;
-                            recovered.untold.push(id);
+                            let result = TaskResult { ending, phases: Vec::new() };
+                            match self.finish(id, result.clone()).await {
+                                Ok(()) => recovered.untold.push(id),
+                                Err(_) => recovered.unwritten.push((id, result)),
+                            }
                         }
                     }
                 }
@@ -192,18 +198,8 @@ impl<J: Journal> Ledger<J> {
         Ok(())
     }
 
-    /// Gives up a task that was taken and never begun, as if it had never been handed over.
-    pub async fn drop_taken(&self, id: TaskId) -> Result<(), JournalError> {
-        let mut entries = self.entries.lock().await;
-        if entries.get(&id).is_none_or(|entry| entry.step != Step::Taken) {
-            return Err(JournalError::WrongStep);
-        }
-        self.journal.remove(id).await?;
-        entries.remove(&id);
-        Ok(())
-    }
-
-    /// The same when the journal cannot be written. What may be left of the record is closed at the next start.
+    /// Gives up a task that was not begun, as if it had never been handed over, also when the journal cannot be
+    /// written: what may be left of the record is closed at the next start.
     pub async fn abandon(&self, id: TaskId) {
         self.entries.lock().await.remove(&id);
         let _ = self.journal.remove(id).await;

@@ -76,6 +76,7 @@ pub struct Start {
 pub trait Journal: Send + Sync + 'static {
     /// When this journal began: kept from the first call on, which is told the time.
     fn since(&self, now: DateTime<Utc>) -> impl Future<Output = Result<DateTime<Utc>, JournalError>> + Send;
+    /// All records. What was told may come without its result, so that a long history needs little memory.
     fn list(&self) -> impl Future<Output = Result<Vec<Record>, JournalError>> + Send;
     fn get(&self, id: TaskId) -> impl Future<Output = Result<Option<Record>, JournalError>> + Send;
     fn put(&self, record: Record) -> impl Future<Output = Result<(), JournalError>> + Send;

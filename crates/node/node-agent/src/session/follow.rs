@@ -44,6 +44,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 }
             }
         };
+        self.record_and_tell(id, result).await;
+    }
+
+    pub(super) async fn record_and_tell(self: Arc<Self>, id: TaskId, result: TaskResult) {
         self.record(id, result).await;
         self.tell_recorded(id).await;
     }

@@ -132,6 +132,9 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
         let client = Client::new(parts.connect, address, parts.ambient.clone(), tls, identity.node_id());
         let ledger = Ledger::open(parts.journal, parts.ambient.now()).await?;
         let recovered = ledger.recover(&parts.facts, |id| parts.updates.rolled_back(id)).await?;
+        if let Err(error) = ledger.sweep(parts.ambient.now()).await {
+            parts.log.warn("journal", &error.to_string());
+        }
         if recovered.interrupted > 0 {
             let text =
                 format!("{} tasks were interrupted by the last stop of the agent", recovered.interrupted);
@@ -170,7 +173,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             session.hold(task, Some(TaskType::SelfUpdate));
         }
         tokio::select! {
-            () = session.work(recovered.untold, &cancel) => {}
+            () = session.work(recovered, &cancel) => {}
             () = session.beat() => {}
             () = session.renew() => {}
             () = session.ship() => {}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Session, intake::Next, lock};
 use crate::{
     executor::Executor,
-    journal::Journal,
+    journal::{Journal, Recovered},
     transport::{Backoff, Connect},
 };
 
@@ -25,11 +25,16 @@ const TOO_SOON: Duration = Duration::from_millis(500);
 
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// Ends some time after `cancel`, when what runs has ended or its time is up.
-    pub(super) async fn work(self: &Arc<Self>, untold: Vec<TaskId>, cancel: &CancellationToken) {
+    pub(super) async fn work(self: &Arc<Self>, found: Recovered, cancel: &CancellationToken) {
         let mut flows = JoinSet::new();
-        for task in untold {
+        for task in found.untold {
             if self.hold(task, None) {
                 flows.spawn(self.clone().tell_recorded(task));
+            }
+        }
+        for (task, result) in found.unwritten {
+            if self.hold(task, None) {
+                flows.spawn(self.clone().record_and_tell(task, result));
             }
         }
         tokio::select! {

@@ -217,6 +217,25 @@ async fn a_full_disk_means_that_nothing_is_begun_and_that_it_can_be_tried_later(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_with_a_full_disk_stays_in_contact_and_tells_of_interrupted_work_later() {
+    let node = Node::joined(Doing::new(|_| None)).await;
+    let running = node.start();
+    let id = node.queue(&node.task(1));
+    node.gateway.until("the start", |told| told.progress.contains_key(&id)).await;
+    running.crash().await;
+    node.journal.set_full_disk(true);
+    let beats = node.gateway.told().heartbeats.len();
+    let running = node.start();
+    node.gateway.until("contact", |told| told.heartbeats.len() > beats + 3).await;
+    assert!(node.gateway.told().results.is_empty());
+    node.journal.set_full_disk(false);
+    node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
+    assert_eq!(code(&node.gateway.told().results[&id][0]), Some(FailureCode::Interrupted));
+    assert_eq!(node.doing.count(id), 1);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_result_that_nobody_wants_is_given_up() {
     let node = Node::joined(Doing::fine()).await;
     node.gateway.told().refuse_results = true;

@@ -1,5 +1,6 @@
 //! The signed bytes are a contract between programs of different ages: they are pinned here, byte by byte, and
 //! every way of bending a task is refused.
+#![allow(clippy::unwrap_used, reason = "in a test, a failure is a failed test")]
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use chrono::{DateTime, TimeDelta, Utc};

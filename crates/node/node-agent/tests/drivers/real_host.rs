@@ -154,10 +154,7 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
     let before = machine.sh("cat /etc/passwd /etc/shadow /etc/group $H/tenant/.ssh/authorized_keys");
     let again: ProvisionedUser = done(&machine, provision(&[&first]));
     assert!(!again.created);
-    assert_eq!(
-        machine.sh("cat /etc/passwd /etc/shadow /etc/group $H/tenant/.ssh/authorized_keys"),
-        before
-    );
+    assert_eq!(machine.sh("cat /etc/passwd /etc/shadow /etc/group $H/tenant/.ssh/authorized_keys"), before);
 
     // A key that the user put in by hand stays and works, whatever the managed set is.
     machine

@@ -71,17 +71,17 @@ fn the_signed_bytes_are_pinned() {
 #[test]
 fn a_task_with_any_field_altered_is_refused() {
     let good = sign(&sample(), &key(1));
-    let altered: Vec<Box<dyn Fn(&mut Task)>> = vec![
-        Box::new(|t| t.task_id = Uuid::from_u128(8).into()),
-        Box::new(|t| t.node_id = Uuid::from_u128(11).into()),
-        Box::new(|t| t.task_type = "node.reboot".to_owned()),
-        Box::new(|t| t.params = json!({ "reason": "other" })),
-        Box::new(|t| t.attempt = 2),
-        Box::new(|t| t.issued_at += TimeDelta::seconds(1)),
-        Box::new(|t| t.expires_at += TimeDelta::days(1)),
-        Box::new(|t| t.correlation_id = Uuid::from_u128(0xD)),
-        Box::new(|t| t.traceparent = Some("00-1-1-01".to_owned())),
-        Box::new(|t| t.signer_version = 4),
+    let altered: [fn(&mut Task); 10] = [
+        |t| t.task_id = Uuid::from_u128(8).into(),
+        |t| t.node_id = Uuid::from_u128(11).into(),
+        |t| t.task_type = "node.reboot".to_owned(),
+        |t| t.params = json!({ "reason": "other" }),
+        |t| t.attempt = 2,
+        |t| t.issued_at += TimeDelta::seconds(1),
+        |t| t.expires_at += TimeDelta::days(1),
+        |t| t.correlation_id = Uuid::from_u128(0xD),
+        |t| t.traceparent = Some("00-1-1-01".to_owned()),
+        |t| t.signer_version = 4,
     ];
     for (n, alter) in altered.iter().enumerate() {
         let mut task = sample();

@@ -52,10 +52,11 @@ impl Machine {
     /// From now on the machine's own clock is off by so many seconds, in all that the agent asks of it. Needs a
     /// library that stands between a program and the clock.
     pub fn skew(&mut self, seconds: i64) {
-        const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-        assert!(Path::new(LIBRARY).exists(), "libfaketime is not there: run scripts/tools.sh nodes");
+        let arch = std::env::consts::ARCH;
+        let library = format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketime.so.1");
+        assert!(Path::new(&library).exists(), "libfaketime is not there: run scripts/tools.sh nodes");
         let pairs = [
-            ("LD_PRELOAD", LIBRARY.to_owned()),
+            ("LD_PRELOAD", library),
             ("FAKETIME", format!("{seconds:+}s")),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("NO_FAKE_STAT", "1".to_owned()),

@@ -216,6 +216,26 @@ async fn a_machine_is_installed_by_one_command_and_its_agent_is_a_service_that_c
     let certificates = listed["items"].as_array().unwrap();
     let revoked = |n: usize| !certificates[n]["revoked_at"].is_null();
     assert_eq!((certificates.len(), revoked(0), revoked(1)), (2, false, true), "{listed}");
+
+    update_is_undone(&world, &machine, &node.id, &programs).await;
+}
+
+/// A program that says the right version and does not run: the service manager and the program before put it right.
+async fn update_is_undone(world: &World, machine: &Machine, node: &str, programs: &Path) {
+    let name = format!("gpuaas-agent-9.9.9-{}", std::env::consts::ARCH);
+    let broken = "#!/bin/sh\ncase \"$*\" in *version*) echo 9.9.9 ;; *) exit 1 ;; esac\n";
+    std::fs::write(programs.join(name), broken).unwrap();
+    let offered = world.admin.get("/api/v1/platform/agent-programs").await.expect(200);
+    let found = offered["items"].as_array().unwrap().iter().find(|program| program["version"] == "9.9.9");
+    let body = json!({ "sha256": found.unwrap()["sha256"] });
+    let path = format!("/api/v1/platform/nodes/{node}/agent-update");
+    let task = world.admin.post(&path, body).await.expect(202);
+    let task = world.task_ended(task["id"].as_str().unwrap()).await;
+    assert_eq!(task["outcome"]["output"]["rolled_back"], true, "{task}");
+    assert_eq!(machine.ok("gpuaas-agent version"), "0.1.0");
+    let log = machine.ok("journalctl --no-pager -u gpuaas-agent");
+    assert!(log.contains("the old one is back"), "{log}");
+    discover(world, node).await;
 }
 
 /// The node does something that it was asked for.

@@ -274,8 +274,8 @@ async fn signers_change_while_work_flows_and_no_agent_restarts() {
 async fn the_authority_changes_while_work_flows_and_no_agent_restarts() {
     let world = world().await;
     let mut machine = world.joined_machine("gpu-01").await;
-    // Renews in 26 to 31 seconds, long after the change, and is over in 42.
-    give_certificate(&world, &machine, 6, 42).await;
+    // Renews in 30 to 36 seconds, long after the change, and is over in 48.
+    give_certificate(&world, &machine, 6, 48).await;
     machine.agent.start();
     world.activate(&machine).await;
     let load = Load::on(&world, &[&machine]);

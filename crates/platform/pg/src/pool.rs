@@ -84,7 +84,8 @@ impl managed::Manager for Manager {
 
     async fn create(&self) -> Result<PooledConnection, sqlx::Error> {
         let answered_in = self.suspicion.load(Ordering::Acquire);
-        let conn = PgConnection::connect_with(&self.options).await?;
+        // In a box: else everybody who waits for a connection keeps room for making one.
+        let conn = Box::pin(PgConnection::connect_with(&self.options)).await?;
         Ok(PooledConnection { conn, tenant: None, writable: false, doubtful: false, answered_in })
     }
 
@@ -95,7 +96,7 @@ impl managed::Manager for Manager {
         // A server that went away is noticed here when the connection idled or somebody else met a broken one.
         let suspicion = self.suspicion.load(Ordering::Acquire);
         if pooled.answered_in != suspicion || metrics.last_used() > TRUSTED_FOR {
-            pooled.conn.ping().await?;
+            Box::pin(pooled.conn.ping()).await?;
             pooled.answered_in = suspicion;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! One `gpuaasd` in all roles with its built-in Postgres serves them; the simulated nodes are another process on
 //! the same machine, with real certificates, signatures and long polls. They are made through the API and go
-//! through the whole onboarding; then both processes start anew, so that what is measured is a fleet that works
+//! through the whole onboarding (very many only enrol); then both processes start anew, so that what is measured is a fleet that works
 //! and not what making it left behind.
 
 mod agent;
@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::{product::Product, report::Report};
 
-const NOTE: &str = "Heartbeats and tasks go through one gpuaasd in all roles; the client is the process that plays the \
+const NOTE: &str = "Heartbeats and tasks go through one gpuaasd with API, relay and gateway; the client is the process that plays the \
      simulated nodes. A task is queued through the API (signed, audited), handed to the node, run there, and its \
      result told and kept. Handshakes: `openssl s_time -new`, one connection after the other, TLS 1.3, ECDSA P-256 \
      chains of three on both sides, the client's certificate verified; the client is the same for both servers.";

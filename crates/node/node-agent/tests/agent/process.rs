@@ -223,9 +223,19 @@ async fn an_update_that_does_not_come_up_is_rolled_back_and_reported() {
     for _ in 0..3 {
         assert!(machine.output(&previous, &["guard"], None).await.status.success());
         machine.start();
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let up = machine.child.as_mut().unwrap().try_wait().unwrap().is_none();
-        if up {
+        let gateway = machine.node.gateway.clone();
+        let child = machine.child.as_mut().unwrap();
+        // Either it works and tells, or it ends.
+        let works = loop {
+            if gateway.told().results.contains_key(&id) {
+                break true;
+            }
+            if child.try_wait().unwrap().is_some() {
+                break false;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        if works {
             break;
         }
         machine.child = None;

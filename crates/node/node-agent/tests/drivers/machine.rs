@@ -18,10 +18,10 @@ const HOST_ADDRESS: &str = "10.77.0.2";
 const BOOT: &str = r#"
 set -e
 mount --make-rprivate /
-mount -t tmpfs -o mode=755 tmpfs "$LAB/work"
-mkdir "$LAB/work/upper" "$LAB/work/work" "$LAB/work/root"
-root="$LAB/work/root"
-mount -t overlay -o "lowerdir=$BASE,upperdir=$LAB/work/upper,workdir=$LAB/work/work" overlay "$root"
+mount -t tmpfs -o mode=755 tmpfs "$LAB/disk"
+mkdir "$LAB/disk/upper" "$LAB/disk/aside" "$LAB/disk/root"
+root="$LAB/disk/root"
+mount -t overlay -o "lowerdir=$BASE,upperdir=$LAB/disk/upper,workdir=$LAB/disk/aside" overlay "$root"
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 for node in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
@@ -131,7 +131,7 @@ impl Machine {
             "there is no root file system for test nodes: run scripts/tools.sh nodes"
         );
         let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "inside", "inside/lib"] {
+        for name in ["disk", "inside", "inside/lib"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         let driver = std::env::current_exe().unwrap();

@@ -48,6 +48,13 @@ permissions! {
     ProjectMemberManage = "project_member.manage", false;
     ServiceAccountRead = "service_account.read", true;
     ServiceAccountManage = "service_account.manage", false;
+    CatalogRead = "catalog.read", true;
+    AllocationRead = "allocation.read", true;
+    AllocationCreate = "allocation.create", false;
+    // one.s own: release, restart, retry, grant.
+    AllocationOperate = "allocation.operate", false;
+    // anybody.s in the project
+    AllocationOperateAny = "allocation.operate_any", false;
     // the platform
     PlatformRead = "platform.read", true;
     PlatformOrgManage = "platform.org.manage", false;
@@ -59,6 +66,8 @@ permissions! {
     FleetRead = "fleet.read", true;
     FleetManage = "fleet.manage", false;
     TrustManage = "trust.manage", false;
+    CapacityRead = "capacity.read", true;
+    CapacityManage = "capacity.manage", false;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -138,10 +147,13 @@ pub enum Role {
 use Permission as P;
 
 const PERSON: PermissionSet =
-    PermissionSet::of(&[P::SelfRead, P::SelfUpdate, P::SessionRevoke, P::SshKeyManage, P::InvitationAccept]);
+    PermissionSet::of(&[P::SelfRead, P::SelfUpdate, P::SessionRevoke, P::SshKeyManage, P::InvitationAccept, P::CatalogRead]);
 const PROJECT_VIEWER: PermissionSet =
-    PermissionSet::of(&[P::ProjectRead, P::ProjectMemberRead, P::ServiceAccountRead, P::PolicyRead]);
-const PROJECT_ADMIN: PermissionSet = PROJECT_VIEWER.union(PermissionSet::of(&[
+    PermissionSet::of(&[P::ProjectRead, P::ProjectMemberRead, P::ServiceAccountRead, P::PolicyRead, P::AllocationRead]);
+const PROJECT_MEMBER: PermissionSet =
+    PROJECT_VIEWER.union(PermissionSet::of(&[P::AllocationCreate, P::AllocationOperate]));
+const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::of(&[
+    P::AllocationOperateAny,
     P::ProjectUpdate,
     P::ProjectMemberManage,
     P::ServiceAccountManage,
@@ -173,9 +185,12 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::ProjectRead,
     P::ProjectMemberRead,
     P::ServiceAccountRead,
+    P::CatalogRead,
+    P::AllocationRead,
+    P::CapacityRead,
 ]);
 const PLATFORM_OPS: PermissionSet =
-    PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage]));
+    PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage, P::CapacityManage]));
 const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(PermissionSet::of(&[
     P::PlatformOrgManage,
     P::PlatformUserManage,
@@ -227,9 +242,10 @@ impl Role {
             Role::OrgViewer => ORG_VIEWER,
             Role::ProjectOwner => PROJECT_OWNER,
             Role::ProjectAdmin => PROJECT_ADMIN,
-            Role::ProjectMember | Role::ProjectViewer => PROJECT_VIEWER,
+            Role::ProjectMember => PROJECT_MEMBER,
+            Role::ProjectViewer => PROJECT_VIEWER,
             // Never entitlements, memberships or money: only what its project shows.
-            Role::ServiceAccount => PermissionSet::of(&[P::ProjectRead, P::PolicyRead]),
+            Role::ServiceAccount => PermissionSet::of(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead]),
             Role::PlatformAdmin => PLATFORM_ADMIN,
             Role::PlatformOps => PLATFORM_OPS,
             Role::PlatformAuditor => PLATFORM_AUDITOR,

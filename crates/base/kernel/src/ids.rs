@@ -89,6 +89,14 @@ ids! {
     ValidationId = "val";
     /// One generation of the certificate authority.
     AuthorityId = "ca";
+    /// A project's lease of a node or of slots.
+    AllocationId = "alloc";
+    /// Allocations that were made together, all or none.
+    GroupId = "agrp";
+    /// One run of a durable workflow.
+    SagaRunId = "run";
+    /// Something that two records disagree about.
+    DiscrepancyId = "disc";
 }
 
 #[cfg(test)]

@@ -158,6 +158,9 @@ definitions! {
     FLEET_CERTIFICATE_HOURS: "fleet.certificate_hours", int(1, 168), Default::Integer(24), Free, "Lifetime of a node's certificate.";
     FLEET_TASK_LEASE_SECONDS: "fleet.task_lease_seconds", int(5, 600), Default::Integer(30), Free, "Time within which a node must say that it started a task it was given.";
     FLEET_LOG_LINES_PER_NODE: "fleet.log_lines_per_node", int(100, 100_000), Default::Integer(2000), Free, "Log lines kept of one node.";
+    CAPACITY_PLACEMENT: "capacity.placement", Kind::Choice(&["pack", "spread"]), Default::Choice("pack"), Free, "Whether slices fill nodes up or spread over them.";
+    CAPACITY_TASK_SECONDS: "capacity.task_seconds", int(1, 86_400), Default::Integer(300), Free, "How long a step of a launch or release waits for a node.";
+    CAPACITY_REIMAGE_SECONDS: "capacity.reimage_seconds", int(1, 86_400), Default::Integer(3600), Free, "How long installing a machine anew may take.";
     SIGN_IN_LOCK_SECONDS: "identity.sign_in_lock_seconds", int(1, 86_400), Default::Integer(900), Free, "How long a locked account stays locked.";
 }
 

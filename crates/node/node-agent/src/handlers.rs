@@ -87,13 +87,17 @@ impl Handlers {
     /// Does the work. Blocking.
     pub fn run(&self, job: &Job) -> Done<Value> {
         let steps = &*job.steps;
-        let Drivers { host, devices, diag, power, .. } = &*self.drivers;
+        let Drivers { host, devices, diag, power, slices, .. } = &*self.drivers;
         steps.check()?;
         match &job.work {
             Work::TopologyDiscover(_) => output(devices.discover(steps)?),
-            Work::ProvisionUser(_) if self.drain.drained() => {
+            Work::VmProvision(_) | Work::ProvisionUser(_) if self.drain.drained() => {
                 Err(DriverError::new(FailureCode::Unavailable, "the node is drained; undrain it first"))
             }
+            Work::VmProvision(input) => output(slices.provision(input, steps)?),
+            Work::VmRelease(input) => output(slices.release(input, steps)?),
+            Work::VmRestart(input) => output(slices.restart(input, steps)?),
+            Work::VmAuthorizedKeys(input) => output(slices.set_keys(input, steps)?),
             Work::ProvisionUser(input) => output(host.provision_user(input, steps)?),
             Work::DeprovisionUser(input) => output(host.deprovision_user(input, steps)?),
             Work::InstallAuthorizedKeys(input) => output(host.install_keys(input, steps)?),

@@ -1,7 +1,8 @@
 //! Who does a simulated node's work: the simulated drivers, at the pace of the plan, with its faults.
 //!
 //! A task goes through the phases of its kind; its effect happens in one of them. The agent may die in any
-//! phase, before or after the effect, and a result may be another's.
+//! phase, before or after the effect, and a result may be another's. Where the script has something go wrong at a
+//! phase, the effect has come exactly so far.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +25,7 @@ use crate::{
     node::Crash,
     plan::{Nature, Plan},
     report::Counters,
+    script::{Does, NodeScript, Rule},
 };
 
 /// What of a simulated node outlives its agent: the machine, and what the agent keeps on it.
@@ -34,6 +36,7 @@ pub struct Body {
     nature: Nature,
     dice: Dice,
     counters: Arc<Counters>,
+    script: Arc<NodeScript>,
     /// The real time: latencies are measured by it, whatever the node's clock says.
     real: Ambient,
     kept: Mutex<Kept>,
@@ -51,12 +54,13 @@ impl Body {
         nature: Nature,
         node: u64,
         counters: Arc<Counters>,
+        script: Arc<NodeScript>,
         real: Ambient,
     ) -> Self {
         let dice = Dice::new(plan.seed, node, Purpose::Tasks);
         let kept = Kept { drained: false, agent_version: env!("CARGO_PKG_VERSION").to_owned() };
         let drivers = machine.drivers();
-        Self { machine, drivers, plan, nature, dice, counters, real, kept: Mutex::new(kept) }
+        Self { machine, drivers, plan, nature, dice, counters, script, real, kept: Mutex::new(kept) }
     }
 
     pub fn drivers(&self) -> &Drivers {
@@ -68,9 +72,11 @@ impl Body {
     }
 
     pub fn inventory(&self) -> Inventory {
+        // Simulated drivers always know.
         let users = self.drivers.host.users().unwrap_or_default();
+        let machines = self.drivers.slices.machines().unwrap_or_default();
         let drained = self.kept.lock().unwrap_or_else(PoisonError::into_inner).drained;
-        Inventory { users, machines: Vec::new(), drained }
+        Inventory { users, machines, drained }
     }
 
     fn drain(&self, drained: bool) -> DrainState {
@@ -78,29 +84,37 @@ impl Body {
         DrainState { drained }
     }
 
-    /// Does it. `Restart` when it ends with another boot or another agent.
-    fn effect(&self, work: &Work) -> Effect {
-        let (drivers, steps) = (&self.drivers, &Silent);
+    /// Does it, as far as `steps` lets it. `Restart` when it ends with another boot or another agent.
+    fn effect(&self, work: &Work, steps: &dyn Steps) -> Effect {
+        let drivers = &self.drivers;
         let drained = self.kept.lock().unwrap_or_else(PoisonError::into_inner).drained;
         Effect::Done(match work {
             Work::TopologyDiscover(_) => output(drivers.devices.discover(steps)),
-            Work::ProvisionUser(_) if drained => {
-                Err(DriverError::new(FailureCode::Unavailable, "the node is drained"))
+            Work::VmProvision(_) | Work::ProvisionUser(_) if drained => {
+                Err(DriverError::new(FailureCode::Unavailable, "the node is drained; undrain it first"))
             }
+            Work::VmProvision(input) => output(drivers.slices.provision(input, steps)),
+            Work::VmRelease(input) => output(drivers.slices.release(input, steps)),
+            Work::VmRestart(input) => output(drivers.slices.restart(input, steps)),
+            Work::VmAuthorizedKeys(input) => output(drivers.slices.set_keys(input, steps)),
             Work::ProvisionUser(input) => output(drivers.host.provision_user(input, steps)),
             Work::DeprovisionUser(input) => output(drivers.host.deprovision_user(input, steps)),
             Work::InstallAuthorizedKeys(input) => output(drivers.host.install_keys(input, steps)),
-            Work::Drain(_) => output(Ok(self.drain(true))),
-            Work::Undrain(_) => output(Ok(self.drain(false))),
+            Work::Drain(_) => output(steps.begin("mark").map(|()| self.drain(true))),
+            Work::Undrain(_) => output(steps.begin("mark").map(|()| self.drain(false))),
             Work::HealthProbe(input) => output(drivers.diag.probe(input, steps)),
             Work::Collect(input) => output(drivers.diag.collect(input, steps)),
-            Work::SelfUpdate(input) => {
-                self.kept.lock().unwrap_or_else(PoisonError::into_inner).agent_version =
-                    input.version.clone();
-                return Effect::Restart;
-            }
-            Work::Reboot(_) => {
-                self.machine.restart();
+            Work::SelfUpdate(_) | Work::Reboot(_) => {
+                let phases = work.kind().phases();
+                if let Err(stopped) = phases.iter().try_for_each(|phase| steps.begin(phase)) {
+                    return Effect::Done(Err(stopped));
+                }
+                if let Work::SelfUpdate(input) = work {
+                    let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    kept.agent_version.clone_from(&input.version);
+                } else {
+                    self.machine.restart();
+                }
                 return Effect::Restart;
             }
         })
@@ -112,12 +126,12 @@ enum Effect {
     Restart,
 }
 
-/// The executor tells the phases itself, at its own pace.
-struct Silent;
+/// The executor tells the phases itself, at its own pace; the effect goes as far as the phase before this one.
+struct Until<'a>(Option<&'a str>);
 
-impl Steps for Silent {
-    fn begin(&self, _: &'static str) -> Done<()> {
-        Ok(())
+impl Steps for Until<'_> {
+    fn begin(&self, phase: &'static str) -> Done<()> {
+        if self.0 == Some(phase) { Err(DriverError::failed("as far as the script says")) } else { Ok(()) }
     }
 }
 
@@ -149,16 +163,33 @@ impl Executor for SimExecutor {
 async fn perform(body: Arc<Body>, crash: Crash, job: Job, finish: Finish) {
     let since = body.real.now().signed_duration_since(job.task.issued_at).to_std().unwrap_or_default();
     body.counters.begun(job.task.task_id, since);
-    let phases = job.work.kind().phases();
-    let takes_effect_in = body.dice.below(phases.len() as u64);
+    let kind = job.work.kind();
+    let phases = kind.phases();
+    let scripted = body.script.begins(kind);
+    let happens_at = scripted.as_ref().and_then(|rule| rule.phase(kind));
+    let happens = |number: Option<usize>| scripted.as_ref().filter(|_| happens_at == number);
+    if let Err(failed) = strike(&body, &crash, happens(None)).await {
+        return finish.end(Err(failed));
+    }
+    let mut takes_effect_in = usize::try_from(body.dice.below(phases.len() as u64)).unwrap_or(0);
+    if let Some(number) = happens_at.filter(|number| *number < phases.len()) {
+        takes_effect_in = takes_effect_in.max(number);
+    }
     let mut outcome = None;
-    for (number, phase) in (0..).zip(phases) {
+    for (number, phase) in phases.iter().enumerate() {
         if let Err(stopped) = job.steps.begin(phase) {
             outcome = Some(Err(stopped));
             break;
         }
+        if let Some(rule) = happens(Some(number)) {
+            // What comes before this phase is done and stays, whatever follows.
+            body.effect(&job.work, &Until(Some(*phase)));
+            if let Err(failed) = strike(&body, &crash, Some(rule)).await {
+                return finish.end(Err(failed));
+            }
+        }
         if number == takes_effect_in {
-            match body.effect(&job.work) {
+            match body.effect(&job.work, &Until(None)) {
                 Effect::Done(done) => outcome = Some(done),
                 Effect::Restart => crash.now().await,
             }
@@ -172,12 +203,35 @@ async fn perform(body: Arc<Body>, crash: Crash, job: Job, finish: Finish) {
             crash.now().await;
         }
     }
+    if let Err(failed) = strike(&body, &crash, happens(Some(phases.len()))).await {
+        return finish.end(Err(failed));
+    }
     let mut outcome = outcome.unwrap_or_else(|| Err(DriverError::failed("nothing was done")));
     if body.dice.falls(body.nature.faults.wrong_result) {
         body.counters.fault_wrong_result.add();
         outcome = Ok(body.wrong());
     }
+    if scripted.is_some_and(|rule| rule.does == Does::WrongResult) {
+        outcome = Ok(body.wrong());
+    }
     finish.end(outcome);
+}
+
+/// The rule comes to pass here. An error when the task ends with it; none comes back from a death.
+async fn strike(body: &Body, crash: &Crash, rule: Option<&Rule>) -> Done<()> {
+    let Some(rule) = rule else { return Ok(()) };
+    body.counters.fault_script.add();
+    match rule.does {
+        Does::Fail => return Err(DriverError::new(rule.code, rule.message.clone())),
+        Does::Hang => match rule.lasts() {
+            Some(lasts) => tokio::time::sleep(lasts).await,
+            None => std::future::pending().await,
+        },
+        Does::Crash => crash.now_for(rule.lasts()).await,
+        Does::Offline => body.script.go_offline(rule),
+        Does::WrongResult => {}
+    }
+    Ok(())
 }
 
 impl Body {

@@ -4,7 +4,8 @@
 //! journals and long polls over real TLS. What is simulated lies behind the seams that the agent has anyway: the
 //! machine (`node_agent::drivers::simulated`), the network ([`wire`]), the disk of its journal ([`journal`]), the
 //! clock ([`clock`]) and the hands that do the work ([`executor`]). Faults happen there, never in the agent.
-//! [`plan`] says how often, [`dice`] when: from the seed and the node's place in the list alone.
+//! [`plan`] says how often, [`dice`] when: from the seed and the node's place in the list alone. What must go wrong
+//! at a certain step of a certain task is in the [`script`].
 //!
 //! **What it promises.** It proves nothing about hardware. It counts what happened ([`report`]): above all how
 //! often each task was begun, which must never be more than once. A node costs little memory: descriptions are
@@ -22,5 +23,6 @@ pub mod node;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod script;
 pub mod state;
 pub mod wire;

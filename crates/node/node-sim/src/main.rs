@@ -72,6 +72,9 @@ struct RunArguments {
     /// disk_full, wrong_result and flap.
     #[arg(long, default_value = "")]
     faults: String,
+    /// A file of rules (TOML) that say what goes wrong with which task on which node. Followed as it changes.
+    #[arg(long)]
+    script: Option<PathBuf>,
     /// Latency of messages in milliseconds, such as 5 or 0..50.
     #[arg(long)]
     latency_ms: Option<Latency>,
@@ -164,6 +167,9 @@ fn options(arguments: RunArguments) -> anyhow::Result<Options> {
     plan.seed = arguments.seed.unwrap_or(plan.seed);
     plan.latency_ms = arguments.latency_ms.unwrap_or(plan.latency_ms);
     plan.phase_ms = arguments.phase_ms.unwrap_or(plan.phase_ms);
+    if let Some(path) = &arguments.script {
+        plan.script.watch(path);
+    }
     Ok(Options {
         join: arguments.join,
         state: arguments.state,

@@ -4,7 +4,10 @@
 //! the certificate has expired. The other lets the agent run, and makes a new one when it has died. What a real
 //! node would keep on its disks is kept across deaths: identity, journal, accounts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use kernel::{
     Ambient, Secret,
@@ -31,6 +34,7 @@ use crate::{
     journal::{JournalFile, SimJournal},
     plan::Plan,
     report::Counters,
+    script::NodeScript,
     state::{NodeStore, StateDir},
     wire::{Link, Network},
 };
@@ -53,24 +57,37 @@ pub struct Known {
 
 /// The sudden death of an agent. Clones are of the same agent.
 #[derive(Clone, Default)]
-pub struct Crash(CancellationToken);
+pub struct Crash {
+    dead: CancellationToken,
+    /// How long it stays so, if not as usual.
+    down_for: Arc<OnceLock<Duration>>,
+}
 
 impl Crash {
     /// The agent dies here: whoever calls this does nothing more.
     pub async fn now(&self) {
-        self.0.cancel();
+        self.dead.cancel();
         std::future::pending::<()>().await;
+    }
+
+    /// The same, and says for how long.
+    pub async fn now_for(&self, down_for: Option<Duration>) {
+        if let Some(down_for) = down_for {
+            // Only the first death counts.
+            let _ = self.down_for.set(down_for);
+        }
+        self.now().await;
     }
 
     /// Passes unless the agent is dead; the dead do nothing more.
     pub async fn survived(&self) {
-        if self.0.is_cancelled() {
+        if self.dead.is_cancelled() {
             std::future::pending::<()>().await;
         }
     }
 
     async fn happened(&self) {
-        self.0.cancelled().await;
+        self.dead.cancelled().await;
     }
 }
 
@@ -105,7 +122,8 @@ impl SimNode {
         }
         let ambient = skewed(&real, nature.skew);
         let machine = Machine::new(profile, hostname, number, ambient.clone());
-        let body = Body::new(machine, plan.clone(), nature, number, counters.clone(), real);
+        let script = Arc::new(NodeScript::new(plan.script.clone(), hostname));
+        let body = Body::new(machine, plan.clone(), nature, number, counters.clone(), script.clone(), real);
         let journal = JournalFile::open(dir.journal(node), plan.clone(), nature, number, counters.clone())?;
         Ok(Self {
             node,
@@ -114,7 +132,7 @@ impl SimNode {
             body: Arc::new(body),
             journal: Arc::new(journal),
             store: Arc::new(dir.node(node)),
-            network: Arc::new(Network::new(plan.clone(), nature, number, counters.clone())),
+            network: Arc::new(Network::new(plan.clone(), nature, number, counters.clone(), script)),
             ambient,
             restarts: Dice::new(plan.seed, number, Purpose::Restarts),
             joined: Notify::new(),
@@ -232,7 +250,8 @@ impl SimNode {
             if !stop.is_cancelled() {
                 self.counters.restarts.add();
                 let usual = Duration::from_millis(self.plan.extents.restart_ms);
-                let down_for = self.restarts.between(&(usual / 2..=usual * 3 / 2));
+                let usual = self.restarts.between(&(usual / 2..=usual * 3 / 2));
+                let down_for = crash.down_for.get().copied().unwrap_or(usual);
                 stop.run_until_cancelled(sleep(down_for)).await;
             }
         }

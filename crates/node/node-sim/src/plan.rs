@@ -5,7 +5,10 @@ use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 use chrono::TimeDelta;
 use serde::Deserialize;
 
-use crate::dice::{Dice, Purpose};
+use crate::{
+    dice::{Dice, Purpose},
+    script::Script,
+};
 
 /// How often things go wrong: from 0 (never) to 1 (always).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -58,6 +61,8 @@ pub struct Plan {
     pub extents: Extents,
     /// The first that fits a node's name replaces the faults of the fleet there.
     pub nodes: Vec<Override>,
+    /// What goes wrong exactly, whatever the dice say.
+    pub script: Script,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -157,6 +162,7 @@ impl Plan {
         let plan: Self = toml::from_str(text).map_err(|error| PlanError::File(error.to_string()))?;
         plan.faults.check()?;
         plan.nodes.iter().try_for_each(|node| node.faults.check())?;
+        plan.script.check().map_err(PlanError::File)?;
         Ok(plan)
     }
 
@@ -206,6 +212,9 @@ mod tests {
         let plan = Plan::read(text).unwrap();
         assert_eq!(plan.nature("sim-cpu-3", 3).faults, Faults { crash: 1.0, ..Faults::default() });
         assert_eq!(plan.nature("sim-h200-8-1", 1).faults.drop, 0.5);
+        let script = Plan::read("[[script]]\ntask = 'slice.vm_release'\nat = 'disk'\ndoes = 'crash'").unwrap().script;
+        assert_eq!(script.rules()[0].at, "disk");
+        assert!(Plan::read("[[script]]\nat = 'lunch'").is_err());
         assert!(Plan::read("[faults]\nfire = 1.0").is_err() && Plan::read("[faults]\ndrop = 2.0").is_err());
     }
 }

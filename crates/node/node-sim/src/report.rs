@@ -87,6 +87,8 @@ counters! {
     fault_disk_full;
     fault_wrong_result;
     fault_flap;
+    /// Rules of the script that came to pass.
+    fault_script;
 }
 
 #[derive(Default)]

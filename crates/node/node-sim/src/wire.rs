@@ -22,6 +22,7 @@ use crate::{
     dice::{Dice, Purpose},
     plan::{Nature, Plan},
     report::Counters,
+    script::NodeScript,
 };
 
 /// One node's network. Its dice roll on across connections and restarts of the agent.
@@ -31,13 +32,20 @@ pub struct Network {
     dice: Dice,
     repeats: Dice,
     counters: Arc<Counters>,
+    script: Arc<NodeScript>,
 }
 
 impl Network {
-    pub fn new(plan: Arc<Plan>, nature: Nature, node: u64, counters: Arc<Counters>) -> Self {
+    pub fn new(
+        plan: Arc<Plan>,
+        nature: Nature,
+        node: u64,
+        counters: Arc<Counters>,
+        script: Arc<NodeScript>,
+    ) -> Self {
         let dice = Dice::new(plan.seed, node, Purpose::Wire);
         let repeats = Dice::new(plan.seed, node, Purpose::Repeats);
-        Self { plan, nature, dice, repeats, counters }
+        Self { plan, nature, dice, repeats, counters, script }
     }
 
     /// How late the next message is, if at all.
@@ -59,6 +67,9 @@ impl Connect for Link {
     type Io = Wire;
 
     async fn connect(&self, host: &str, port: u16) -> io::Result<Wire> {
+        if self.0.script.offline() {
+            return Err(Wire::broken());
+        }
         let inner = Tcp.connect(host, port).await?;
         let network = self.0.clone();
         let cut = network.nature.flaps.then(|| {
@@ -117,6 +128,12 @@ impl Wire {
         io::Error::new(io::ErrorKind::ConnectionReset, "simulated fault of the network")
     }
 
+    /// Nothing more gets through. A network that comes back needs a new connection.
+    fn is_cut(&mut self) -> bool {
+        self.answer_lost |= self.network.script.offline();
+        self.answer_lost
+    }
+
     fn poll_cut(&mut self, cx: &mut Context<'_>) {
         let Some(cut) = &mut self.cut else { return };
         if cut.as_mut().poll(cx).is_ready() {
@@ -129,7 +146,7 @@ impl Wire {
     /// Ready when the next message may go out; an error when it is lost.
     fn poll_admit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_cut(cx);
-        if self.answer_lost {
+        if self.is_cut() {
             return Poll::Ready(Err(Self::broken()));
         }
         if matches!(self.sending, Sending::Idle) {
@@ -165,6 +182,10 @@ impl AsyncRead for Wire {
         if wire.arriving.is_none() {
             let before = buf.filled().len();
             ready!(Pin::new(&mut wire.inner).poll_read(cx, buf))?;
+            if wire.is_cut() {
+                buf.set_filled(before);
+                return Poll::Ready(Err(Self::broken()));
+            }
             let arrived = buf.filled().get(before..).unwrap_or_default();
             match wire.network.lateness() {
                 Some(until) if !arrived.is_empty() => wire.arriving = Some((until, arrived.to_vec())),

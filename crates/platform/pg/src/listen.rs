@@ -19,7 +19,7 @@ pub struct Notice {
 }
 
 const CHANNELS: &[&str] =
-    &["gpuaas_invalidate", "gpuaas_outbox", "gpuaas_bus", "gpuaas_tasks", "gpuaas_logs"];
+    &["gpuaas_invalidate", "gpuaas_outbox", "gpuaas_bus", "gpuaas_tasks", "gpuaas_logs", "gpuaas_sagas", "gpuaas_allocations"];
 /// Notices that a slow subscriber may fall behind before it misses some and has to look for itself.
 const BACKLOG: usize = 4096;
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);

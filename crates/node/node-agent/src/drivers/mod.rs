@@ -9,6 +9,7 @@ pub mod diag;
 pub mod files;
 pub mod gpu;
 pub mod host;
+pub mod hypervisor;
 pub mod power;
 pub mod real;
 pub mod simulated;
@@ -98,6 +99,7 @@ pub struct Drivers {
     pub gpu: Box<dyn GpuDriver>,
     pub diag: Box<dyn DiagDriver>,
     pub power: Box<dyn PowerDriver>,
+    pub slices: hypervisor::Slices,
 }
 
 impl Drivers {

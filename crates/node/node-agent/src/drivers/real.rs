@@ -4,7 +4,15 @@ use std::sync::Arc;
 
 use kernel::Ambient;
 
-use super::{Drivers, devices::RealDevices, diag::RealDiag, gpu::RealGpu, host::RealHost, power::RealPower};
+use super::{
+    Drivers,
+    devices::RealDevices,
+    diag::RealDiag,
+    gpu::RealGpu,
+    host::RealHost,
+    hypervisor::{FileLeases, NoHypervisor, Slices},
+    power::RealPower,
+};
 use crate::config::Config;
 
 pub fn drivers(ambient: Ambient, config: &Config) -> Drivers {
@@ -22,6 +30,7 @@ pub fn drivers(ambient: Ambient, config: &Config) -> Drivers {
         )),
         gpu: Box::new(gpu),
         power: Box::new(RealPower::new(roots.clone(), programs.clone())),
+        slices: Slices::new(Box::new(NoHypervisor), Box::new(FileLeases::new(state_dir))),
         ambient,
     }
 }

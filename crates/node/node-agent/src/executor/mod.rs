@@ -3,16 +3,16 @@
 //! The session decides what may run and how many at once; an executor only does it and says how it ended. On a
 //! real node that is a thread per task ([`ThreadExecutor`]); a simulated node brings its own. A handler that
 //! runs out of time is not waited for, but its place stays taken until it has really ended, so that no more of
-//! a kind run than the catalog allows.
+//! a kind run than the catalog allows, and nothing else is done about the same owner meanwhile.
 
 mod thread;
 mod track;
 
-use std::{path::Path, sync::Arc};
+use std::{any::Any, path::Path, sync::Arc};
 
 use node_proto::{Task, Work};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 pub use thread::ThreadExecutor;
 pub use track::{Stop, Track};
@@ -37,14 +37,14 @@ pub struct Job {
 /// How an executor says that a job has ended. Dropping it means that the handler broke down.
 pub struct Finish {
     tell: oneshot::Sender<Done<Value>>,
-    place: OwnedSemaphorePermit,
+    place: Box<dyn Any + Send>,
 }
 
 impl Finish {
-    /// `place` is given back when the job has really ended.
-    pub fn new(place: OwnedSemaphorePermit) -> (Self, oneshot::Receiver<Done<Value>>) {
+    /// `place` is dropped when the job has really ended.
+    pub fn new(place: impl Any + Send) -> (Self, oneshot::Receiver<Done<Value>>) {
         let (tell, told) = oneshot::channel();
-        (Self { tell, place }, told)
+        (Self { tell, place: Box::new(place) }, told)
     }
 
     pub fn end(self, outcome: Done<Value>) {

@@ -11,7 +11,7 @@ use node_proto::{
 };
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
 
-use super::{Session, program::Fetcher};
+use super::{Session, program::Fetcher, turns::Turn};
 use crate::{
     drivers::Done,
     executor::{Executor, Finish, Job, Stop, Track},
@@ -25,14 +25,17 @@ const TELL_EVERY: Duration = Duration::from_secs(15);
 const ENVELOPE_BYTES: usize = 4096;
 const MESSAGE_BYTES: usize = 2048;
 
+/// Both are given back when the work has really ended.
+type Place = (OwnedSemaphorePermit, Option<Turn>);
+
 fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30))
 }
 
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
-    pub(super) async fn follow_task(self: Arc<Self>, task: Box<Task>, work: Box<Work>) {
+    pub(super) async fn follow_task(self: Arc<Self>, task: Box<Task>, work: Box<Work>, turn: Option<Turn>) {
         let id = task.task_id;
-        let result = match self.place_in_time(&work, task.expires_at).await {
+        let result = match self.place_in_time(&work, turn, task.expires_at).await {
             // It stays taken and unbegun: after the restart it is as if it had never come.
             _ if self.stopping() => return,
             None => TaskResult { ending: Ending::Refused { reason: TaskError::Expired }, phases: Vec::new() },
@@ -65,14 +68,26 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    /// A place among those of its kind, unless the task expires before there is one.
-    async fn place_in_time(&self, work: &Work, expires_at: DateTime<Utc>) -> Option<OwnedSemaphorePermit> {
+    /// Its turn with its owner, then a place among those of its kind, unless the task expires before.
+    async fn place_in_time(
+        &self,
+        work: &Work,
+        turn: Option<Turn>,
+        expires_at: DateTime<Utc>,
+    ) -> Option<Place> {
         let places = self.places.get(&work.kind())?.clone();
         let left = (expires_at + CLOCK_TOLERANCE).signed_duration_since(self.ambient.now());
-        tokio::time::timeout(left.to_std().ok()?, places.acquire_owned()).await.ok()?.ok()
+        let both = async {
+            if let Some(turn) = &turn {
+                turn.comes().await;
+            }
+            places.acquire_owned().await
+        };
+        let place = tokio::time::timeout(left.to_std().ok()?, both).await.ok()?.ok()?;
+        Some((place, turn))
     }
 
-    async fn execute(&self, task: Task, work: Work, place: OwnedSemaphorePermit) -> TaskResult {
+    async fn execute(&self, task: Task, work: Work, place: Place) -> TaskResult {
         let (id, kind) = (task.task_id, work.kind());
         let (name, correlation) = (kind.name(), task.correlation_id);
         let trace = task.traceparent.as_deref().map(|trace| format!(", trace {trace}")).unwrap_or_default();

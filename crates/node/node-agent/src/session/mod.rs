@@ -15,6 +15,7 @@ mod log;
 mod program;
 mod renew;
 mod report;
+mod turns;
 mod work;
 
 use std::{
@@ -158,6 +159,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
                 .iter()
                 .map(|kind| (*kind, Arc::new(Semaphore::new(kind.at_once()))))
                 .collect(),
+            turns: Arc::default(),
             held: Mutex::default(),
             held_changed: Notify::new(),
             beat_now: Notify::new(),
@@ -207,6 +209,7 @@ struct Session<C, J, E> {
     /// Held while trust or pair change; says when the control plane may be asked for trust again.
     changing_trust: tokio::sync::Mutex<Option<Instant>>,
     places: BTreeMap<TaskType, Arc<Semaphore>>,
+    turns: Arc<turns::Turns>,
     held: Mutex<BTreeMap<TaskId, Option<TaskType>>>,
     held_changed: Notify,
     beat_now: Notify,

@@ -79,12 +79,15 @@ impl MachineReports {
 }
 
 fn ask(drivers: &Drivers, known: &Known) {
-    let users = drivers.host.users();
+    let (users, machines) = (drivers.host.users(), drivers.slices.machines());
     let found = drivers.findings();
     let metrics = drivers.diag.metrics();
     let mut report = known.lock();
     if let Ok(users) = users {
         report.inventory.users = users;
+    }
+    if let Ok(machines) = machines {
+        report.inventory.machines = machines;
     }
     report.findings.extend(found);
     report.findings.truncate(MOST_FINDINGS);

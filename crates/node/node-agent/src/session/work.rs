@@ -89,7 +89,9 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         match next {
             Next::Run(task, work) => {
                 self.hold(task.task_id, Some(work.kind()));
-                flows.spawn(this.follow_task(task, work));
+                // Here, not in its own course: the order in which they came counts.
+                let turn = work.owner().map(|owner| self.turns.line_up(owner));
+                flows.spawn(this.follow_task(task, work, turn));
             }
             Next::TellRecorded(task) if self.hold(task, None) => {
                 flows.spawn(this.tell_recorded(task));

@@ -334,8 +334,8 @@ async fn no_more_is_taken_than_the_node_has_room_for() {
     let node = Node::joined(Doing::new(|_| None)).await;
     let running = node.start();
     let params = |n: u32| {
-        json!({ "account": { "username": format!("u{n}"), "uid": 20000 + n, "gid": 20000 + n }, "owner": "a",
-            "shell": "/bin/sh", "authorized_keys": [], "sudo": false })
+        json!({ "account": { "username": format!("u{n}"), "uid": 20000 + n, "gid": 20000 + n },
+            "owner": format!("a{n}"), "shell": "/bin/sh", "authorized_keys": [], "sudo": false })
     };
     for n in 0..40_u32 {
         node.queue(&node.task_of(u128::from(n) + 1, ProvisionUser::TYPE.name(), params(n)));

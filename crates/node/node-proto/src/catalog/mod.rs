@@ -3,6 +3,7 @@
 mod allocation;
 mod diag;
 mod node;
+mod slice;
 mod topology;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde_json::Value;
 pub use allocation::*;
 pub use diag::*;
 pub use node::*;
+pub use slice::*;
 pub use topology::*;
 
 /// What the handler of a kind may need on the node.
@@ -85,6 +87,10 @@ macro_rules! catalog {
 
 catalog! {
     TopologyDiscover = "slice.topology_discover", TopologyDiscoverInput => Topology, 60 s, 1, Inspect, &["scan", "propose"];
+    VmProvision = "slice.vm_provision", VmProvisionInput => ProvisionedVm, 900 s, 8, Root, &["lease", "host", "devices", "image", "seed", "address", "disk", "network", "machine", "readiness"];
+    VmRelease = "slice.vm_release", VmReleaseInput => ReleasedVm, 900 s, 8, Root, &["shutdown", "disk", "devices", "network", "lease", "verify"];
+    VmRestart = "slice.vm_restart", VmRestartInput => RestartedVm, 300 s, 8, Root, &["restart", "readiness"];
+    VmAuthorizedKeys = "slice.vm_authorized_keys", VmAuthorizedKeysInput => InstalledKeys, 60 s, 8, Root, &["keys"];
     ProvisionUser = "allocation.provision_user", ProvisionUserInput => ProvisionedUser, 60 s, 4, Root, &["account", "home", "limits", "keys"];
     DeprovisionUser = "allocation.deprovision_user", DeprovisionUserInput => DeprovisionedUser, 300 s, 4, Root, &["lock", "processes", "schedules", "files", "account", "verify"];
     InstallAuthorizedKeys = "allocation.install_authorized_keys", InstallAuthorizedKeysInput => InstalledKeys, 30 s, 8, Root, &["keys"];
@@ -94,6 +100,28 @@ catalog! {
     Reboot = "node.reboot", RebootInput => Rebooted, 900 s, 1, Root, &["request", "boot"];
     HealthProbe = "diag.health_probe", HealthProbeInput => HealthReport, 300 s, 1, Inspect, &["probe"];
     Collect = "diag.collect", CollectInput => Collection, 120 s, 1, Inspect, &["collect", "redact"];
+}
+
+impl Work {
+    /// Whose things on the node it changes: work about one owner is never done at the same time.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::VmProvision(input) => Some(&input.owner),
+            Self::VmRelease(input) => Some(&input.owner),
+            Self::VmRestart(input) => Some(&input.owner),
+            Self::VmAuthorizedKeys(input) => Some(&input.owner),
+            Self::ProvisionUser(input) => Some(&input.owner),
+            Self::DeprovisionUser(input) => Some(&input.owner),
+            Self::InstallAuthorizedKeys(input) => Some(&input.owner),
+            Self::TopologyDiscover(_)
+            | Self::Drain(_)
+            | Self::Undrain(_)
+            | Self::SelfUpdate(_)
+            | Self::Reboot(_)
+            | Self::HealthProbe(_)
+            | Self::Collect(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]

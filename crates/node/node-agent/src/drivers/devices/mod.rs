@@ -5,7 +5,7 @@
 //! may lead nowhere. Such things become blockers, or are left out; they never end the discovery.
 
 mod block;
-mod models;
+pub(super) mod models;
 mod pci;
 mod slots;
 mod tree;

@@ -107,7 +107,7 @@ fn cpu_slot(
         slot_index,
         kind: SlotKind::Cpu,
         pci_address: None,
-        model: "cpu".to_owned(),
+        model: String::new(),
         iommu_group: None,
         nvme_device: disk,
         numa_node: Some(node.id),

@@ -22,14 +22,18 @@ const KEY_TYPES: &[&str] = &[
     "sk-ecdsa-sha2-nistp256@openssh.com",
 ];
 
-pub fn account(account: &AccountSpec) -> Done<()> {
-    let name = &account.username;
+pub fn username(name: &str) -> Done<()> {
     let mut chars = name.chars();
     let first = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_');
     let rest = chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-');
     if !first || !rest || name.len() > 32 {
         return Err(DriverError::invalid("the user name must be [a-z_][a-z0-9_-]{0,31}"));
     }
+    Ok(())
+}
+
+pub fn account(account: &AccountSpec) -> Done<()> {
+    username(&account.username)?;
     for (what, id) in [("uid", account.uid), ("gid", account.gid)] {
         if !(FIRST_ID..=LAST_ID).contains(&id) || NOBODY.contains(&id) {
             return Err(DriverError::invalid(format!(

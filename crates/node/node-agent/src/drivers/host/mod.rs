@@ -11,7 +11,7 @@
 //! only after that look, so a removal that was interrupted can always be asked again, and is never forgotten.
 
 mod accounts;
-mod check;
+pub(super) mod check;
 mod database;
 mod keys;
 mod processes;

@@ -9,7 +9,7 @@ use super::{
     Machine,
     profile::{GpuParts, Parts},
 };
-use crate::drivers::{DevicesDriver, Done, Steps};
+use crate::drivers::{DevicesDriver, Done, Steps, devices::models::model};
 
 /// Groups below this number belong to what the host keeps for itself.
 const FIRST_GPU_GROUP: u32 = 40;
@@ -102,7 +102,7 @@ fn gpus(parts: &GpuParts) -> Vec<Gpu> {
         pci_address: gpu_address(bus),
         vendor: parts.vendor,
         device_id: parts.device_id.to_owned(),
-        model: parts.model.to_owned(),
+        model: model(parts.vendor, parts.device_id).to_owned(),
         numa_node: Some(half(index, parts.buses.len())),
         iommu_group: Some(FIRST_GPU_GROUP + count(index)),
         iommu_group_members: vec![gpu_address(bus)],
@@ -166,7 +166,7 @@ fn cpu_slots(disks: &[BlockDevice]) -> Vec<CandidateSlot> {
         slot_index: count(index),
         kind: SlotKind::Cpu,
         pci_address: None,
-        model: "cpu".to_owned(),
+        model: String::new(),
         iommu_group: None,
         nvme_device: disk.by_id.clone(),
         numa_node: disk.numa_node,

@@ -20,7 +20,7 @@ impl GpuDriver for Machine {
         let Some(parts) = self.profile().parts().gpu else { return Ok(Vec::new()) };
         let reading = |(index, bus)| GpuReading {
             pci_address: gpu_address(bus),
-            model: parts.model.to_owned(),
+            model: parts.marketed_as.to_owned(),
             driver: parts.driver_version.to_owned(),
             memory_mib: parts.memory_mib,
             temperature_celsius: Some(self.temperature(index)),

@@ -1,14 +1,15 @@
 //! Drivers of a machine that does not exist.
 //!
-//! A [`Machine`] is what a simulated node is made of: its profile, its accounts, its boots. It answers every
+//! A [`Machine`] is what a simulated node is made of: its profile, its accounts, its guests, its boots. It answers every
 //! driver trait as a real machine of that profile would, instantly and without touching anything outside
 //! itself. It outlives the agent that uses it, as hardware does: an agent that crashes and comes back finds the
-//! accounts that it made. What it says depends on its profile, name and number alone, so that a run can be
+//! accounts and guests that it made. What it says depends on its profile, name and number alone, so that a run can be
 //! repeated. It keeps little in memory: descriptions are made when somebody asks.
 
 mod devices;
 mod diag;
 mod host;
+mod hypervisor;
 mod profile;
 
 use std::{
@@ -21,7 +22,7 @@ use node_proto::contract::Finding;
 
 pub use profile::Profile;
 
-use crate::drivers::{Done, DriverError, Drivers, PowerDriver};
+use crate::drivers::{Done, DriverError, Drivers, PowerDriver, hypervisor::Slices};
 
 /// So many unreported findings are kept; the oldest make room.
 const FINDINGS_KEPT: usize = 16;
@@ -41,6 +42,7 @@ struct Parts {
 #[derive(Default)]
 struct Changing {
     accounts: BTreeMap<String, host::Account>,
+    guests: hypervisor::Guests,
     findings: Vec<Finding>,
     boots: u32,
     disk_full: bool,
@@ -70,6 +72,7 @@ impl Machine {
             gpu: Box::new(self.clone()),
             diag: Box::new(self.clone()),
             power: Box::new(self.clone()),
+            slices: Slices::new(Box::new(self.clone()), Box::new(self.clone())),
         }
     }
 

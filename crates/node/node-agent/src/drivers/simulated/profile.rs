@@ -29,7 +29,8 @@ pub(super) struct Parts {
 pub(super) struct GpuParts {
     pub vendor: GpuVendor,
     pub device_id: &'static str,
-    pub model: &'static str,
+    /// As its tools name it; discovery names it by the table of devices.
+    pub marketed_as: &'static str,
     pub memory_mib: u64,
     pub driver_version: &'static str,
     /// The bus of each; the first half is on NUMA node 0, the other on node 1.
@@ -63,10 +64,10 @@ impl Profile {
     }
 
     pub(super) fn parts(self) -> Parts {
-        let nvidia = |device_id, model, memory_mib| GpuParts {
+        let nvidia = |device_id, marketed_as, memory_mib| GpuParts {
             vendor: GpuVendor::Nvidia,
             device_id,
-            model,
+            marketed_as,
             memory_mib,
             driver_version: "570.133.20",
             buses: NVIDIA_BUSES,
@@ -96,7 +97,7 @@ impl Profile {
                 Some(GpuParts {
                     vendor: GpuVendor::Amd,
                     device_id: "74a1",
-                    model: "AMD Instinct MI300X",
+                    marketed_as: "AMD Instinct MI300X",
                     memory_mib: 196_592,
                     driver_version: "6.12.12",
                     buses: AMD_BUSES,

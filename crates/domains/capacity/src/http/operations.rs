@@ -1,0 +1,9 @@
+//! Release, retry and restart.
+
+use endpoint::Endpoint;
+
+use crate::Capacity;
+
+pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
+    Vec::new()
+}

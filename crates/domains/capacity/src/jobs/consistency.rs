@@ -1,0 +1,1 @@
+//! Compares claims, allocations, workflows, tasks and what nodes report.

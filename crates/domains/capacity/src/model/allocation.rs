@@ -1,0 +1,285 @@
+//! An allocation and its states.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{AllocationId, GroupId, NodeId, OrgId, ProjectId, SlotId, UserId},
+};
+use lifecycle::{Lifecycle as _, Named as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+lifecycle::lifecycle! {
+    /// From the request to the end. `failed` means that everything was taken back; `release_failed` that the
+    /// capacity stays fenced until the release was tried again.
+    AllocationLifecycle = "allocation", initial Requested;
+    states AllocationState {
+        Requested = "requested", Provisioning = "provisioning", Active = "active", Releasing = "releasing",
+        Released = "released", ReleaseFailed = "release_failed", Failed = "failed",
+    }
+    events AllocationEvent {
+        Provision = "provision", Activate = "activate", Fail = "fail", Release = "release",
+        Released = "released", ReleaseFailed = "release_failed", RetryRelease = "retry_release",
+    }
+    Requested on Provision => Provisioning;
+    Requested on Fail => Failed;
+    Provisioning on Activate => Active;
+    Provisioning on Fail => Failed;
+    Active on Release => Releasing;
+    Releasing on Released => Released;
+    Releasing on ReleaseFailed => ReleaseFailed;
+    ReleaseFailed on RetryRelease => Releasing;
+}
+
+impl AllocationState {
+    /// Nothing will happen to it any more, and it holds nothing.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Released | Self::Failed)
+    }
+
+    /// On its way somewhere by itself.
+    pub const fn is_moving(self) -> bool {
+        matches!(self, Self::Requested | Self::Provisioning | Self::Releasing)
+    }
+}
+
+/// What a machine is made of and how it is sold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Shape {
+    Baremetal,
+    GpuSlice,
+    CpuVm,
+}
+
+impl Shape {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Baremetal => "baremetal",
+            Self::GpuSlice => "gpu_slice",
+            Self::CpuVm => "cpu_vm",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Baremetal, Self::GpuSlice, Self::CpuVm].into_iter().find(|shape| shape.name() == name)
+    }
+}
+
+/// Who or what ended an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum ReleaseCause {
+    User,
+    Admin,
+    Depletion,
+    /// Another member of its group failed.
+    Group,
+}
+
+impl ReleaseCause {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Admin => "admin",
+            Self::Depletion => "depletion",
+            Self::Group => "group",
+        }
+    }
+}
+
+/// The size of a machine, as it was when it was sold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AllocationProfile")]
+pub struct ProfileSnapshot {
+    pub name: String,
+    pub gpus: i32,
+    /// None: all that the machine has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<i64>,
+    /// For machines that are made from an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
+/// Everything about an allocation, for our own use. Tenants get an [`AllocationView`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Allocation {
+    pub id: AllocationId,
+    pub org_id: OrgId,
+    pub project_id: ProjectId,
+    pub group_id: Option<GroupId>,
+    pub name: String,
+    pub creator_kind: String,
+    pub creator_id: Uuid,
+    pub sku: String,
+    pub shape: Shape,
+    pub region: String,
+    pub gpus: i32,
+    pub profile: ProfileSnapshot,
+    pub price_unit: String,
+    pub unit_price_minor: i64,
+    pub currency: String,
+    pub isolation_model: String,
+    pub node_id: NodeId,
+    pub slot_ids: Vec<SlotId>,
+    pub username: String,
+    pub uid: i32,
+    pub ssh_host: String,
+    pub ssh_port: i32,
+    pub work_order: Vec<u8>,
+    pub access_version: i64,
+    pub installed_access: i64,
+    pub access_order: Option<Vec<u8>>,
+    pub restart_order: Option<Vec<u8>>,
+    pub state: AllocationState,
+    pub state_reason: String,
+    pub state_changed_at: DateTime<Utc>,
+    pub release_cause: Option<String>,
+    pub active_at: Option<DateTime<Utc>>,
+    pub meter_opened_at: Option<DateTime<Utc>>,
+    pub meter_closed_at: Option<DateTime<Utc>>,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Allocation {
+    /// Where `event` leads from here.
+    pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
+        AllocationLifecycle::next(self.state, event).ok_or_else(|| {
+            let text = format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());
+            Problem::new(Code::InvalidTransition, text)
+                .detail("state", self.state.name())
+                .detail("event", event.name())
+        })
+    }
+
+    pub fn check_version(&self, if_match: Option<i64>) -> Result<(), Problem> {
+        match if_match {
+            Some(version) if version != self.version => Err(Problem::version_conflict(self.version)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn creator_user(&self) -> Option<UserId> {
+        (self.creator_kind == "user").then(|| UserId::from(self.creator_id))
+    }
+
+    /// Of the workflow that provisions or releases it: there is one at a time.
+    pub fn subject(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// Of the workflow that brings its key set to the machine.
+    pub fn access_subject(&self) -> String {
+        format!("{}/access", self.id)
+    }
+}
+
+/// How to reach the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AllocationConnection")]
+pub struct Connection {
+    pub ssh_host: String,
+    pub ssh_port: i32,
+    pub username: String,
+}
+
+/// What its project may know: nothing about nodes and slots.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Allocation")]
+pub struct AllocationView {
+    pub id: AllocationId,
+    pub project_id: ProjectId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_id: Option<GroupId>,
+    pub name: String,
+    #[schemars(extend("enum" = ["user", "service_account"]))]
+    pub creator_kind: String,
+    pub creator_id: String,
+    pub sku: String,
+    pub shape: Shape,
+    pub region: String,
+    pub gpus: i32,
+    pub profile: ProfileSnapshot,
+    #[schemars(extend("enum" = ["gpu_hour", "node_hour"]))]
+    pub price_unit: String,
+    pub unit_price_minor: i64,
+    pub currency: String,
+    #[schemars(extend("enum" = ["user-revoke", "full-reimage"]))]
+    pub isolation_model: String,
+    #[schemars(extend("enum" = ["requested", "provisioning", "active", "releasing", "released", "release_failed", "failed"]))]
+    pub state: String,
+    pub state_reason: String,
+    pub state_changed_at: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_cause: Option<String>,
+    /// While it is active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Connection")]
+    pub connection: Option<Connection>,
+    /// False while the machine does not have the newest key set yet.
+    pub access_current: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter_opened_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter_closed_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<DateTime<Utc>>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl From<Allocation> for AllocationView {
+    fn from(a: Allocation) -> Self {
+        let connection = (a.state == AllocationState::Active).then(|| Connection {
+            ssh_host: a.ssh_host.clone(),
+            ssh_port: a.ssh_port,
+            username: a.username.clone(),
+        });
+        let creator_id = match a.creator_user() {
+            Some(user) => user.to_string(),
+            None => kernel::ids::ServiceAccountId::from(a.creator_id).to_string(),
+        };
+        Self {
+            id: a.id,
+            project_id: a.project_id,
+            group_id: a.group_id,
+            name: a.name,
+            creator_kind: a.creator_kind,
+            creator_id,
+            sku: a.sku,
+            shape: a.shape,
+            region: a.region,
+            gpus: a.gpus,
+            profile: a.profile,
+            price_unit: a.price_unit,
+            unit_price_minor: a.unit_price_minor,
+            currency: a.currency,
+            isolation_model: a.isolation_model,
+            state: a.state.name().to_owned(),
+            state_reason: a.state_reason,
+            state_changed_at: a.state_changed_at,
+            release_cause: a.release_cause,
+            connection,
+            access_current: a.installed_access >= a.access_version,
+            active_at: a.active_at,
+            meter_opened_at: a.meter_opened_at,
+            meter_closed_at: a.meter_closed_at,
+            finished_at: a.finished_at,
+            version: a.version,
+            created_at: a.created_at,
+            updated_at: a.updated_at,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Something that two records disagree about.

@@ -1,0 +1,48 @@
+//! What capacity tells the rest of the product, on the stream PROVISIONING. They carry no layout of the fleet.
+
+use bus::asyncapi::EventDoc;
+use chrono::{DateTime, Utc};
+use kernel::{
+    Event, Stream,
+    ids::{AllocationId, GroupId, ProjectId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+macro_rules! events {
+    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
+        $(
+            #[doc = $summary]
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+            pub struct $name { $(pub $field: $kind),* }
+            impl Event for $name {
+                const TYPE: &'static str = $type;
+                const STREAM: Stream = Stream::Provisioning;
+                const SUMMARY: &'static str = $summary;
+            }
+        )*
+
+        /// Every event as the document of events shows it.
+        pub fn docs() -> Vec<EventDoc> {
+            vec![$(EventDoc::of::<$name>()),*]
+        }
+    };
+}
+
+events! {
+    AllocationRequested = "provisioning.requested", "Capacity was reserved and is being provisioned." {
+        allocation_id: AllocationId, project_id: ProjectId, group_id: Option<GroupId>, sku: String, region: String, gpus: i32 }
+    AllocationActive = "provisioning.active", "The machine is ready; its meter runs from `meter_opened_at` at the pinned price." {
+        allocation_id: AllocationId, project_id: ProjectId, sku: String, gpus: i32, price_unit: String,
+        unit_price_minor: i64, currency: String, meter_opened_at: DateTime<Utc> }
+    AllocationFailed = "provisioning.failed", "The launch failed and everything was taken back; nothing is billed." {
+        allocation_id: AllocationId, project_id: ProjectId, group_id: Option<GroupId>, reason: String }
+    AllocationReleasing = "provisioning.releasing.requested", "The machine is being taken back; its meter stopped at `meter_closed_at`." {
+        allocation_id: AllocationId, project_id: ProjectId, cause: String, meter_opened_at: Option<DateTime<Utc>>, meter_closed_at: Option<DateTime<Utc>> }
+    AllocationReleased = "provisioning.releasing.completed", "The machine was cleaned and its capacity is free." {
+        allocation_id: AllocationId, project_id: ProjectId }
+    AllocationReleaseFailed = "provisioning.release_failed", "The machine could not be cleaned; its capacity stays fenced." {
+        allocation_id: AllocationId, project_id: ProjectId, reason: String }
+    ForceReleaseRequested = "provisioning.force_release_requested", "Somebody other than its project wants an allocation released." {
+        allocation_id: AllocationId, cause: String }
+}

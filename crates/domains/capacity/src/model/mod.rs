@@ -1,0 +1,8 @@
+//! Types and decisions, pure.
+
+pub mod allocation;
+pub mod discrepancy;
+pub mod events;
+pub mod group;
+pub mod placement;
+pub mod sku;

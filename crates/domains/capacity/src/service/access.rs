@@ -1,0 +1,1 @@
+//! The complete desired key set of an allocation.

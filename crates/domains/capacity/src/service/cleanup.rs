@@ -1,0 +1,1 @@
+//! Slots that could not be cleaned, and how they come back.

@@ -1,0 +1,1 @@
+//! Why something can or cannot be launched.

@@ -1,0 +1,1 @@
+//! Allocations that are made together, all or none.

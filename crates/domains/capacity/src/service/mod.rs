@@ -1,0 +1,15 @@
+//! Use cases: load, decide, write, emit.
+
+pub mod access;
+pub mod allocations;
+pub mod catalog;
+pub mod cleanup;
+pub mod discrepancies;
+pub mod explain;
+pub mod groups;
+pub mod launch;
+pub mod money;
+pub mod placing;
+pub mod release;
+pub mod uids;
+pub mod watching;

@@ -1,0 +1,1 @@
+//! Placement over what the database finds.

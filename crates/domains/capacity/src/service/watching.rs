@@ -1,0 +1,1 @@
+//! Waiting for allocations to change.

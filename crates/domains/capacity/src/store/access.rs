@@ -1,0 +1,1 @@
+//! Access grants and key sets.

@@ -1,0 +1,1 @@
+//! What the fleet could take.

@@ -1,0 +1,1 @@
+//! Products, sizes, prices.

@@ -1,0 +1,12 @@
+//! SQL: the only writer of this domain's tables.
+
+pub mod access;
+pub mod allocations;
+pub mod candidates;
+pub mod catalog;
+pub mod claims;
+pub mod discrepancies;
+pub mod events;
+pub mod groups;
+pub mod reserve;
+pub mod uids;

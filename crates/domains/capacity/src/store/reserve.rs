@@ -1,0 +1,1 @@
+//! Reservation, in one round trip.

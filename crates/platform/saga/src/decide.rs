@@ -1,0 +1,232 @@
+//! What comes next: pure, so that it can be proved, and so that every engine does the same.
+//!
+//! [`decide`] says what to do with a run as it stands; [`settle`] says how it stands after a call. Between the two
+//! an engine only calls and records. An engine marks a step as begun before it calls it for the first time.
+//!
+//! **Why every run ends.** Forwards: an attempt has a deadline, after which there is one last call; a failed
+//! attempt is the last, or raises the number of attempts, which is bounded; the steps are finitely many; and the
+//! run has a deadline. Backwards: the same with bounded attempts, and each step taken back leads to an earlier one.
+//! Telling the domain of the end is tried a bounded number of times, and then the run ends without it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::{
+    spec::{OnFailure, SagaSpec, StepSpec, Undo},
+    step::RunEnd,
+};
+
+/// How a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    pub undoing: bool,
+    /// The step that is being run or taken back, and which attempt; from 1.
+    pub step: usize,
+    pub attempt: u32,
+    /// The step may have been called.
+    pub begun: bool,
+    pub waiting: Waiting,
+    /// Set when a call of the attempt has committed and the step is not over.
+    pub attempt_deadline: Option<DateTime<Utc>>,
+    /// Nothing to do before, unless something is brought.
+    pub due_at: DateTime<Utc>,
+    /// Why it goes forward no more.
+    pub failure: Option<String>,
+    /// Why somebody wants it taken back.
+    pub cancel: Option<String>,
+    /// How often telling the domain of the end has failed.
+    pub end_attempts: u32,
+    /// Of the whole run; what is being taken back has no deadline but its attempts.
+    pub deadline: DateTime<Utc>,
+    pub now: DateTime<Utc>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The next call is `run` or `undo`.
+    No,
+    Suspended,
+    /// What it waited for has come.
+    Woken,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    Run { step: usize, attempt: u32 },
+    Resume { step: usize, attempt: u32, timed_out: bool },
+    Undo { step: usize, attempt: u32 },
+    ResumeUndo { step: usize, attempt: u32, timed_out: bool },
+    Sleep { until: DateTime<Utc> },
+    /// Turns round: `step` is the first to be taken back.
+    StartUndo { step: usize, reason: String },
+    /// `told`: the domain hears of it; otherwise that has failed often enough.
+    Finish { end: RunEnd, reason: Option<String>, told: bool },
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Done,
+    Suspended,
+    Again { after: Duration },
+    Failed { reason: String, for_good: bool },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settled {
+    On(Progress),
+    End(RunEnd),
+}
+
+const END_ATTEMPTS: u32 = 5;
+const MIN_UNDO_ATTEMPTS: u32 = 3;
+const MIN_UNDO_DELAY: Duration = Duration::from_millis(200);
+const MIN_AGAIN: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_secs(300);
+
+pub fn decide(spec: &SagaSpec, at: &Progress) -> Next {
+    if !at.undoing
+        && let Some(reason) = stopped(at)
+    {
+        return give_up(spec, at, reason);
+    }
+    let Some(step) = spec.step(at.step) else {
+        // A saga without steps has nothing to do and nothing to take back.
+        let end = if at.undoing { RunEnd::Undone } else { RunEnd::Succeeded };
+        return finish(at, end, at.failure.clone());
+    };
+    if at.undoing && at.attempt > undo_attempts(step) {
+        return finish(at, RunEnd::Stuck, at.failure.clone());
+    }
+    let (step, attempt) = (at.step, at.attempt);
+    match (at.waiting, at.undoing) {
+        (Waiting::Woken, false) => Next::Resume { step, attempt, timed_out: false },
+        (Waiting::Woken, true) => Next::ResumeUndo { step, attempt, timed_out: false },
+        (Waiting::Suspended, false) if at.overdue() => Next::Resume { step, attempt, timed_out: true },
+        (Waiting::Suspended, true) if at.overdue() => Next::ResumeUndo { step, attempt, timed_out: true },
+        (Waiting::Suspended, _) => {
+            Next::Sleep { until: at.bounded(at.attempt_deadline.unwrap_or(at.due_at)) }
+        }
+        (Waiting::No, _) if at.due_at > at.now => Next::Sleep { until: at.bounded(at.due_at) },
+        (Waiting::No, false) => Next::Run { step, attempt },
+        (Waiting::No, true) => Next::Undo { step, attempt },
+    }
+}
+
+/// How the run stands after a call of the step that [`decide`] named.
+pub fn settle(spec: &SagaSpec, at: &Progress, outcome: &Outcome) -> Settled {
+    let Some(step) = spec.step(at.step) else { return Settled::End(RunEnd::Stuck) };
+    let deadline = at.attempt_deadline.unwrap_or(later(at.now, step.timeout));
+    let mut on = at.clone();
+    on.begun = true;
+    on.waiting = Waiting::No;
+    match outcome {
+        Outcome::Done => {
+            let next = if at.undoing {
+                undo_from(spec, at.step)
+            } else {
+                Some(at.step + 1).filter(|next| *next < spec.steps.len())
+            };
+            let Some(next) = next else {
+                return Settled::End(if at.undoing { RunEnd::Undone } else { RunEnd::Succeeded });
+            };
+            on = Progress { step: next, attempt: 1, attempt_deadline: None, due_at: at.now, ..on };
+            on.begun = at.undoing;
+        }
+        Outcome::Suspended | Outcome::Again { .. } if at.overdue() => {
+            let reason = format!("{} did not end in time", step.name);
+            return settle(spec, at, &Outcome::Failed { reason, for_good: false });
+        }
+        Outcome::Suspended => {
+            on.waiting = Waiting::Suspended;
+            on.attempt_deadline = Some(deadline);
+            on.due_at = on.bounded(deadline);
+        }
+        Outcome::Again { after } => {
+            on.attempt_deadline = Some(deadline);
+            on.due_at = on.bounded(later(at.now, (*after).max(MIN_AGAIN)).min(deadline));
+        }
+        Outcome::Failed { reason, for_good } => failed(&mut on, step, reason, *for_good),
+    }
+    Settled::On(on)
+}
+
+fn failed(on: &mut Progress, step: &StepSpec, reason: &str, for_good: bool) {
+    let attempts = if on.undoing { undo_attempts(step) } else { step.retry.attempts.max(1) };
+    on.attempt_deadline = None;
+    on.due_at = on.now;
+    if !for_good && on.attempt < attempts {
+        let least = if on.undoing { MIN_UNDO_DELAY } else { Duration::ZERO };
+        let doubled = 1u32.checked_shl(on.attempt - 1).unwrap_or(u32::MAX);
+        let delay = step.retry.first_delay.max(least).saturating_mul(doubled).min(MAX_DELAY);
+        on.due_at = on.bounded(later(on.now, delay));
+        on.attempt += 1;
+    } else if on.undoing {
+        on.attempt = attempts + 1;
+        let first = on.failure.take().unwrap_or_default();
+        on.failure = Some(format!("{first}; {} could not be taken back: {reason}", step.name));
+    } else {
+        on.failure = Some(format!("{}: {reason}", step.name));
+    }
+}
+
+/// The domain could not be told of the end: once more, or no more.
+pub fn end_failed(at: &Progress) -> Progress {
+    let delay = Duration::from_secs(1) * 2u32.pow(at.end_attempts.min(8));
+    Progress { end_attempts: at.end_attempts + 1, due_at: later(at.now, delay), ..at.clone() }
+}
+
+impl Progress {
+    /// The attempt's time is over: nothing but its end is taken from it.
+    pub fn overdue(&self) -> bool {
+        self.attempt_deadline.is_some_and(|deadline| deadline <= self.now)
+    }
+
+    fn bounded(&self, time: DateTime<Utc>) -> DateTime<Utc> {
+        if self.undoing { time } else { time.min(self.deadline) }
+    }
+}
+
+/// Why the run goes forward no more, when it does not.
+fn stopped(at: &Progress) -> Option<String> {
+    let cancelled = || at.cancel.as_ref().map(|reason| format!("cancelled: {reason}"));
+    let over = || (at.deadline <= at.now).then(|| "the run took longer than it may".to_owned());
+    at.failure.clone().or_else(cancelled).or_else(over)
+}
+
+fn give_up(spec: &SagaSpec, at: &Progress, reason: String) -> Next {
+    if spec.on_failure == OnFailure::Stuck {
+        return finish(at, RunEnd::Stuck, Some(reason));
+    }
+    match undo_from(spec, if at.begun { at.step + 1 } else { at.step }) {
+        Some(step) => Next::StartUndo { step, reason },
+        None => finish(at, RunEnd::Undone, Some(reason)),
+    }
+}
+
+fn finish(at: &Progress, end: RunEnd, reason: Option<String>) -> Next {
+    if at.end_attempts > 0 && at.due_at > at.now {
+        return Next::Sleep { until: at.due_at };
+    }
+    Next::Finish { end, reason, told: at.end_attempts < END_ATTEMPTS }
+}
+
+/// The last step before `before` that is taken back.
+fn undo_from(spec: &SagaSpec, before: usize) -> Option<usize> {
+    spec.steps.iter().take(before).rposition(|step| step.undo == Undo::Run)
+}
+
+fn undo_attempts(step: &StepSpec) -> u32 {
+    step.retry.attempts.max(MIN_UNDO_ATTEMPTS)
+}
+
+/// A time that far away is as good as never.
+pub(crate) fn later(now: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+    let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX).min(TimeDelta::days(36_500));
+    now.checked_add_signed(by).unwrap_or(now)
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,233 @@
+-- What each node could take, kept beside its slots so that placement never looks at the whole fleet. Single writer:
+-- the triggers below; nothing else may write node_capacity, so it cannot disagree with nodes and slots.
+
+-- Where the users of a node reach it; the hostname and port 22 when nobody said otherwise.
+ALTER TABLE nodes ADD COLUMN ssh_host text;
+ALTER TABLE nodes ADD COLUMN ssh_port integer CHECK (ssh_port BETWEEN 1 AND 65535);
+-- The NUMA node of the fabric's function, when it is not known to be the GPU's.
+ALTER TABLE node_resource_slots ADD COLUMN fabric_numa integer;
+-- Why it could not be cleaned.
+ALTER TABLE node_resource_slots ADD COLUMN cleanup_reason text;
+
+CREATE TABLE node_capacity (
+    node_id         uuid    NOT NULL REFERENCES nodes,
+    kind            text    NOT NULL,
+    model           text    NOT NULL,
+    region          text    NOT NULL,
+    pool_id         uuid,
+    labels          jsonb   NOT NULL,
+    sku_eligibility text[]  NOT NULL,
+    -- Active and not cordoned: new work may be placed here.
+    placeable       boolean NOT NULL,
+    -- Slots of this kind and model, whatever their state.
+    total           integer NOT NULL,
+    -- Those that could be sold now.
+    free            integer NOT NULL,
+    -- The most of them on one NUMA node.
+    numa_fit        integer NOT NULL,
+    -- Those that nobody uses and that cannot be sold: not approved, sick, being cleaned, or blocked.
+    cleaning        integer NOT NULL,
+    blocked         integer NOT NULL,
+    -- Every slot of the node, of whatever kind, is free.
+    whole           boolean NOT NULL,
+    PRIMARY KEY (node_id, kind, model)
+) WITH (fillfactor = 70);
+CREATE INDEX node_capacity_fit ON node_capacity (kind, model, region, free, numa_fit, node_id) WHERE placeable;
+CREATE INDEX node_capacity_whole ON node_capacity (kind, model, region, total, node_id) WHERE placeable AND whole;
+CREATE INDEX node_capacity_potential ON node_capacity (kind, model, region, (free + cleaning + blocked));
+COMMENT ON TABLE node_capacity IS 'platform: what each node could take; written by triggers only';
+GRANT SELECT ON node_capacity TO gpuaas_system;
+
+-- A slot that can be sold: approved, probed, healthy, with nothing in its way, and a GPU with fabric of its own.
+CREATE FUNCTION slot_is_free(s node_resource_slots) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]'
+        AND (s.kind <> 'gpu' OR s.fabric_mode = 'vf')
+$$;
+
+CREATE FUNCTION node_capacity_refresh(p_nodes uuid[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    -- First the lock, then the sums in a statement of their own: whoever waited here counts what the other wrote.
+    PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) ORDER BY node_id, kind, model FOR UPDATE;
+    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, total,
+        free, numa_fit, cleaning, blocked, whole)
+    SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
+        n.state = 'active' AND n.cordon_reason IS NULL, sum(s.total), sum(s.free), max(s.free), sum(s.cleaning),
+        sum(s.blocked), sum(sum(s.total)) OVER by_node = sum(sum(s.free)) OVER by_node
+    FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
+              count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
+              count(*) FILTER (WHERE s.state IN ('discovered', 'approved', 'cleanup_blocked', 'quarantined')
+                  OR s.state = 'available' AND NOT slot_is_free(s)) AS blocked
+          FROM node_resource_slots s WHERE s.node_id = ANY (p_nodes)
+          GROUP BY s.node_id, s.kind, s.model, s.numa_node) s
+        JOIN nodes n ON n.id = s.node_id
+    GROUP BY s.node_id, s.kind, s.model, n.id
+    WINDOW by_node AS (PARTITION BY s.node_id)
+    ORDER BY s.node_id, s.kind, s.model
+    ON CONFLICT (node_id, kind, model) DO UPDATE SET region = excluded.region, pool_id = excluded.pool_id,
+        labels = excluded.labels, sku_eligibility = excluded.sku_eligibility, placeable = excluded.placeable,
+        total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit, cleaning = excluded.cleaning,
+        blocked = excluded.blocked, whole = excluded.whole;
+    DELETE FROM node_capacity c WHERE c.node_id = ANY (p_nodes) AND NOT EXISTS (
+        SELECT FROM node_resource_slots s WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model);
+END $$;
+REVOKE ALL ON FUNCTION node_capacity_refresh FROM PUBLIC;
+
+CREATE FUNCTION slots_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    PERFORM node_capacity_refresh(nodes) FROM
+        (SELECT array_agg(DISTINCT node_id) AS nodes FROM changed HAVING count(*) > 0) touched;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER slots_inserted AFTER INSERT ON node_resource_slots REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
+CREATE TRIGGER slots_updated AFTER UPDATE ON node_resource_slots REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
+CREATE TRIGGER slots_deleted AFTER DELETE ON node_resource_slots REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
+
+CREATE FUNCTION node_standing_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    UPDATE node_capacity SET region = NEW.region, pool_id = NEW.pool_id, labels = NEW.labels,
+        sku_eligibility = NEW.sku_eligibility, placeable = NEW.state = 'active' AND NEW.cordon_reason IS NULL
+        WHERE node_id = NEW.id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility ON nodes
+    FOR EACH ROW EXECUTE FUNCTION node_standing_changed();
+SELECT node_capacity_refresh(array_agg(DISTINCT node_id)) FROM node_resource_slots HAVING count(*) > 0;
+
+-- ── candidates ───────────────────────────────────────────────────────────────────────────────────────
+-- The best nodes of one region for a request, in the order of the packing rule, each held until the transaction
+-- ends, with their free slots. Nodes that somebody else holds are passed over, unless p_wait: then the best one is
+-- waited for, while nothing else is held. Slots that somebody else holds are passed over always.
+CREATE FUNCTION fleet_candidates(
+    p_kind text, p_model text, p_region text, p_sku text, p_pool uuid, p_labels jsonb,
+    -- Slots of one node; or the whole node with exactly so many.
+    p_need integer, p_whole boolean,
+    p_spread boolean, p_limit integer, p_wait boolean
+) RETURNS TABLE (
+    node_id uuid, numa_fit integer, free integer, total integer, ssh_host text, ssh_port integer, slot_id uuid,
+    slot_index integer, numa_node integer, fabric_vf text, fabric_numa integer, pci_address text, nvme_device text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_nodes uuid[] := '{}';
+    v_more  uuid[];
+    v_level integer;
+    v_numa  boolean;
+BEGIN
+    IF p_whole AND p_wait THEN
+        v_nodes := ARRAY (SELECT c.node_id FROM node_capacity c
+            WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+            ORDER BY c.node_id LIMIT p_limit FOR UPDATE);
+    ELSIF p_whole THEN
+        v_nodes := ARRAY (SELECT c.node_id FROM node_capacity c
+            WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+            ORDER BY c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    ELSE
+        -- First nodes where it fits on one NUMA node, then the others; level by level of free slots, so that each
+        -- step is one descent of the index.
+        FOREACH v_numa IN ARRAY ARRAY[true, false] LOOP
+            v_level := CASE WHEN p_spread THEN 2147483647 ELSE p_need END;
+            LOOP
+                IF p_spread THEN
+                    SELECT max(c.free) INTO v_level FROM node_capacity c
+                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                            AND c.free <= v_level;
+                ELSE
+                    SELECT min(c.free) INTO v_level FROM node_capacity c
+                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                            AND c.free >= v_level;
+                END IF;
+                EXIT WHEN v_level IS NULL OR v_level < p_need;
+                IF p_wait THEN
+                    v_more := ARRAY (SELECT c.node_id FROM node_capacity c
+                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                            AND c.free = v_level AND (c.numa_fit >= p_need) = v_numa
+                            AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                            AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+                        ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes) FOR UPDATE);
+                ELSE
+                    v_more := ARRAY (SELECT c.node_id FROM node_capacity c
+                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                            AND c.free = v_level AND (c.numa_fit >= p_need) = v_numa
+                            AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                            AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+                        ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes) FOR UPDATE SKIP LOCKED);
+                END IF;
+                v_nodes := v_nodes || v_more;
+                EXIT WHEN cardinality(v_nodes) >= p_limit;
+                v_level := v_level + CASE WHEN p_spread THEN -1 ELSE 1 END;
+            END LOOP;
+            EXIT WHEN cardinality(v_nodes) >= p_limit;
+        END LOOP;
+    END IF;
+    RETURN QUERY
+        SELECT c.node_id, c.numa_fit, c.free, c.total, coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22),
+            s.id, s.slot_index, s.numa_node, s.fabric_vf, coalesce(s.fabric_numa, s.numa_node), s.pci_address,
+            s.nvme_device
+        FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
+            JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_kind AND c.model = p_model
+            JOIN nodes n ON n.id = v.id
+            JOIN LATERAL (SELECT * FROM node_resource_slots s
+                WHERE s.node_id = v.id AND s.kind = p_kind AND s.model = p_model AND slot_is_free(s)
+                ORDER BY s.slot_index FOR NO KEY UPDATE SKIP LOCKED) s ON true
+        ORDER BY v.n, s.slot_index;
+END $$;
+
+-- What is needed to say why nothing fits, without looking at the whole fleet: of each region the nodes with most
+-- free slots, those that are whole, and the one that would have most if all of it were ready.
+CREATE FUNCTION fleet_outlook(
+    p_kind text, p_model text, p_sku text, p_pool uuid, p_labels jsonb, p_whole_total integer, p_limit integer
+) RETURNS TABLE (
+    node_id uuid, region text, placeable boolean, total integer, free integer, numa_fit integer, cleaning integer,
+    blocked integer, whole boolean
+) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total, c.free, c.numa_fit,
+        c.cleaning, c.blocked, c.whole
+    FROM regions r CROSS JOIN LATERAL (
+        (SELECT * FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
+             AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+         ORDER BY c.free DESC LIMIT p_limit)
+        UNION ALL
+        (SELECT * FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
+             AND c.region = r.code AND c.total = p_whole_total AND (p_pool IS NULL OR c.pool_id = p_pool)
+             AND c.labels @> p_labels AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+         LIMIT p_limit)
+        UNION ALL
+        (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
+             AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+         ORDER BY c.free + c.cleaning + c.blocked DESC LIMIT p_limit)
+    ) c
+$$;
+
+-- How much of a kind is there and free, by region: what the catalog shows.
+CREATE FUNCTION fleet_availability(p_kinds text[], p_models text[])
+RETURNS TABLE (kind text, model text, region text, total bigint, free bigint, largest integer, whole_nodes bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT c.kind, c.model, c.region, sum(c.total), coalesce(sum(c.free) FILTER (WHERE c.placeable), 0),
+        coalesce(max(c.free) FILTER (WHERE c.placeable), 0), count(*) FILTER (WHERE c.placeable AND c.whole)
+    FROM node_capacity c WHERE (c.kind, c.model) IN (SELECT * FROM unnest(p_kinds, p_models))
+    GROUP BY c.kind, c.model, c.region
+$$;
+
+-- Available slots become reserved; answers how many, and the caller refuses anything but all.
+CREATE FUNCTION fleet_slots_reserve(p_slots uuid[], p_now timestamptz) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    UPDATE node_resource_slots SET state = 'reserved', version = version + 1, updated_at = p_now
+        WHERE id = ANY (p_slots) AND state = 'available';
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+REVOKE ALL ON FUNCTION fleet_candidates, fleet_outlook, fleet_availability, fleet_slots_reserve FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fleet_candidates, fleet_outlook, fleet_availability, fleet_slots_reserve
+    TO gpuaas_app, gpuaas_system;

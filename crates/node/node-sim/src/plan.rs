@@ -212,7 +212,8 @@ mod tests {
         let plan = Plan::read(text).unwrap();
         assert_eq!(plan.nature("sim-cpu-3", 3).faults, Faults { crash: 1.0, ..Faults::default() });
         assert_eq!(plan.nature("sim-h200-8-1", 1).faults.drop, 0.5);
-        let script = Plan::read("[[script]]\ntask = 'slice.vm_release'\nat = 'disk'\ndoes = 'crash'").unwrap().script;
+        let script =
+            Plan::read("[[script]]\ntask = 'slice.vm_release'\nat = 'disk'\ndoes = 'crash'").unwrap().script;
         assert_eq!(script.rules()[0].at, "disk");
         assert!(Plan::read("[[script]]\nat = 'lunch'").is_err());
         assert!(Plan::read("[faults]\nfire = 1.0").is_err() && Plan::read("[faults]\ndrop = 2.0").is_err());

@@ -202,7 +202,9 @@ impl Script {
                 rules.read = state;
                 match read(&path, state.is_some()) {
                     Ok(written) => rules.replace(written),
-                    Err(problem) => tracing::error!(path = %path.display(), problem, "the script is not valid"),
+                    Err(problem) => {
+                        tracing::error!(path = %path.display(), problem, "the script is not valid")
+                    }
                 }
             }
         }
@@ -213,7 +215,8 @@ impl Script {
 impl Rules {
     /// Rules of the file that were there before go on counting.
     fn replace(&mut self, written: Vec<Rule>) {
-        let (mut before, kept) = std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.from_file);
+        let (mut before, kept) =
+            std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.from_file);
         self.entries = kept;
         for rule in written {
             let known: Option<usize> = before.iter().position(|entry: &Entry| entry.rule == rule);
@@ -337,7 +340,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let good = Rule { task: Some("slice.vm_release".to_owned()), at: "disk".to_owned(), ..Rule::default() };
+        let good =
+            Rule { task: Some("slice.vm_release".to_owned()), at: "disk".to_owned(), ..Rule::default() };
         assert_eq!((good.check(), good.phase(TaskType::VmRelease)), (Ok(()), Some(1)));
         for bad in [
             Rule { task: Some("shell.run".to_owned()), ..Rule::default() },

@@ -9,6 +9,7 @@ mod gateway;
 mod identity;
 mod ledger;
 mod node;
+mod owners;
 mod process;
 mod tasks;
 mod threads;

@@ -8,14 +8,15 @@ use node_agent::{
         Done, DriverError, Drivers, HostDriver, Steps,
         simulated::{Machine, Profile},
     },
-    executor::{Executor as _, ThreadExecutor},
+    executor::{Executor as _, ThreadExecutor, Track},
     handlers::{DrainMark, Handlers},
 };
 use node_proto::{
     TaskKind,
     catalog::{
         DeprovisionUserInput, DeprovisionedUser, Drain, InstallAuthorizedKeysInput, InstalledKeys,
-        ProvisionUser, ProvisionUserInput, ProvisionedUser, TopologyDiscover, Undrain,
+        ProvisionUser, ProvisionUserInput, ProvisionedUser, TopologyDiscover, Undrain, VmAuthorizedKeys,
+        VmProvision, VmRelease, VmRestart,
     },
     contract::FailureCode,
 };
@@ -43,6 +44,34 @@ impl HostDriver for Panics {
 fn user() -> Value {
     json!({ "account": { "username": "u1", "uid": 20001, "gid": 20001 }, "owner": "a", "shell": "/bin/sh",
         "authorized_keys": [], "sudo": false })
+}
+
+/// The first slot of the machine below.
+fn slice() -> Value {
+    let found = machine().drivers().devices.discover(&Track::new(Ambient::system())).unwrap();
+    let slot = &found.candidates[0];
+    json!({ "owner": "s1", "slots": [{ "slot_index": 0, "pci_address": slot.pci_address,
+        "nvme_device": slot.nvme_device, "fabric_vf": slot.fabric_vf }], "vcpus": 24, "memory_mib": 65536,
+        "image": "ubuntu-24.04", "username": "u1", "authorized_keys": [] })
+}
+
+#[tokio::test]
+async fn a_slice_goes_through_every_handler_and_shows_in_the_inventory() {
+    let machine = machine();
+    let start = || handlers(machine.drivers(), DrainMark::in_memory());
+    let owners = || machine.drivers().slices.machines().unwrap();
+    let made = done(start(), VmProvision::TYPE.name(), slice()).await.unwrap();
+    assert_eq!((&made["gpus_visible"], &made["created"]), (&json!(1), &json!(true)));
+    assert_eq!(owners(), ["s1"]);
+    let restarted = done(start(), VmRestart::TYPE.name(), json!({ "owner": "s1" })).await.unwrap();
+    assert_eq!(restarted, json!({ "gpus_visible": 1 }));
+    let keys = json!({ "owner": "s1", "username": "u1", "authorized_keys": [] });
+    let keys = done(start(), VmAuthorizedKeys::TYPE.name(), keys).await.unwrap();
+    assert_eq!(keys, json!({ "keys": 0, "changed": false }));
+    let release = json!({ "owner": "s1", "slots": slice()["slots"] });
+    let released = done(start(), VmRelease::TYPE.name(), release).await.unwrap();
+    assert_eq!((&released["machine_removed"], &released["disks_wiped"]), (&json!(true), &json!(1)));
+    assert!(owners().is_empty());
 }
 
 async fn done(handlers: Arc<Handlers>, task_type: &str, params: Value) -> Done<Value> {
@@ -81,8 +110,12 @@ async fn a_drained_node_takes_no_new_tenant_even_after_a_restart() {
     assert_eq!(drained, json!({ "drained": true }));
     let error = done(start(), ProvisionUser::TYPE.name(), user()).await.unwrap_err();
     assert_eq!(error.code, FailureCode::Unavailable);
+    let error = done(start(), VmProvision::TYPE.name(), slice()).await.unwrap_err();
+    assert_eq!(error.code, FailureCode::Unavailable);
+    assert_eq!(machine.drivers().slices.machines(), Ok(Vec::new()));
     done(start(), Undrain::TYPE.name(), json!({})).await.unwrap();
     assert!(done(start(), ProvisionUser::TYPE.name(), user()).await.is_ok());
+    assert!(done(start(), VmProvision::TYPE.name(), slice()).await.is_ok());
     std::fs::write(&path, "{").unwrap();
     assert!(DrainMark::open(path).drained());
 }

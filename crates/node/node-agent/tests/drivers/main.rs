@@ -8,6 +8,7 @@ mod exec;
 mod gpu;
 mod machine;
 mod real_host;
+mod slices;
 mod tree;
 
 use std::sync::Mutex;

@@ -24,9 +24,9 @@ use kernel::{
 use node_proto::{
     Keyset, SignedKeyset, SignedTask, SignerKey, SignerState, Task, TaskKind, canonical,
     contract::{
-        CONTRACT, CONTRACT_HEADER, Ending, EnrollRequest, Enrolled, HeartbeatAnswer, IssuedCertificate,
-        JoinInfo, LogsTaken, ProgressAnswer, RenewRequest, Renewed, ResultAnswer, TIME_HEADER, TaskResult,
-        Trust, TrustedAuthority, Waited, spiffe_id,
+        CONTRACT, CONTRACT_HEADER, Ending, EnrollRequest, Enrolled, HeartbeatAnswer, Inventory,
+        IssuedCertificate, JoinInfo, LogsTaken, ProgressAnswer, RenewRequest, Renewed, ResultAnswer,
+        TIME_HEADER, TaskResult, Trust, TrustedAuthority, Waited, spiffe_id,
     },
     keyset, task,
     text::Base64,
@@ -68,6 +68,7 @@ struct Seen {
     enrolled: HashMap<NodeId, u32>,
     tasks: HashMap<TaskId, Handed>,
     heartbeats: HashMap<NodeId, u32>,
+    inventories: HashMap<NodeId, Inventory>,
 }
 
 struct Handed {
@@ -203,6 +204,13 @@ impl Gateway {
     }
 }
 
+impl Gateway {
+    /// As the node reported it last.
+    pub fn inventory(&self, node: NodeId) -> Inventory {
+        self.shared.seen.lock().unwrap().inventories.get(&node).cloned().unwrap_or_default()
+    }
+}
+
 async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, shared) = (tls.clone(), shared.clone());
@@ -309,8 +317,11 @@ impl Shared {
                 write(ResultAnswer { counted: first })
             }
             ["heartbeat"] => {
-                let _: node_proto::contract::Heartbeat = read(body)?;
-                *self.seen.lock().unwrap().heartbeats.entry(node).or_default() += 1;
+                let heartbeat: node_proto::contract::Heartbeat = read(body)?;
+                let mut seen = self.seen.lock().unwrap();
+                *seen.heartbeats.entry(node).or_default() += 1;
+                seen.inventories.insert(node, heartbeat.inventory);
+                drop(seen);
                 write(HeartbeatAnswer {
                     heartbeat_seconds: 1,
                     desired_version: 0,

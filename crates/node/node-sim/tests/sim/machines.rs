@@ -81,9 +81,21 @@ fn vendors_and_fabrics_are_those_of_the_profile() {
     assert!(mi300x.gpus.iter().all(|gpu| gpu.vendor == GpuVendor::Amd && gpu.device_id == "74a1"));
     assert_eq!(mi300x.nics.iter().filter(|nic| nic.fabric == NicFabric::Roce).count(), 8);
     let h200 = topology(Profile::H200x8);
-    assert!(h200.gpus.iter().all(|gpu| gpu.vendor == GpuVendor::Nvidia && gpu.model.contains("H200")));
+    assert!(h200.gpus.iter().all(|gpu| gpu.vendor == GpuVendor::Nvidia && gpu.model == "H200"));
     assert_eq!(h200.nics.iter().filter(|nic| nic.fabric == NicFabric::Infiniband).count(), 8);
     assert!(topology(Profile::Cpu).candidates.iter().all(|slot| slot.kind == SlotKind::Cpu));
+    // What is sold is matched by the short names of the table of devices, on slots as on GPUs.
+    let names = [
+        (Profile::H200x8, "H200"),
+        (Profile::H100x8, "H100"),
+        (Profile::Mi300xX8, "MI300X"),
+        (Profile::Cpu, ""),
+    ];
+    for (profile, name) in names {
+        let found = topology(profile);
+        assert!(found.candidates.iter().all(|slot| slot.model == name), "{profile}");
+        assert!(found.gpus.iter().all(|gpu| gpu.model == name), "{profile}");
+    }
     for profile in Profile::ALL {
         assert_eq!(profile.name().parse::<Profile>(), Ok(*profile));
     }

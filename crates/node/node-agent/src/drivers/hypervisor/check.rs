@@ -39,7 +39,10 @@ pub fn slots(slots: &[SlotDevices]) -> Done<()> {
         }
         for device in devices_of(slot) {
             if !plain(device) {
-                return Err(DriverError::invalid(format!("slot {}: a device has an odd name", slot.slot_index)));
+                return Err(DriverError::invalid(format!(
+                    "slot {}: a device has an odd name",
+                    slot.slot_index
+                )));
             }
             if !devices.insert(device) {
                 return Err(DriverError::invalid(format!("the device {device} is named twice")));

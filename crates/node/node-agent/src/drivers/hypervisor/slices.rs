@@ -45,7 +45,8 @@ impl Held {
 }
 
 fn overlap(a: &SlotDevices, b: &SlotDevices) -> bool {
-    a.slot_index == b.slot_index || check::devices_of(a).any(|of_a| check::devices_of(b).any(|of_b| of_a == of_b))
+    a.slot_index == b.slot_index
+        || check::devices_of(a).any(|of_a| check::devices_of(b).any(|of_b| of_a == of_b))
 }
 
 fn unavailable(message: String) -> DriverError {
@@ -144,7 +145,9 @@ impl Slices {
         steps.begin("verify")?;
         let held = self.held()?;
         if held.lease(owner).is_some() {
-            return Err(DriverError::failed(format!("the lease of {owner} is still there; release it again")));
+            return Err(DriverError::failed(format!(
+                "the lease of {owner} is still there; release it again"
+            )));
         }
         // Also what was asked for and never leased, unless it is somebody else's by now.
         let asked = input.slots.iter().filter(|slot| held.other(owner, slot).is_none()).cloned();
@@ -207,7 +210,8 @@ impl Slices {
         let held = self.held()?;
         for slot in &wanted.slots {
             if let Some(other) = held.other(owner, slot) {
-                let text = format!("slot {} is leased by {other}; release that machine first", slot.slot_index);
+                let text =
+                    format!("slot {} is leased by {other}; release that machine first", slot.slot_index);
                 return Err(unavailable(text));
             }
         }

@@ -82,7 +82,9 @@ impl Hypervisor for Machine {
     fn machines(&self) -> Done<Vec<Found>> {
         let changing = self.changing();
         let machines = changing.guests.machines.iter();
-        Ok(machines.map(|(owner, guest)| Found { owner: owner.clone(), slots: guest.slots.clone() }).collect())
+        Ok(machines
+            .map(|(owner, guest)| Found { owner: owner.clone(), slots: guest.slots.clone() })
+            .collect())
     }
 
     fn prepare_host(&self, wanted: &VmProvisionInput) -> Done<()> {

@@ -295,6 +295,9 @@ DECLARE
     v_gpus      bigint := p_gpus * v_count;
     v_over      text;
 BEGIN
+    IF called_by_app() AND p_org IS DISTINCT FROM current_org() THEN
+        RAISE EXCEPTION 'capacity is reserved for one''s own organization only' USING ERRCODE = 'insufficient_privilege';
+    END IF;
     IF fleet_slots_reserve(s_slots, p_now) <> cardinality(s_slots) THEN
         RETURN 'slot_taken';
     END IF;

@@ -9,4 +9,5 @@ pub use crate::{
         role::{MemberRole, PlatformRole},
     },
     service::policy_cache::{Policies, Where},
+    store::ssh_keys::of_members as ssh_keys_of_members,
 };

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     Code, Failure, PageQuery, Problem,
-    ids::{SshKeyId, UserId},
+    ids::{ProjectId, SshKeyId, UserId},
 };
 use pg::Connection;
 
@@ -92,4 +92,21 @@ pub async fn delete(
     )
     .fetch_optional(conn)
     .await
+}
+
+/// The public keys of those of `users` who can enter the project; of anybody else nothing.
+pub async fn of_members(
+    conn: &mut Connection,
+    project: ProjectId,
+    users: &[UserId],
+) -> Result<Vec<(UserId, String)>, sqlx::Error> {
+    let users: Vec<_> = users.iter().map(|user| user.uuid()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT user_id AS "user_id!", public_key AS "public_key!" FROM member_ssh_keys($1, $2)"#,
+        project.uuid(),
+        &users,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id.into(), row.public_key)).collect())
 }

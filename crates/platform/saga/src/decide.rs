@@ -53,15 +53,38 @@ pub enum Waiting {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    Run { step: usize, attempt: u32 },
-    Resume { step: usize, attempt: u32, timed_out: bool },
-    Undo { step: usize, attempt: u32 },
-    ResumeUndo { step: usize, attempt: u32, timed_out: bool },
-    Sleep { until: DateTime<Utc> },
+    Run {
+        step: usize,
+        attempt: u32,
+    },
+    Resume {
+        step: usize,
+        attempt: u32,
+        timed_out: bool,
+    },
+    Undo {
+        step: usize,
+        attempt: u32,
+    },
+    ResumeUndo {
+        step: usize,
+        attempt: u32,
+        timed_out: bool,
+    },
+    Sleep {
+        until: DateTime<Utc>,
+    },
     /// Turns round: `step` is the first to be taken back.
-    StartUndo { step: usize, reason: String },
+    StartUndo {
+        step: usize,
+        reason: String,
+    },
     /// `told`: the domain hears of it; otherwise that has failed often enough.
-    Finish { end: RunEnd, reason: Option<String>, told: bool },
+    Finish {
+        end: RunEnd,
+        reason: Option<String>,
+        told: bool,
+    },
 }
 
 /// How a call ended.

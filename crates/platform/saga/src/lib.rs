@@ -14,7 +14,6 @@
 //! **Another engine** (Temporal) runs the same definitions: [`decide`] is all there is to know, and the conformance
 //! tests of this crate say what it must keep.
 
-pub mod conformance;
 pub mod decide;
 pub mod faults;
 pub mod http;
@@ -27,6 +26,7 @@ mod drive;
 mod engine;
 mod request;
 mod store;
+mod transaction;
 
 pub use decide::decide;
 pub use engine::Engine;

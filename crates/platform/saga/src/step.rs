@@ -2,7 +2,10 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use kernel::{Failure, ids::{OrgId, SagaRunId}};
+use kernel::{
+    Failure,
+    ids::{OrgId, SagaRunId},
+};
 use pg::WriteTx;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -20,13 +23,23 @@ pub trait Saga: Send + Sync + 'static {
     async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError>;
 
     /// Goes on after a [`Step::Suspended`]: what was waited for has come, or its time is over.
-    async fn resume(&self, step: &'static str, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError>;
+    async fn resume(
+        &self,
+        step: &'static str,
+        cx: &mut StepCx<'_>,
+        signal: &Signal,
+    ) -> Result<Step, StepError>;
 
     /// Takes a step back. It may have happened whole, in part, or not at all.
     async fn undo(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError>;
 
     /// Goes on with taking a step back.
-    async fn resume_undo(&self, step: &'static str, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError>;
+    async fn resume_undo(
+        &self,
+        step: &'static str,
+        cx: &mut StepCx<'_>,
+        signal: &Signal,
+    ) -> Result<Step, StepError>;
 
     /// The run is over; called in the transaction that ends it.
     async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure>;
@@ -53,7 +66,8 @@ pub struct StepCx<'a> {
 
 impl StepCx<'_> {
     pub fn input<T: DeserializeOwned>(&self) -> Result<T, StepError> {
-        T::deserialize(self.input).map_err(|error| StepError::fail(format!("the input of the run cannot be read: {error}")))
+        T::deserialize(self.input)
+            .map_err(|error| StepError::fail(format!("the input of the run cannot be read: {error}")))
     }
 
     /// What an earlier step left, if it was done.
@@ -68,9 +82,13 @@ impl StepCx<'_> {
 
     /// The key under which this attempt of this step may be woken: unique, and stale as soon as the step goes on.
     pub fn wake_key(&self) -> String {
-        let way = if self.undoing { "undo" } else { "run" };
-        format!("{}/{}/{way}/{}", self.run_id, self.step, self.attempt)
+        wake_key(self.run_id, self.step, self.undoing, self.attempt)
     }
+}
+
+pub(crate) fn wake_key(run: SagaRunId, step: &str, undoing: bool, attempt: u32) -> String {
+    let way = if undoing { "undo" } else { "run" };
+    format!("{run}/{step}/{way}/{attempt}")
 }
 
 /// How a call of a step ended well.
@@ -81,7 +99,9 @@ pub enum Step {
     Suspended,
     /// Called again after a while (`run` or `undo`, not `resume`): for what cannot call us back. The same attempt; when
     /// its time is over there is one last call, and anything but done is then a failed attempt.
-    Again { after: std::time::Duration },
+    Again {
+        after: std::time::Duration,
+    },
 }
 
 impl Step {

@@ -161,6 +161,8 @@ pub(crate) struct Change<'a> {
     pub end: Option<RunEnd>,
     /// The worker goes on with it at once, and keeps the lease.
     pub goes_on: bool,
+    /// What it goes on with is the first call of a step.
+    pub begins: bool,
     pub wake_key: Option<String>,
     /// What the step that is done left: its name and the value.
     pub output: Option<(&'a str, &'a Value)>,
@@ -191,7 +193,7 @@ pub(crate) async fn apply(
     run: &Run,
     change: Change<'_>,
 ) -> Result<Option<Applied>, sqlx::Error> {
-    let Change { progress, end, goes_on, wake_key, output, entry } = change;
+    let Change { progress, end, goes_on, begins, wake_key, output, entry } = change;
     let state = end.map_or(if progress.undoing { "undoing" } else { "running" }, RunEnd::name);
     let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
     let over = entry.as_ref().is_some_and(|entry| entry.state != "waiting");
@@ -203,8 +205,9 @@ pub(crate) async fn apply(
                 outputs = CASE WHEN $13::text IS NULL THEN outputs
                     ELSE outputs || jsonb_build_object($13::text, $14::jsonb) END,
                 -- A cancellation that came meanwhile is looked at now, not when the sleep is over.
-                wake_at = CASE WHEN cancel_reason IS NOT NULL AND $4 = 'running' AND failure IS NULL THEN $3
-                    ELSE $15 END,
+                wake_at = CASE WHEN cancel_reason IS NOT NULL AND $4 = 'running' AND failure IS NULL
+                    THEN $3::timestamptz
+                    ELSE $15::timestamptz END,
                 lease_until = $16, version = version + 1, updated_at = $3::timestamptz,
                 finished_at = CASE WHEN $17 THEN $3::timestamptz END
             WHERE id = $1 AND fence = $2 AND state IN ('running', 'undoing') AND (signal IS NOT NULL) = $18
@@ -212,7 +215,7 @@ pub(crate) async fn apply(
             RETURNING id, cancel_reason, begun
         ), entry AS (
             INSERT INTO saga_steps (run_id, step, undo, attempt, state, detail, started_at, finished_at)
-            SELECT id, $19, $20, $21, $22, $23, $24, CASE WHEN $25 THEN $3::timestamptz END
+            SELECT id, $19::text, $20::boolean, $21::integer, $22::text, $23::text, $24::timestamptz, CASE WHEN $25 THEN $3::timestamptz END
                 FROM run WHERE $19::text IS NOT NULL
             ON CONFLICT (run_id, step, undo, attempt)
                 DO UPDATE SET state = excluded.state, detail = excluded.detail, finished_at = excluded.finished_at
@@ -225,7 +228,7 @@ pub(crate) async fn apply(
         i32::try_from(progress.step).unwrap_or(i32::MAX),
         number(progress.attempt),
         progress.begun,
-        goes_on,
+        begins,
         number(progress.end_attempts),
         wake_key as Option<String>,
         progress.attempt_deadline as Option<DateTime<Utc>>,
@@ -266,10 +269,7 @@ pub(crate) async fn release(db: &Db, run: &Run) -> Result<(), pg::Error> {
 }
 
 /// Definitions of live runs that this worker does not know, with how many runs wait for them.
-pub(crate) async fn unknown(
-    db: &Db,
-    known: &[(String, i32)],
-) -> Result<Vec<(String, i32, i64)>, pg::Error> {
+pub(crate) async fn unknown(db: &Db, known: &[(String, i32)]) -> Result<Vec<(String, i32, i64)>, pg::Error> {
     let (names, versions): (Vec<String>, Vec<i32>) = known.iter().cloned().unzip();
     let mut upkeep = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(

@@ -38,6 +38,10 @@ pub const NODE_TASK_DISPATCH_SECONDS: &str = "node_task_dispatch_seconds";
 /// Labels: `state`.
 pub const NODES: &str = "nodes";
 pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
+/// Labels: `name`, `end`.
+pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
+/// Labels: `saga`, `step`.
+pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -92,6 +96,8 @@ pub const ALL: &[Metric] = &[
     histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to handing it to its node."),
     gauge(NODES, "Nodes of the fleet, by state."),
     gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
+    counter(SAGA_RUNS_TOTAL, "Workflow runs that ended, by name and how."),
+    histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

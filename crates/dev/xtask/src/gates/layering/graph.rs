@@ -26,7 +26,7 @@ const RULES: &[Rule] = &[
     rule("pg", BASE, &[]),
     rule("endpoint", BASE, &["pg", "telemetry", "trust"]),
     rule("bus", BASE, &["pg", "endpoint", "telemetry", "trust"]),
-    rule("saga", BASE, &["pg"]),
+    rule("saga", BASE, &["pg", "endpoint", "telemetry", "trust"]),
     rule("trust", BASE, &["pg"]),
     rule("telemetry", BASE, &["pg"]),
     rule("identity", BELOW_DOMAINS, &[]),

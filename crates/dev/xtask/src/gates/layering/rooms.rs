@@ -8,7 +8,7 @@ use crate::tree::{Tree, is_test_path};
 
 const ROOMS: [&str; 5] = ["model", "store", "service", "http", "jobs"];
 /// Platform crates whose job is SQL.
-const SQL_CRATES: [&str; 2] = ["pg", "bus"];
+const SQL_CRATES: [&str; 3] = ["pg", "bus", "saga"];
 
 pub fn check(tree: &Tree, crates: &[Crate]) -> anyhow::Result<Vec<Finding>> {
     let mut found = Vec::new();

@@ -205,6 +205,11 @@ impl Gateway {
 }
 
 impl Gateway {
+    /// Whether the node has told that it began the task.
+    pub fn begun(&self, id: TaskId) -> bool {
+        self.shared.seen.lock().unwrap().tasks[&id].started
+    }
+
     /// As the node reported it last.
     pub fn inventory(&self, node: NodeId) -> Inventory {
         self.shared.seen.lock().unwrap().inventories.get(&node).cloned().unwrap_or_default()

@@ -5,4 +5,6 @@ mod at_most_once;
 mod control_plane;
 mod gateway;
 mod machines;
+mod playing;
 mod repeatable;
+mod script;

@@ -207,14 +207,22 @@ CREATE FUNCTION fleet_outlook(
     ) c
 $$;
 
--- How much of a kind is there and free, by region: what the catalog shows.
-CREATE FUNCTION fleet_availability(p_kinds text[], p_models text[])
-RETURNS TABLE (kind text, model text, region text, total bigint, free bigint, largest integer, whole_nodes bigint)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT c.kind, c.model, c.region, sum(c.total), coalesce(sum(c.free) FILTER (WHERE c.placeable), 0),
-        coalesce(max(c.free) FILTER (WHERE c.placeable), 0), count(*) FILTER (WHERE c.placeable AND c.whole)
-    FROM node_capacity c WHERE (c.kind, c.model) IN (SELECT * FROM unnest(p_kinds, p_models))
-    GROUP BY c.kind, c.model, c.region
+-- How much of each product is there and free, by region: what the catalog shows. A size of 0 means the whole node
+-- with exactly so many slots.
+CREATE FUNCTION fleet_availability(
+    p_skus text[], p_kinds text[], p_models text[], p_totals integer[], p_sizes integer[]
+) RETURNS TABLE (
+    sku text, region text, total bigint, free bigint, largest integer, whole_nodes bigint, launchable bigint
+) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT w.sku, c.region, sum(c.total), coalesce(sum(c.free) FILTER (WHERE c.placeable), 0),
+        coalesce(max(c.free) FILTER (WHERE c.placeable), 0),
+        count(*) FILTER (WHERE c.placeable AND c.whole),
+        CASE WHEN w.size = 0 THEN count(*) FILTER (WHERE c.placeable AND c.whole AND c.total = w.total)
+             ELSE coalesce(sum(c.free / w.size) FILTER (WHERE c.placeable), 0) END
+    FROM unnest(p_skus, p_kinds, p_models, p_totals, p_sizes) AS w (sku, kind, model, total, size)
+        JOIN node_capacity c ON c.kind = w.kind AND c.model = w.model
+            AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility))
+    GROUP BY w.sku, w.total, w.size, c.region
 $$;
 
 -- Available slots become reserved; answers how many, and the caller refuses anything but all.

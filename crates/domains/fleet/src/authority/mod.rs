@@ -80,6 +80,8 @@ struct Inner {
     db: Db,
     domain: String,
     sealer: Sealer,
+    /// Of work orders.
+    orders: Sealer,
     signing: Signing,
     snapshot: RwLock<Option<Arc<service::snapshot::Snapshot>>>,
     generation: AtomicU64,
@@ -103,6 +105,8 @@ impl Trust {
         }
         let inner = Arc::new(Inner {
             sealer: ca::sealer(&settings.master_key).map_err(|_| TrustError::MasterKey)?,
+            orders: Sealer::for_purpose(&settings.master_key, b"work orders")
+                .map_err(|_| TrustError::MasterKey)?,
             signing: settings.signing,
             snapshot: RwLock::new(None),
             generation: AtomicU64::new(0),

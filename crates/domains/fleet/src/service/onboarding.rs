@@ -31,7 +31,7 @@ use super::{
     created, found,
     nodes::{cordon_once, transition},
     tasks::{TaskRequest, Waiting},
-    validations::probe,
+    validations::{has_passed, keep_evidence, probe},
 };
 use crate::{
     Fleet,
@@ -43,7 +43,6 @@ use crate::{
         slot::{Approval, SlotEvent, SlotLifecycle, SlotState, approvable},
         task::TaskView,
         text::tame,
-        topology::Validation,
     },
     store,
 };
@@ -249,8 +248,7 @@ async fn probed(
         }
         _ => None,
     };
-    let passed =
-        report.as_ref().is_some_and(|report| report.passed && report.checks.iter().all(|c| c.passed));
+    let passed = report.as_ref().is_some_and(has_passed);
     let detail = match &report {
         Some(report) => {
             let failed: Vec<&str> =
@@ -259,7 +257,7 @@ async fn probed(
         }
         None => why(&task.ending),
     };
-    keep_evidence(tx, task, report.as_ref(), passed, &detail).await?;
+    keep_evidence(tx, (task.node_id, task.id), report.as_ref(), passed, &detail).await?;
     let (node, now) = (task.node_id, tx.db().ambient().now());
     if passed {
         // From approved to available is the lifecycle's own step.
@@ -282,36 +280,6 @@ async fn probed(
         cordon_once(tx, node, &reason).await?;
     }
     Ok(())
-}
-
-async fn keep_evidence(
-    tx: &mut WriteTx,
-    task: &CompletedTask,
-    report: Option<&HealthReport>,
-    passed: bool,
-    detail: &str,
-) -> Result<(), Failure> {
-    let ambient = tx.db().ambient().clone();
-    let profile = match report.map(|report| report.profile) {
-        Some(ProbeProfile::Onboarding) => "onboarding",
-        Some(ProbeProfile::BetweenTenants) => "between_tenants",
-        Some(ProbeProfile::Light) => "light",
-        None => "unknown",
-    };
-    let evidence = match report {
-        Some(report) => serde_json::to_value(report)?,
-        None => json!({ "failure": detail }),
-    };
-    let validation = Validation {
-        id: ambient.id(),
-        node_id: task.node_id,
-        task_id: task.id,
-        profile: profile.to_owned(),
-        passed,
-        evidence,
-        created_at: ambient.now(),
-    };
-    Ok(store::validations::insert(tx.conn(), &validation).await?)
 }
 
 /// The probe that follows an approval.

@@ -1,9 +1,13 @@
 //! The gate before a node serves tenants: asked for here, judged in `onboarding`, its evidence kept.
 
 use chrono::TimeDelta;
-use kernel::{Code, Failure, Page, PageQuery, Problem, ids::NodeId};
-use node_proto::catalog::{HealthProbe, HealthProbeInput, ProbeProfile};
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem,
+    ids::{NodeId, TaskId},
+};
+use node_proto::catalog::{HealthProbe, HealthProbeInput, HealthReport, ProbeProfile};
 use pg::{ReadTx, WriteTx};
+use serde_json::json;
 
 use super::{
     found,
@@ -48,7 +52,7 @@ pub(crate) async fn probe(
     tx: &mut WriteTx,
     node: NodeId,
     profile: ProbeProfile,
-) -> Result<(Onboarding, kernel::ids::TaskId), Failure> {
+) -> Result<(Onboarding, TaskId), Failure> {
     let now = tx.db().ambient().now();
     let found_node = found(store::nodes::lock(tx.conn(), node).await?, "node")?;
     found_node.check_takes_tasks()?;
@@ -72,4 +76,51 @@ pub(crate) async fn probe(
     let task = fleet.task_queue(tx, request).await?;
     let noted = store::onboarding::update(tx.conn(), &onboarding, to, ("", Some(task)), now).await?;
     Ok((noted.or_problem("onboarding")?, task))
+}
+
+/// Keeps the evidence of a probe that somebody else asked for; answers whether it passed.
+pub async fn node_validation_record(
+    tx: &mut WriteTx,
+    node: NodeId,
+    task: TaskId,
+    report: &HealthReport,
+) -> Result<bool, Failure> {
+    let passed = has_passed(report);
+    keep_evidence(tx, (node, task), Some(report), passed, "").await?;
+    Ok(passed)
+}
+
+/// Whoever says that all is well must say so of each part.
+pub(crate) fn has_passed(report: &HealthReport) -> bool {
+    report.passed && report.checks.iter().all(|check| check.passed)
+}
+
+pub(crate) async fn keep_evidence(
+    tx: &mut WriteTx,
+    (node, task): (NodeId, TaskId),
+    report: Option<&HealthReport>,
+    passed: bool,
+    detail: &str,
+) -> Result<(), Failure> {
+    let ambient = tx.db().ambient().clone();
+    let profile = match report.map(|report| report.profile) {
+        Some(ProbeProfile::Onboarding) => "onboarding",
+        Some(ProbeProfile::BetweenTenants) => "between_tenants",
+        Some(ProbeProfile::Light) => "light",
+        None => "unknown",
+    };
+    let evidence = match report {
+        Some(report) => serde_json::to_value(report)?,
+        None => json!({ "failure": detail }),
+    };
+    let validation = Validation {
+        id: ambient.id(),
+        node_id: node,
+        task_id: task,
+        profile: profile.to_owned(),
+        passed,
+        evidence,
+        created_at: ambient.now(),
+    };
+    Ok(store::validations::insert(tx.conn(), &validation).await?)
 }

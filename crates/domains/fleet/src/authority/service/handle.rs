@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
-    Code, Failure, Problem,
+    Code, Failure, Problem, Secret,
     ids::{AuthorityId, NodeId},
 };
 use node_proto::{
@@ -14,6 +14,7 @@ use node_proto::{
     text::Base64,
 };
 use trust::{
+    SealError,
     ca::{self, Issued, Serial, ServerCertificate, Validity},
     peer::PeerVerifier,
 };
@@ -102,6 +103,15 @@ impl Trust {
         // Nodes would refuse it; better here than there.
         signed.open(&keyset).map_err(|_| TrustError::ForeignKey(version))?;
         Ok(signed)
+    }
+
+    /// Seals a work order for `subject`.
+    pub fn order_seal(&self, subject: &str, order: &[u8]) -> Result<Vec<u8>, SealError> {
+        self.0.orders.seal(self.0.db.ambient(), subject, order)
+    }
+
+    pub fn order_open(&self, subject: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, SealError> {
+        self.0.orders.open(subject, sealed)
     }
 
     /// A certificate for a node, from now on. Why a request was refused may be told.

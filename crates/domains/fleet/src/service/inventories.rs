@@ -1,0 +1,51 @@
+//! What nodes say is in use on them, and what slots are made of, for whoever compares that with what should be.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Failure,
+    ids::{NodeId, SlotId},
+};
+use node_proto::contract::Inventory;
+use pg::Connection;
+use uuid::Uuid;
+
+use crate::store::inventories as rows;
+
+/// What a node last said.
+#[derive(Clone, Debug)]
+pub struct NodeInventory {
+    pub node_id: NodeId,
+    pub state: String,
+    /// When it said so; nothing while it has never been heard of.
+    pub last_seen_at: Option<DateTime<Utc>>,
+    pub inventory: Inventory,
+}
+
+/// A slot with its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotFacts {
+    pub id: SlotId,
+    pub node_id: NodeId,
+    pub slot_index: i32,
+    pub kind: String,
+    pub state: String,
+    pub pci_address: Option<String>,
+    pub nvme_device: Option<String>,
+    pub fabric_vf: Option<String>,
+    pub numa_node: Option<i32>,
+    pub cleanup_reason: Option<String>,
+}
+
+/// The nodes after `after`, in the order of their ids.
+pub async fn node_inventories(
+    conn: &mut Connection,
+    after: Option<NodeId>,
+    limit: i64,
+) -> Result<Vec<NodeInventory>, Failure> {
+    Ok(rows::nodes(conn, after.map_or(Uuid::nil(), NodeId::uuid), limit).await?)
+}
+
+/// Those of them that exist, by node and place.
+pub async fn slot_facts(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<SlotFacts>, Failure> {
+    Ok(rows::slots(conn, slots).await?)
+}

@@ -1,0 +1,45 @@
+//! What nodes say is in use on them, and what slots are made of: for comparing with what should be.
+
+use kernel::ids::{NodeId, SlotId};
+use pg::Connection;
+use uuid::Uuid;
+
+use crate::service::inventories::{NodeInventory, SlotFacts};
+
+pub async fn nodes(
+    conn: &mut Connection,
+    after: Uuid,
+    limit: i64,
+) -> Result<Vec<NodeInventory>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"SELECT n.id, n.state, c.last_seen_at AS "last_seen_at?", c.inventory AS "inventory?"
+           FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
+           WHERE n.id > $1 AND n.state <> 'deleted' ORDER BY n.id LIMIT $2"#,
+        after,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let read = |value: Option<serde_json::Value>| {
+        value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+    };
+    let inventory = |row: (Uuid, String, _, Option<serde_json::Value>)| NodeInventory {
+        node_id: NodeId::from(row.0),
+        state: row.1,
+        last_seen_at: row.2,
+        inventory: read(row.3),
+    };
+    Ok(rows.into_iter().map(|r| inventory((r.id, r.state, r.last_seen_at, r.inventory))).collect())
+}
+
+pub async fn slots(conn: &mut Connection, ids: &[SlotId]) -> Result<Vec<SlotFacts>, sqlx::Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+    sqlx::query_as!(
+        SlotFacts,
+        "SELECT id, node_id, slot_index, kind, state, pci_address, nvme_device, fabric_vf, numa_node, cleanup_reason
+         FROM node_resource_slots WHERE id = ANY ($1) ORDER BY node_id, slot_index",
+        &ids,
+    )
+    .fetch_all(conn)
+    .await
+}

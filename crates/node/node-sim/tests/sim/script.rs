@@ -10,7 +10,7 @@ use node_agent::drivers::{DevicesDriver as _, Done, Steps, simulated::Machine};
 use node_proto::{
     catalog::{
         AccountSpec, Drain, DrainInput, ProvisionUser, ProvisionUserInput, ReleasedVm, SlotDevices,
-        VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
+        TopologyDiscover, TopologyDiscoverInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
     },
     contract::{Ending, FailureCode},
 };
@@ -68,7 +68,7 @@ struct Scene {
 impl Scene {
     async fn start(rules: &[Rule]) -> Self {
         let plan = Plan { script: rules.to_vec().into(), ..quick(Faults::default()) };
-        let sim = Sim::start(1, plan.clone()).await;
+        let sim = Sim::start(2, plan.clone()).await;
         let node = sim.nodes[0];
         Self { sim, plan, node }
     }
@@ -145,7 +145,7 @@ async fn a_task_that_hangs_goes_on_after_its_time_and_holds_up_its_owner_only() 
     until("it hangs", async || scene.sim.gateway.begun(first)).await;
     let release = VmReleaseInput { owner: "a1".to_owned(), slots: slots(2) };
     let release = scene.sim.gateway.queue::<VmRelease>(scene.node, &release);
-    let other = scene.sim.gateway.queue::<Drain>(scene.node, &DrainInput { reason: "test".to_owned() });
+    let other = scene.sim.gateway.queue::<TopologyDiscover>(scene.node, &TopologyDiscoverInput {});
     scene.sim.all_end(&[other]).await;
     assert!(scene.sim.gateway.ending(first).is_none() && scene.sim.gateway.ending(release).is_none());
     assert!(matches!(scene.ends(first).await, Ending::Succeeded { .. }));
@@ -162,11 +162,12 @@ async fn a_node_that_goes_offline_tells_its_result_when_it_is_back() {
     let away = Rule { hostname: "sim-h200-*".to_owned(), does: Does::Offline, ..Rule::default() };
     scene.plan.script.add(away);
     let drain = scene.sim.gateway.queue::<Drain>(scene.node, &DrainInput { reason: "test".to_owned() });
-    let heard = scene.sim.gateway.heartbeats(scene.node);
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert!(
-        scene.sim.gateway.heartbeats(scene.node) <= heard + 1 && scene.sim.gateway.ending(drain).is_none()
-    );
+    // Its neighbour is heard meanwhile, so it would be too.
+    let (node, neighbour) = (scene.node, scene.sim.nodes[1]);
+    let heard = |node| scene.sim.gateway.heartbeats(node);
+    let before = (heard(node), heard(neighbour));
+    until("the neighbour reports", async || heard(neighbour) > before.1 + 3).await;
+    assert!(heard(node) <= before.0 + 1 && scene.sim.gateway.ending(drain).is_none());
     scene.plan.script.clear();
     assert!(matches!(scene.ends(drain).await, Ending::Succeeded { .. }));
 }

@@ -14,6 +14,7 @@
 //! **Another engine** (Temporal) runs the same definitions: [`decide`] is all there is to know, and the conformance
 //! tests of this crate say what it must keep.
 
+pub mod conformance;
 pub mod decide;
 pub mod faults;
 pub mod http;

@@ -39,12 +39,7 @@ pub struct Body {
     script: Arc<NodeScript>,
     /// The real time: latencies are measured by it, whatever the node's clock says.
     real: Ambient,
-    kept: Mutex<Kept>,
-}
-
-struct Kept {
-    drained: bool,
-    agent_version: String,
+    agent_version: Mutex<String>,
 }
 
 impl Body {
@@ -58,9 +53,9 @@ impl Body {
         real: Ambient,
     ) -> Self {
         let dice = Dice::new(plan.seed, node, Purpose::Tasks);
-        let kept = Kept { drained: false, agent_version: env!("CARGO_PKG_VERSION").to_owned() };
+        let agent_version = Mutex::new(env!("CARGO_PKG_VERSION").to_owned());
         let drivers = machine.drivers();
-        Self { machine, drivers, plan, nature, dice, counters, script, real, kept: Mutex::new(kept) }
+        Self { machine, drivers, plan, nature, dice, counters, script, real, agent_version }
     }
 
     pub fn drivers(&self) -> &Drivers {
@@ -68,26 +63,25 @@ impl Body {
     }
 
     pub fn agent_version(&self) -> String {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).agent_version.clone()
+        self.agent_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn inventory(&self) -> Inventory {
         // Simulated drivers always know.
         let users = self.drivers.host.users().unwrap_or_default();
         let machines = self.drivers.slices.machines().unwrap_or_default();
-        let drained = self.kept.lock().unwrap_or_else(PoisonError::into_inner).drained;
-        Inventory { users, machines, drained }
+        Inventory { users, machines, drained: self.machine.drained() }
     }
 
     fn drain(&self, drained: bool) -> DrainState {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).drained = drained;
+        self.machine.drain(drained);
         DrainState { drained }
     }
 
     /// Does it, as far as `steps` lets it. `Restart` when it ends with another boot or another agent.
     fn effect(&self, work: &Work, steps: &dyn Steps) -> Effect {
         let drivers = &self.drivers;
-        let drained = self.kept.lock().unwrap_or_else(PoisonError::into_inner).drained;
+        let drained = self.machine.drained();
         Effect::Done(match work {
             Work::TopologyDiscover(_) => output(drivers.devices.discover(steps)),
             Work::VmProvision(_) | Work::ProvisionUser(_) if drained => {
@@ -110,8 +104,8 @@ impl Body {
                     return Effect::Done(Err(stopped));
                 }
                 if let Work::SelfUpdate(input) = work {
-                    let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.agent_version.clone_from(&input.version);
+                    let mut version = self.agent_version.lock().unwrap_or_else(PoisonError::into_inner);
+                    version.clone_from(&input.version);
                 } else {
                     self.machine.restart();
                 }

@@ -2,7 +2,7 @@
 //!
 //! Two things go on side by side. One keeps the node's identity: it exchanges a token when there is none, or when
 //! the certificate has expired. The other lets the agent run, and makes a new one when it has died. What a real
-//! node would keep on its disks is kept across deaths: identity, journal, accounts.
+//! node would keep on its disks is kept across deaths, also of this process: identity, journal, accounts, guests.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -121,7 +121,9 @@ impl SimNode {
             counters.fault_skew.add();
         }
         let ambient = skewed(&real, nature.skew);
-        let machine = Machine::new(profile, hostname, number, ambient.clone());
+        let path = dir.machine(node);
+        let machine = Machine::open(profile, hostname, number, ambient.clone(), &path)
+            .map_err(|error| JournalError::Io { path, error })?;
         let script = Arc::new(NodeScript::new(plan.script.clone(), hostname));
         let body = Body::new(machine, plan.clone(), nature, number, counters.clone(), script.clone(), real);
         let journal = JournalFile::open(dir.journal(node), plan.clone(), nature, number, counters.clone())?;

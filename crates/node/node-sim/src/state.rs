@@ -1,4 +1,5 @@
-//! Where simulated nodes keep who they are: one small file per node, replaced as a whole.
+//! Where simulated nodes keep who they are: one small file per node, replaced as a whole. What their machines
+//! have and what they did lies beside it.
 //!
 //! A file survives the end of this process, however sudden. It is not forced to the disk: a simulated node that
 //! is lost with its machine can be made again.
@@ -32,6 +33,10 @@ impl StateDir {
 
     pub fn node(&self, node: NodeId) -> NodeStore {
         NodeStore { path: self.0.join(format!("{node}.json")), writing: Mutex::new(()) }
+    }
+
+    pub fn machine(&self, node: NodeId) -> PathBuf {
+        self.0.join(format!("{node}.machine"))
     }
 
     pub fn journal(&self, node: NodeId) -> PathBuf {

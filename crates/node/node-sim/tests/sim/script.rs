@@ -193,6 +193,19 @@ async fn a_drained_node_takes_no_new_slice_and_users_show_in_the_inventory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_machine_has_survives_the_end_of_the_simulator() {
+    let mut scene = Scene::start(&[]).await;
+    assert!(matches!(scene.provision("a1").await, Ending::Succeeded { .. }));
+    scene.ends(scene.sim.gateway.queue::<Drain>(scene.node, &DrainInput { reason: "test".to_owned() })).await;
+    scene.sim.stop().await;
+    scene.sim.play(scene.plan.clone());
+    assert_eq!(code(&scene.provision("a2").await), Some(FailureCode::Unavailable), "it is still drained");
+    scene.machines_are(&["a1"]).await;
+    assert!(scene.release("a1").await.machine_removed);
+    scene.machines_are(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn simulated_work_takes_no_time_unless_the_plan_says_so() {
     let sim = Sim::start(1, Plan::default()).await;
     let scene = Scene { node: sim.nodes[0], sim, plan: Plan::default() };

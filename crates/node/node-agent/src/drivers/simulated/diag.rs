@@ -31,7 +31,9 @@ impl GpuDriver for Machine {
     }
 
     fn findings(&self) -> Done<Vec<Finding>> {
-        Ok(std::mem::take(&mut self.changing().findings))
+        let mut changing = self.changing();
+        // Most often there are none, and nothing changes.
+        Ok(if changing.findings.is_empty() { Vec::new() } else { std::mem::take(&mut changing.findings) })
     }
 }
 

@@ -5,6 +5,7 @@ use node_proto::catalog::{
     AccountSpec, DeprovisionUserInput, DeprovisionedUser, InstallAuthorizedKeysInput, InstalledKeys,
     ProvisionUserInput, ProvisionedUser,
 };
+use serde::{Deserialize, Serialize};
 
 use super::Machine;
 use crate::drivers::{Done, DriverError, HostDriver, Steps};
@@ -12,6 +13,7 @@ use crate::drivers::{Done, DriverError, HostDriver, Steps};
 /// Users below this number are the system's.
 const FIRST_UID: u32 = 20_000;
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Account {
     uid: u32,
     gid: u32,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use node_proto::catalog::{SlotDevices, VmProvisionInput};
+use serde::{Deserialize, Serialize};
 
 use super::Machine;
 use crate::drivers::{
@@ -13,7 +14,8 @@ use crate::drivers::{
 
 const FIRST_PORT: u16 = 22_000;
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Guests {
     leases: BTreeMap<String, Lease>,
     machines: BTreeMap<String, Guest>,
@@ -24,6 +26,7 @@ pub(super) struct Guests {
     isolated: BTreeSet<String>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Guest {
     slots: Vec<SlotDevices>,
     username: String,

@@ -3,22 +3,26 @@
 //! A [`Machine`] is what a simulated node is made of: its profile, its accounts, its guests, its boots. It answers every
 //! driver trait as a real machine of that profile would, instantly and without touching anything outside
 //! itself. It outlives the agent that uses it, as hardware does: an agent that crashes and comes back finds the
-//! accounts and guests that it made. What it says depends on its profile, name and number alone, so that a run can be
-//! repeated. It keeps little in memory: descriptions are made when somebody asks.
+//! accounts and guests that it made; kept in a file, it outlives the process too. What it says depends on its
+//! profile, name and number alone, so that a run can be repeated. It keeps little in memory: descriptions are made when somebody asks.
 
 mod devices;
 mod diag;
 mod host;
 mod hypervisor;
+mod kept;
 mod profile;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use kernel::Ambient;
 use node_proto::contract::Finding;
+use serde::{Deserialize, Serialize};
 
 pub use profile::Profile;
 
@@ -37,22 +41,47 @@ struct Parts {
     number: u64,
     ambient: Ambient,
     changing: Mutex<Changing>,
+    file: Option<PathBuf>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Changing {
     accounts: BTreeMap<String, host::Account>,
     guests: hypervisor::Guests,
     findings: Vec<Finding>,
     boots: u32,
     disk_full: bool,
+    drained: bool,
 }
 
 impl Machine {
     /// `number` tells machines of one fleet apart; it seeds everything that differs between them.
     pub fn new(profile: Profile, hostname: impl Into<String>, number: u64, ambient: Ambient) -> Self {
-        let changing = Mutex::new(Changing::default());
-        Self(Arc::new(Parts { profile, hostname: hostname.into(), number, ambient, changing }))
+        Self::with(profile, hostname.into(), number, ambient, Changing::default(), None)
+    }
+
+    /// The same, as the file has it; there is no need for one yet.
+    pub fn open(
+        profile: Profile,
+        hostname: impl Into<String>,
+        number: u64,
+        ambient: Ambient,
+        file: &Path,
+    ) -> io::Result<Self> {
+        let changing = kept::read(file)?;
+        Ok(Self::with(profile, hostname.into(), number, ambient, changing, Some(file.to_owned())))
+    }
+
+    fn with(
+        profile: Profile,
+        hostname: String,
+        number: u64,
+        ambient: Ambient,
+        changing: Changing,
+        file: Option<PathBuf>,
+    ) -> Self {
+        Self(Arc::new(Parts { profile, hostname, number, ambient, changing: Mutex::new(changing), file }))
     }
 
     pub fn profile(&self) -> Profile {
@@ -95,9 +124,19 @@ impl Machine {
         self.changing().boots += 1;
     }
 
-    fn changing(&self) -> MutexGuard<'_, Changing> {
+    /// Whether the agent on it takes new tenants.
+    pub fn drained(&self) -> bool {
+        self.changing().drained
+    }
+
+    pub fn drain(&self, drained: bool) {
+        self.changing().drained = drained;
+    }
+
+    fn changing(&self) -> kept::Held<'_> {
         // No call in between can leave it half changed.
-        self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        let held = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        kept::Held::new(held, self.0.file.as_deref())
     }
 
     fn needs_disk(&self) -> Done<()> {

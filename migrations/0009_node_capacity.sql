@@ -28,63 +28,101 @@ CREATE TABLE node_capacity (
     -- Those that nobody uses and that cannot be sold: not approved, sick, being cleaned, or blocked.
     cleaning        integer NOT NULL,
     blocked         integer NOT NULL,
-    -- Every slot of the node, of whatever kind, is free.
-    whole           boolean NOT NULL,
+    -- The node has slots of no other kind or model.
+    alone           boolean NOT NULL,
+    -- Every slot of the node is free.
+    whole           boolean GENERATED ALWAYS AS (alone AND free = total) STORED,
     PRIMARY KEY (node_id, kind, model)
 ) WITH (fillfactor = 70);
 CREATE INDEX node_capacity_fit ON node_capacity (kind, model, region, free, numa_fit, node_id) WHERE placeable;
 CREATE INDEX node_capacity_whole ON node_capacity (kind, model, region, total, node_id) WHERE placeable AND whole;
 CREATE INDEX node_capacity_potential ON node_capacity (kind, model, region, (free + cleaning + blocked));
+CREATE INDEX node_capacity_soon ON node_capacity (kind, model, region, (free + cleaning)) WHERE placeable AND cleaning > 0;
 COMMENT ON TABLE node_capacity IS 'platform: what each node could take; written by triggers only';
 GRANT SELECT ON node_capacity TO gpuaas_system;
 
--- A slot that can be sold: approved, probed, healthy, with nothing in its way, and a GPU with fabric of its own.
+-- A slot that can be sold: approved, probed, healthy, with nothing in its way, and a GPU with fabric of its own that
+-- is not known to be on another NUMA node.
 CREATE FUNCTION slot_is_free(s node_resource_slots) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]'
-        AND (s.kind <> 'gpu' OR s.fabric_mode = 'vf')
+        AND (s.kind <> 'gpu' OR s.fabric_mode = 'vf' AND coalesce(s.fabric_numa = s.numa_node, true))
 $$;
 
-CREATE FUNCTION node_capacity_refresh(p_nodes uuid[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-BEGIN
-    -- First the lock, then the sums in a statement of their own: whoever waited here counts what the other wrote.
-    PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) ORDER BY node_id, kind, model FOR UPDATE;
-    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, total,
-        free, numa_fit, cleaning, blocked, whole)
-    SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
-        n.state = 'active' AND n.cordon_reason IS NULL, sum(s.total), sum(s.free), max(s.free), sum(s.cleaning),
-        sum(s.blocked), sum(sum(s.total)) OVER by_node = sum(sum(s.free)) OVER by_node
+-- Counts slots of nodes, by kind and model.
+CREATE FUNCTION node_capacity_counts(p_nodes uuid[]) RETURNS TABLE (
+    node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, cleaning bigint, blocked bigint
+) LANGUAGE sql STABLE AS $$
+    SELECT s.node_id, s.kind, s.model, sum(s.total)::bigint, sum(s.free)::bigint, max(s.free), sum(s.cleaning)::bigint,
+        sum(s.blocked)::bigint
     FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
               count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
               count(*) FILTER (WHERE s.state IN ('discovered', 'approved', 'cleanup_blocked', 'quarantined')
                   OR s.state = 'available' AND NOT slot_is_free(s)) AS blocked
           FROM node_resource_slots s WHERE s.node_id = ANY (p_nodes)
           GROUP BY s.node_id, s.kind, s.model, s.numa_node) s
-        JOIN nodes n ON n.id = s.node_id
-    GROUP BY s.node_id, s.kind, s.model, n.id
-    WINDOW by_node AS (PARTITION BY s.node_id)
+    GROUP BY s.node_id, s.kind, s.model
+$$;
+
+-- All that is kept of nodes, anew: after slots came, went, or became of another kind or model.
+CREATE FUNCTION node_capacity_refresh(p_nodes uuid[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    -- First the lock, then the sums in a statement of their own: whoever waited here counts what the other wrote.
+    PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) ORDER BY node_id, kind, model FOR UPDATE;
+    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, total,
+        free, numa_fit, cleaning, blocked, alone)
+    SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
+        n.state = 'active' AND n.cordon_reason IS NULL, s.total, s.free, s.numa_fit, s.cleaning, s.blocked,
+        count(*) OVER (PARTITION BY s.node_id) = 1
+    FROM node_capacity_counts(p_nodes) s JOIN nodes n ON n.id = s.node_id
     ORDER BY s.node_id, s.kind, s.model
     ON CONFLICT (node_id, kind, model) DO UPDATE SET region = excluded.region, pool_id = excluded.pool_id,
         labels = excluded.labels, sku_eligibility = excluded.sku_eligibility, placeable = excluded.placeable,
         total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit, cleaning = excluded.cleaning,
-        blocked = excluded.blocked, whole = excluded.whole;
+        blocked = excluded.blocked, alone = excluded.alone;
     DELETE FROM node_capacity c WHERE c.node_id = ANY (p_nodes) AND NOT EXISTS (
         SELECT FROM node_resource_slots s WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model);
 END $$;
-REVOKE ALL ON FUNCTION node_capacity_refresh FROM PUBLIC;
 
-CREATE FUNCTION slots_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+-- Only the sums, and only of the kinds and models that changed: whoever holds one of a node's rows never waits for
+-- another.
+CREATE FUNCTION node_capacity_recount(p_nodes uuid[], p_kinds text[], p_models text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    PERFORM FROM node_capacity c JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
+        USING (node_id, kind, model) ORDER BY c.node_id, c.kind, c.model FOR UPDATE OF c;
+    UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, cleaning = s.cleaning,
+        blocked = s.blocked
+    FROM node_capacity_counts(p_nodes) s JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
+        USING (node_id, kind, model)
+    WHERE c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
+END $$;
+REVOKE ALL ON FUNCTION node_capacity_counts, node_capacity_refresh, node_capacity_recount FROM PUBLIC;
+
+CREATE FUNCTION slots_came_or_went() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     PERFORM node_capacity_refresh(nodes) FROM
         (SELECT array_agg(DISTINCT node_id) AS nodes FROM changed HAVING count(*) > 0) touched;
     RETURN NULL;
 END $$;
+CREATE FUNCTION slots_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM changed n JOIN before o ON o.id = n.id
+               WHERE n.node_id <> o.node_id OR n.kind <> o.kind OR n.model <> o.model) THEN
+        PERFORM node_capacity_refresh(array_agg(DISTINCT node_id))
+            FROM (SELECT node_id FROM changed UNION SELECT node_id FROM before) touched;
+    ELSE
+        PERFORM node_capacity_recount(array_agg(node_id), array_agg(kind), array_agg(model))
+            FROM (SELECT DISTINCT node_id, kind, model FROM changed) touched HAVING count(*) > 0;
+    END IF;
+    RETURN NULL;
+END $$;
 CREATE TRIGGER slots_inserted AFTER INSERT ON node_resource_slots REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
-CREATE TRIGGER slots_updated AFTER UPDATE ON node_resource_slots REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION slots_came_or_went();
+CREATE TRIGGER slots_updated AFTER UPDATE ON node_resource_slots REFERENCING NEW TABLE AS changed OLD TABLE AS before
     FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
 CREATE TRIGGER slots_deleted AFTER DELETE ON node_resource_slots REFERENCING OLD TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION slots_changed();
+    FOR EACH STATEMENT EXECUTE FUNCTION slots_came_or_went();
 
 CREATE FUNCTION node_standing_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
@@ -97,10 +135,82 @@ CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool
     FOR EACH ROW EXECUTE FUNCTION node_standing_changed();
 SELECT node_capacity_refresh(array_agg(DISTINCT node_id)) FROM node_resource_slots HAVING count(*) > 0;
 
+-- Launches without a region go through all of them; everybody signed in sees their codes in the catalog.
+GRANT SELECT (code) ON regions TO gpuaas_app;
+
 -- ── candidates ───────────────────────────────────────────────────────────────────────────────────────
--- The best nodes of one region for a request, in the order of the packing rule, each held until the transaction
--- ends, with their free slots. Nodes that somebody else holds are passed over, unless p_wait: then the best one is
--- waited for, while nothing else is held. Slots that somebody else holds are passed over always.
+-- The best nodes of one region for a request, in the order of the packing rule: those that nobody else holds, held
+-- until the transaction ends; or, when nothing is to be held, whoever holds them.
+CREATE FUNCTION fleet_best(
+    p_kind text, p_model text, p_region text, p_sku text, p_pool uuid, p_labels jsonb,
+    p_need integer, p_whole boolean, p_spread boolean, p_limit integer, p_hold boolean
+) RETURNS uuid[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_nodes uuid[] := '{}';
+    v_more  uuid[];
+    v_level integer;
+    v_low   integer;
+    v_high  integer;
+BEGIN
+    IF p_whole AND p_hold THEN
+        RETURN ARRAY (SELECT c.node_id FROM node_capacity c
+            WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
+                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+            ORDER BY c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    ELSIF p_whole THEN
+        RETURN ARRAY (SELECT c.node_id FROM node_capacity c
+            WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
+                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+            ORDER BY c.node_id LIMIT p_limit);
+    END IF;
+    -- First nodes where it fits on one NUMA node, then the others; level by level of free slots, so that each step
+    -- is one descent of the index.
+    FOR v_pass IN 1..2 LOOP
+        v_low := CASE v_pass WHEN 1 THEN p_need ELSE 0 END;
+        v_high := CASE v_pass WHEN 1 THEN 2147483647 ELSE p_need - 1 END;
+        v_level := CASE WHEN p_spread THEN 2147483647 ELSE p_need END;
+        LOOP
+            IF p_spread THEN
+                v_level := (SELECT c.free FROM node_capacity c
+                    WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                        AND c.free <= v_level ORDER BY c.free DESC LIMIT 1);
+            ELSE
+                v_level := (SELECT c.free FROM node_capacity c
+                    WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                        AND c.free >= v_level ORDER BY c.free LIMIT 1);
+            END IF;
+            EXIT WHEN v_level IS NULL OR v_level < p_need;
+            IF p_hold THEN
+                v_more := ARRAY (SELECT c.node_id FROM node_capacity c
+                    WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                        AND c.free = v_level AND c.numa_fit BETWEEN v_low AND v_high
+                        AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                        AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+                    ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes) FOR UPDATE SKIP LOCKED);
+            ELSE
+                v_more := ARRAY (SELECT c.node_id FROM node_capacity c
+                    WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
+                        AND c.free = v_level AND c.numa_fit BETWEEN v_low AND v_high
+                        AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                        AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+                    ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes));
+            END IF;
+            v_nodes := v_nodes || v_more;
+            IF cardinality(v_nodes) >= p_limit THEN
+                RETURN v_nodes;
+            END IF;
+            v_level := v_level + CASE WHEN p_spread THEN -1 ELSE 1 END;
+        END LOOP;
+    END LOOP;
+    RETURN v_nodes;
+END $$;
+
+-- The best nodes, each held until the transaction ends, with their free slots. Nodes that somebody else holds are
+-- passed over. With p_wait they are waited for as long as there are fewer than p_limit (so ask for no more than are
+-- needed), one after the other and with nothing else held, so that nobody waits in a circle. Slots that somebody else
+-- holds are passed over always.
 CREATE FUNCTION fleet_candidates(
     p_kind text, p_model text, p_region text, p_sku text, p_pool uuid, p_labels jsonb,
     -- Slots of one node; or the whole node with exactly so many.
@@ -111,59 +221,32 @@ CREATE FUNCTION fleet_candidates(
     slot_index integer, numa_node integer, fabric_vf text, fabric_numa integer, pci_address text, nvme_device text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    v_nodes uuid[] := '{}';
-    v_more  uuid[];
-    v_level integer;
-    v_numa  boolean;
+    -- Each time around somebody else was done with a node, so this ends; it must not depend on that.
+    c_rounds CONSTANT integer := 200;
+    v_nodes  uuid[];
+    v_held   uuid;
 BEGIN
-    IF p_whole AND p_wait THEN
-        v_nodes := ARRAY (SELECT c.node_id FROM node_capacity c
-            WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit FOR UPDATE);
-    ELSIF p_whole THEN
-        v_nodes := ARRAY (SELECT c.node_id FROM node_capacity c
-            WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-                AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    IF NOT p_wait THEN
+        v_nodes := fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread, p_limit, true);
     ELSE
-        -- First nodes where it fits on one NUMA node, then the others; level by level of free slots, so that each
-        -- step is one descent of the index.
-        FOREACH v_numa IN ARRAY ARRAY[true, false] LOOP
-            v_level := CASE WHEN p_spread THEN 2147483647 ELSE p_need END;
-            LOOP
-                IF p_spread THEN
-                    SELECT max(c.free) INTO v_level FROM node_capacity c
-                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                            AND c.free <= v_level;
-                ELSE
-                    SELECT min(c.free) INTO v_level FROM node_capacity c
-                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                            AND c.free >= v_level;
+        FOR v_round IN 1..c_rounds LOOP
+            -- Leaving this block by its exception lets go of what was taken in it.
+            BEGIN
+                IF v_held IS NOT NULL THEN
+                    PERFORM FROM node_capacity c WHERE c.node_id = v_held AND c.kind = p_kind AND c.model = p_model
+                        FOR UPDATE;
                 END IF;
-                EXIT WHEN v_level IS NULL OR v_level < p_need;
-                IF p_wait THEN
-                    v_more := ARRAY (SELECT c.node_id FROM node_capacity c
-                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                            AND c.free = v_level AND (c.numa_fit >= p_need) = v_numa
-                            AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-                            AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-                        ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes) FOR UPDATE);
-                ELSE
-                    v_more := ARRAY (SELECT c.node_id FROM node_capacity c
-                        WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region
-                            AND c.free = v_level AND (c.numa_fit >= p_need) = v_numa
-                            AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-                            AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-                        ORDER BY c.numa_fit, c.node_id LIMIT p_limit - cardinality(v_nodes) FOR UPDATE SKIP LOCKED);
-                END IF;
-                v_nodes := v_nodes || v_more;
-                EXIT WHEN cardinality(v_nodes) >= p_limit;
-                v_level := v_level + CASE WHEN p_spread THEN -1 ELSE 1 END;
-            END LOOP;
-            EXIT WHEN cardinality(v_nodes) >= p_limit;
+                v_nodes := fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread,
+                    p_limit, true);
+                EXIT WHEN cardinality(v_nodes) >= p_limit OR v_round = c_rounds;
+                v_held := (SELECT b.id FROM unnest(fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels,
+                        p_need, p_whole, p_spread, p_limit, false)) AS b (id)
+                    WHERE b.id <> ALL (v_nodes) LIMIT 1);
+                EXIT WHEN v_held IS NULL;
+                RAISE EXCEPTION USING ERRCODE = 'GP001', MESSAGE = 'a node is held';
+            EXCEPTION WHEN SQLSTATE 'GP001' THEN
+                v_nodes := '{}';
+            END;
         END LOOP;
     END IF;
     RETURN QUERY
@@ -180,7 +263,7 @@ BEGIN
 END $$;
 
 -- What is needed to say why nothing fits, without looking at the whole fleet: of each region the nodes with most
--- free slots, those that are whole, and the one that would have most if all of it were ready.
+-- free slots, those that are whole, and those that would have most if all was clean, or all was ready.
 CREATE FUNCTION fleet_outlook(
     p_kind text, p_model text, p_sku text, p_pool uuid, p_labels jsonb, p_whole_total integer, p_limit integer
 ) RETURNS TABLE (
@@ -200,8 +283,15 @@ CREATE FUNCTION fleet_outlook(
              AND c.labels @> p_labels AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
          LIMIT p_limit)
         UNION ALL
+        (SELECT * FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
+             AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
+             AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+         ORDER BY c.free + c.cleaning DESC LIMIT p_limit)
+        UNION ALL
         (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
-             AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+             AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
+             AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
          ORDER BY c.free + c.cleaning + c.blocked DESC LIMIT p_limit)
     ) c
@@ -236,6 +326,7 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
-REVOKE ALL ON FUNCTION fleet_candidates, fleet_outlook, fleet_availability, fleet_slots_reserve FROM PUBLIC;
+REVOKE ALL ON FUNCTION fleet_nodes_best, fleet_nodes_take, fleet_candidates, fleet_outlook, fleet_availability,
+    fleet_slots_reserve FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fleet_candidates, fleet_outlook, fleet_availability, fleet_slots_reserve
     TO gpuaas_app, gpuaas_system;

@@ -1,1 +1,153 @@
-//! Placement over what the database finds.
+//! Placement over what the database finds, in the transaction that reserves it.
+//!
+//! The database finds the best nodes and holds them; the pure function decides. Because both go by the same order, as
+//! many nodes as there are members are enough. Nodes that another request holds are passed over first; only when
+//! nothing else is left are they waited for, and only while no other is held, so that no two requests can wait for
+//! each other. Whatever still fails is explained from an outlook over the counts.
+
+use kernel::{Code, Failure, Problem, ids::SlotId};
+use node_proto::catalog::SlotDevices;
+use pg::{Connection, WriteTx};
+use serde_json::{Value, json};
+
+use crate::{
+    model::placement::{self, Change, NodeView, Packing, Placed, Refusal, Request},
+    store::candidates::{self, Candidate, Search, SlotsOf},
+};
+
+/// How often a request looks again when the counts say that it fits and others were quicker every time.
+const ROUNDS: u32 = 3;
+/// More nodes to look at, when slots of the best ones are held by something that is no placement.
+const SPARE_NODES: u32 = 3;
+
+/// Where one member goes, and what its node needs to know about the slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedMember {
+    pub placed: Placed,
+    pub ssh_host: String,
+    pub ssh_port: i32,
+    /// Of each slot, in the order of `placed.slots`.
+    pub devices: Vec<(SlotId, SlotDevices)>,
+}
+
+/// All members, held until the transaction ends; or a problem that says why not. No wanted region means any. `kind`
+/// and `model` say which slots the product is made of.
+pub async fn place_in(
+    tx: &mut WriteTx,
+    kind: &str,
+    model: &str,
+    request: &Request,
+    packing: Packing,
+) -> Result<Vec<PlacedMember>, Failure> {
+    let of = SlotsOf { kind, model };
+    let request = &with_regions(tx.conn(), request).await?;
+    for _ in 0..ROUNDS {
+        if let Some(members) = hold(tx.conn(), of, request, packing).await? {
+            return Ok(members);
+        }
+        if let Some(refusal) = refusal(tx.conn(), of, request).await? {
+            return Err(refused(&refusal).into());
+        }
+    }
+    Err(too_busy().into())
+}
+
+/// Why the request does not fit now, if it does not. Reads only, and goes by what is committed.
+pub async fn refusal(
+    conn: &mut Connection,
+    of: SlotsOf<'_>,
+    request: &Request,
+) -> Result<Option<Refusal>, Failure> {
+    let outlook = candidates::outlook(conn, of, request).await?;
+    Ok((!placement::fits(&outlook, request)).then(|| placement::refuse(&outlook, request)))
+}
+
+/// The request with the regions that come into question.
+pub async fn with_regions(conn: &mut Connection, request: &Request) -> Result<Request, Failure> {
+    let mut request = request.clone();
+    if request.regions.is_empty() {
+        request.regions = candidates::regions(conn).await?;
+    }
+    Ok(request)
+}
+
+async fn hold(
+    conn: &mut Connection,
+    of: SlotsOf<'_>,
+    request: &Request,
+    packing: Packing,
+) -> Result<Option<Vec<PlacedMember>>, Failure> {
+    for wait in [false, true] {
+        for region in &request.regions {
+            let search = Search { packing, limit: request.count, wait };
+            let mut found = candidates::hold(conn, of, region, request, search).await?;
+            if found.is_empty() {
+                continue;
+            }
+            if let Some(members) = decide(&found, request, region, packing) {
+                return Ok(Some(members));
+            }
+            // These nodes are held and some of their slots are not ours: from here on nothing may be waited for.
+            let search = Search { packing, limit: request.count.saturating_add(SPARE_NODES), wait: false };
+            found = candidates::hold(conn, of, region, request, search).await?;
+            return match decide(&found, request, region, packing) {
+                Some(members) => Ok(Some(members)),
+                None => Err(too_busy().into()),
+            };
+        }
+    }
+    Ok(None)
+}
+
+fn decide(
+    found: &[Candidate],
+    request: &Request,
+    region: &str,
+    packing: Packing,
+) -> Option<Vec<PlacedMember>> {
+    let nodes: Vec<NodeView> = found.iter().map(|candidate| candidate.view.clone()).collect();
+    let placed = placement::choose(&nodes, request, region, packing)?;
+    placed.into_iter().map(|placed| member(found, placed)).collect()
+}
+
+fn member(found: &[Candidate], placed: Placed) -> Option<PlacedMember> {
+    let candidate = found.iter().find(|candidate| candidate.view.id == placed.node)?;
+    let devices = placed.slots.iter().map(|slot| Some((*slot, candidate.devices.get(slot)?.clone())));
+    Some(PlacedMember {
+        devices: devices.collect::<Option<_>>()?,
+        ssh_host: candidate.ssh_host.clone(),
+        ssh_port: candidate.ssh_port,
+        placed,
+    })
+}
+
+/// The refusal as a client gets it.
+pub fn refused(refusal: &Refusal) -> Problem {
+    let problem = Problem::new(Code::SkuUnavailable, refusal.message.clone())
+        .detail("reason", json!(refusal.reason))
+        .detail("after_cleaning", refusal.after_cleaning)
+        .detail("smallest_change", refusal.smallest_change.as_ref().map_or(Value::Null, |change| json!(change)));
+    match &refusal.smallest_change {
+        Some(change) => problem.suggest(advice(change)),
+        None if refusal.after_cleaning => problem.suggest("Try again in some minutes."),
+        None => problem.suggest("Choose another product, or try again later."),
+    }
+}
+
+fn advice(change: &Change) -> String {
+    match change {
+        Change::Region { region } => format!("Region {region} has room for it now."),
+        Change::Count { count } => format!("There is room for {count} of them now."),
+        Change::Gpus { gpus } => format!("There is room for {gpus} GPUs each now."),
+        Change::GpusAndRegion { gpus, region } => format!("There is room for {gpus} GPUs each in region {region} now."),
+    }
+}
+
+fn too_busy() -> Problem {
+    Problem::new(Code::SkuUnavailable, "Others are taking what is free at this moment.")
+        .detail("reason", "no_capacity_in_region")
+        .detail("after_cleaning", false)
+        .detail("smallest_change", Value::Null)
+        .suggest("Try again in a moment.")
+        .retry_after(1)
+}

@@ -28,7 +28,7 @@ impl Take {
 pub struct Request {
     pub take: Take,
     pub count: u32,
-    /// Where; the regions in this order when nobody said.
+    /// Where: one region, or all that come into question, tried in this order.
     pub regions: Vec<String>,
     pub pool: Option<PoolId>,
     pub labels: BTreeMap<String, String>,
@@ -75,7 +75,7 @@ pub struct NodeView {
     pub whole: bool,
     /// The free ones. Empty in an outlook, where only the counts are known.
     pub slots: Vec<SlotView>,
-    /// As many as are free; in a snapshot with slots, their number.
+    /// As many as could be sold, were the node placeable.
     pub free: u32,
 }
 

@@ -1,0 +1,143 @@
+//! Why nothing fits, and what would. From counts alone, so that an outlook over a few nodes is enough.
+
+use std::collections::BTreeSet;
+
+use super::{Change, NodeView, Refusal, RefusalReason, Request, Take};
+
+/// Whether the counts say that all members fit into one of the wanted regions now.
+pub fn fits(nodes: &[NodeView], request: &Request) -> bool {
+    let outlook = Outlook { nodes, request };
+    request.regions.iter().any(|region| outlook.fits(region, request.take, request.count))
+}
+
+/// The reason that binds. To be asked only when nothing was placed.
+pub fn refuse(nodes: &[NodeView], request: &Request) -> Refusal {
+    let outlook = Outlook { nodes, request };
+    let wanted = |is: &dyn Fn(&str) -> bool| request.regions.iter().any(|region| is(region));
+    let (take, count) = (request.take, u64::from(request.count));
+    let amount = u64::from(take.slots()) * count;
+    let after_cleaning = wanted(&|region| outlook.members(region, take, NodeView::soon) >= count);
+    let reason = if wanted(&|region| outlook.members(region, take, NodeView::unused) >= count) {
+        RefusalReason::ReadinessBlocks
+    } else if amount > 0 && wanted(&|region| outlook.amount(region) >= amount) {
+        RefusalReason::NoSingleNodeFits
+    } else {
+        RefusalReason::NoCapacityInRegion
+    };
+    let message = message(request, reason, after_cleaning);
+    Refusal { reason, message, smallest_change: outlook.smallest_change(), after_cleaning }
+}
+
+impl NodeView {
+    /// Could be sold now.
+    fn now(&self) -> u32 {
+        if self.placeable { self.free } else { 0 }
+    }
+
+    /// Could be sold when what is being cleaned is clean.
+    fn soon(&self) -> u32 {
+        if self.placeable { self.free.saturating_add(self.cleaning) } else { 0 }
+    }
+
+    /// Is used by nobody, whatever else stands in its way.
+    fn unused(&self) -> u32 {
+        self.free.saturating_add(self.cleaning).saturating_add(self.blocked)
+    }
+}
+
+struct Outlook<'a> {
+    nodes: &'a [NodeView],
+    request: &'a Request,
+}
+
+impl Outlook<'_> {
+    fn here<'a>(&'a self, region: &'a str) -> impl Iterator<Item = &'a NodeView> {
+        self.nodes.iter().filter(move |node| node.region == region && self.request.accepts(node))
+    }
+
+    /// How many members the nodes of a region take, going by so many slots of each.
+    fn members(&self, region: &str, take: Take, slots_of: impl Fn(&NodeView) -> u32) -> u64 {
+        let of = |node: &NodeView| match take {
+            Take::Whole { slots } => u64::from(node.total == slots && slots_of(node) == slots),
+            Take::Slots { slots } => u64::from(slots_of(node) / slots.max(1)),
+        };
+        self.here(region).map(of).sum()
+    }
+
+    /// How many of them now. A node whose slots of this kind are all free may be used by slots of another kind.
+    fn members_now(&self, region: &str, take: Take) -> u64 {
+        match take {
+            Take::Whole { .. } => {
+                self.members(region, take, |node| if node.whole { node.now() } else { 0 })
+            }
+            Take::Slots { .. } => self.members(region, take, NodeView::now),
+        }
+    }
+
+    fn fits(&self, region: &str, take: Take, count: u32) -> bool {
+        self.members_now(region, take) >= u64::from(count)
+    }
+
+    fn amount(&self, region: &str) -> u64 {
+        self.here(region).map(|node| u64::from(node.now())).sum()
+    }
+
+    fn smallest_change(&self) -> Option<Change> {
+        let Request { take, count, regions, .. } = self.request;
+        let elsewhere: BTreeSet<&String> =
+            self.nodes.iter().map(|node| &node.region).filter(|region| !regions.contains(region)).collect();
+        if let Some(region) = elsewhere.iter().find(|region| self.fits(region, *take, *count)) {
+            return Some(Change::Region { region: (*region).clone() });
+        }
+        let most = regions.iter().map(|region| self.members_now(region, *take)).max().unwrap_or(0);
+        let fewer = u32::try_from(most).unwrap_or(u32::MAX).min(count.saturating_sub(1));
+        if fewer > 0 {
+            return Some(Change::Count { count: fewer });
+        }
+        let sizes = self.smaller_sizes();
+        let fit = |region: &str, gpus: u32| self.fits(region, Take::Slots { slots: gpus }, *count);
+        if let Some(&gpus) = sizes.iter().find(|gpus| regions.iter().any(|region| fit(region, **gpus))) {
+            return Some(Change::Gpus { gpus });
+        }
+        sizes.into_iter().find_map(|gpus| {
+            let region = elsewhere.iter().find(|region| fit(region, gpus))?;
+            Some(Change::GpusAndRegion { gpus, region: (*region).clone() })
+        })
+    }
+
+    /// The biggest first. A whole machine comes in one size.
+    fn smaller_sizes(&self) -> Vec<u32> {
+        let Take::Slots { slots } = self.request.take else { return Vec::new() };
+        let sizes: BTreeSet<u32> =
+            self.request.other_sizes.iter().copied().filter(|size| (1..slots).contains(size)).collect();
+        sizes.into_iter().rev().collect()
+    }
+}
+
+/// In words that say nothing about single machines.
+fn message(request: &Request, reason: RefusalReason, after_cleaning: bool) -> String {
+    let place = match request.regions.as_slice() {
+        [region] => format!("region {region}"),
+        _ => "any region".to_owned(),
+    };
+    let what = if request.count == 1 { "it" } else { "all of them" };
+    match reason {
+        RefusalReason::ReadinessBlocks if after_cleaning => {
+            format!("There is room for {what} in {place}, but it is still being cleaned. Try again in some minutes.")
+        }
+        RefusalReason::ReadinessBlocks => format!(
+            "There is room for {what} in {place}, but it is not ready: it is offline, set aside, not healthy or could \
+             not be cleaned."
+        ),
+        RefusalReason::NoSingleNodeFits => {
+            let missing = match (request.take, request.count) {
+                (Take::Whole { .. }, 1) => "no whole machine is free",
+                (Take::Whole { .. }, _) => "not enough whole machines are free",
+                (Take::Slots { .. }, 1) => "no single machine has so much",
+                (Take::Slots { .. }, _) => "not enough machines have so much",
+            };
+            format!("Enough is free in {place} in total, but {missing}.")
+        }
+        _ => format!("Not enough is free in {place}."),
+    }
+}

@@ -141,7 +141,7 @@ GRANT SELECT (code) ON regions TO gpuaas_app;
 -- ── candidates ───────────────────────────────────────────────────────────────────────────────────────
 -- The best nodes of one region for a request, in the order of the packing rule: those that nobody else holds, held
 -- until the transaction ends; or, when nothing is to be held, whoever holds them.
-CREATE FUNCTION fleet_best(
+CREATE FUNCTION fleet_nodes_best(
     p_kind text, p_model text, p_region text, p_sku text, p_pool uuid, p_labels jsonb,
     p_need integer, p_whole boolean, p_spread boolean, p_limit integer, p_hold boolean
 ) RETURNS uuid[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -207,46 +207,56 @@ BEGIN
     RETURN v_nodes;
 END $$;
 
--- The best nodes, each held until the transaction ends, with their free slots. Nodes that somebody else holds are
--- passed over. With p_wait they are waited for as long as there are fewer than p_limit (so ask for no more than are
--- needed), one after the other and with nothing else held, so that nobody waits in a circle. Slots that somebody else
--- holds are passed over always.
+-- How many members these nodes could take together.
+CREATE FUNCTION fleet_nodes_take(p_nodes uuid[], p_kind text, p_model text, p_need integer, p_whole boolean)
+RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT coalesce(sum(CASE WHEN p_whole THEN (c.whole AND c.total = p_need)::integer ELSE c.free / p_need END), 0)
+        FROM node_capacity c
+        WHERE c.node_id = ANY (p_nodes) AND c.kind = p_kind AND c.model = p_model AND c.placeable
+$$;
+
+-- The best nodes for so many members, each held until the transaction ends, with their free slots. Nodes that somebody
+-- else holds are passed over. With p_wait they are waited for, and only while nothing else is held, so that nobody
+-- waits in a circle: one member waits for the best node; several let go of what they have and try again. Slots that
+-- somebody else holds are passed over always.
 CREATE FUNCTION fleet_candidates(
     p_kind text, p_model text, p_region text, p_sku text, p_pool uuid, p_labels jsonb,
     -- Slots of one node; or the whole node with exactly so many.
     p_need integer, p_whole boolean,
-    p_spread boolean, p_limit integer, p_wait boolean
+    p_members integer, p_spread boolean, p_limit integer, p_wait boolean
 ) RETURNS TABLE (
     node_id uuid, numa_fit integer, free integer, total integer, ssh_host text, ssh_port integer, slot_id uuid,
     slot_index integer, numa_node integer, fabric_vf text, fabric_numa integer, pci_address text, nvme_device text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    -- Each time around somebody else was done with a node, so this ends; it must not depend on that.
-    c_rounds CONSTANT integer := 200;
-    v_nodes  uuid[];
-    v_held   uuid;
+    v_nodes uuid[];
 BEGIN
-    IF NOT p_wait THEN
-        v_nodes := fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread, p_limit, true);
+    IF p_members = 1 AND NOT p_wait THEN
+        v_nodes := fleet_nodes_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread,
+            p_limit, true);
     ELSE
-        FOR v_round IN 1..c_rounds LOOP
-            -- Leaving this block by its exception lets go of what was taken in it.
+        FOR v_try IN 1 .. CASE WHEN NOT p_wait THEN 1 WHEN p_members = 1 THEN 200 ELSE 40 END LOOP
+            IF v_try > 1 AND p_members > 1 THEN
+                PERFORM pg_sleep(0.005 + 0.01 * random());
+            END IF;
+            -- Leaving this block by its exception gives up what was held in it.
             BEGIN
-                IF v_held IS NOT NULL THEN
-                    PERFORM FROM node_capacity c WHERE c.node_id = v_held AND c.kind = p_kind AND c.model = p_model
-                        FOR UPDATE;
+                v_nodes := fleet_nodes_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole,
+                    p_spread, CASE WHEN p_members = 1 THEN 1 ELSE p_limit END, p_members > 1);
+                IF p_members = 1 THEN
+                    PERFORM FROM node_capacity c WHERE c.node_id = ANY (v_nodes) AND c.kind = p_kind
+                        AND c.model = p_model FOR UPDATE;
                 END IF;
-                v_nodes := fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread,
-                    p_limit, true);
-                EXIT WHEN cardinality(v_nodes) >= p_limit OR v_round = c_rounds;
-                v_held := (SELECT b.id FROM unnest(fleet_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels,
-                        p_need, p_whole, p_spread, p_limit, false)) AS b (id)
-                    WHERE b.id <> ALL (v_nodes) LIMIT 1);
-                EXIT WHEN v_held IS NULL;
-                RAISE EXCEPTION USING ERRCODE = 'GP001', MESSAGE = 'a node is held';
+                EXIT WHEN fleet_nodes_take(v_nodes, p_kind, p_model, p_need, p_whole) >= p_members
+                    OR p_members = 1 AND cardinality(v_nodes) = 0;
+                RAISE EXCEPTION 'not enough' USING ERRCODE = 'GP001';
             EXCEPTION WHEN SQLSTATE 'GP001' THEN
                 v_nodes := '{}';
             END;
+            -- Nobody has it: no use in waiting.
+            EXIT WHEN p_members > 1 AND p_wait AND fleet_nodes_take(
+                fleet_nodes_best(p_kind, p_model, p_region, p_sku, p_pool, p_labels, p_need, p_whole, p_spread,
+                    p_limit, false), p_kind, p_model, p_need, p_whole) < p_members;
         END LOOP;
     END IF;
     RETURN QUERY

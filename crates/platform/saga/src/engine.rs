@@ -139,9 +139,7 @@ impl Inner {
     async fn lease(&self, max: usize) -> Result<Vec<Run>, pg::Error> {
         let now = self.db.ambient().now();
         // What is due by now is in this look.
-        let mut soon = self.soon.lock().unwrap_or_else(|e| e.into_inner());
-        soon.retain(|due| *due > now);
-        drop(soon);
+        self.soon.lock().unwrap_or_else(|e| e.into_inner()).retain(|due| *due > now);
         store::lease(&self.db, &self.known, max).await
     }
 

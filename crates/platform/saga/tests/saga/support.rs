@@ -1,0 +1,342 @@
+//! A database, a clock, and a saga whose effects can be counted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
+use kernel::{
+    Ambient, CorrelationId, Entropy, Failure, ManualClock,
+    ids::{OrgId, SagaRunId},
+};
+use pg::{Db, Origin, Permit, Roles, Wake};
+use saga::{
+    Engine, OnFailure, Retry, RunEnd, Saga, SagaSpec, Signal, StartError, Step, StepCx, StepError, StepSpec,
+    Undo,
+};
+use serde_json::{Value, json};
+use sqlx::{Executor as _, PgConnection};
+use testkit::TestDb;
+
+struct RealEntropy(Ambient);
+
+impl Entropy for RealEntropy {
+    fn fill(&self, out: &mut [u8]) {
+        self.0.fill(out);
+    }
+}
+
+const fn step(name: &'static str, undo: Undo) -> StepSpec {
+    StepSpec { name, undo, timeout: Duration::from_secs(30), retry: Retry::times(3, Duration::from_secs(2)) }
+}
+
+/// One step of each kind: at once, with a wait (also on the way back), with a second look, at once and without a
+/// second attempt.
+pub static SPEC: SagaSpec = SagaSpec {
+    name: "record",
+    version: 1,
+    steps: &[
+        step("reserve", Undo::Run),
+        step("ask", Undo::Run),
+        step("look", Undo::Nothing),
+        StepSpec { retry: Retry::NEVER, ..step("open", Undo::Run) },
+    ],
+    deadline: Duration::from_secs(600),
+    on_failure: OnFailure::Undo,
+    audit_action: "test.record",
+};
+
+/// The same, forward only.
+pub static FORWARD: SagaSpec = SagaSpec {
+    name: "forward",
+    version: 1,
+    steps: &[step("reserve", Undo::Nothing), step("ask", Undo::Nothing), step("open", Undo::Nothing)],
+    deadline: Duration::from_secs(600),
+    on_failure: OnFailure::Stuck,
+    audit_action: "test.forward",
+};
+
+type Behaviour = dyn Fn(&str, bool, u32) -> Result<(), StepError> + Send + Sync;
+
+/// Leaves a row per step in `effects` and takes it away again; then does what the test says.
+pub struct Recorder {
+    pub spec: &'static SagaSpec,
+    pub behaviour: Box<Behaviour>,
+    pub calls: AtomicU32,
+    /// Telling of the end fails this often.
+    pub end_failures: AtomicU32,
+}
+
+impl Recorder {
+    pub fn of(
+        spec: &'static SagaSpec,
+        behaviour: impl Fn(&str, bool, u32) -> Result<(), StepError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let behaviour = Box::new(behaviour);
+        Arc::new(Self { spec, behaviour, calls: AtomicU32::new(0), end_failures: AtomicU32::new(0) })
+    }
+
+    pub fn good() -> Arc<Self> {
+        Self::of(&SPEC, |_, _, _| Ok(()))
+    }
+
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn act(&self, step: &str, undo: bool, cx: &StepCx<'_>) -> Result<(), StepError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        (self.behaviour)(step, undo, cx.attempt)
+    }
+}
+
+async fn effect(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
+    sqlx::query("INSERT INTO effects VALUES ($1, $2)")
+        .bind(cx.run_id.uuid())
+        .bind(step)
+        .execute(cx.tx.conn())
+        .await?;
+    Ok(())
+}
+
+async fn take_back(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
+    sqlx::query("DELETE FROM effects WHERE run_id = $1 AND step = $2")
+        .bind(cx.run_id.uuid())
+        .bind(step)
+        .execute(cx.tx.conn())
+        .await?;
+    Ok(())
+}
+
+#[async_trait]
+impl Saga for Recorder {
+    fn spec(&self) -> &'static SagaSpec {
+        self.spec
+    }
+
+    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+        match step {
+            // The question itself is not counted: its answer is.
+            "ask" => {
+                self.act(step, false, cx)?;
+                Ok(Step::Suspended)
+            }
+            "look" => {
+                let seen: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM looks WHERE run_id = $1)")
+                    .bind(cx.run_id.uuid())
+                    .fetch_one(cx.tx.conn())
+                    .await?;
+                self.act(step, false, cx)?;
+                if seen {
+                    effect(cx, step).await?;
+                    return Step::done();
+                }
+                sqlx::query("INSERT INTO looks VALUES ($1)")
+                    .bind(cx.run_id.uuid())
+                    .execute(cx.tx.conn())
+                    .await?;
+                Ok(Step::Again { after: Duration::from_secs(1) })
+            }
+            _ => {
+                effect(cx, step).await?;
+                self.act(step, false, cx)?;
+                Step::done_with(&json!({ "step": step }))
+            }
+        }
+    }
+
+    async fn resume(
+        &self,
+        step: &'static str,
+        cx: &mut StepCx<'_>,
+        signal: &Signal,
+    ) -> Result<Step, StepError> {
+        self.act(step, false, cx)?;
+        match signal {
+            Signal::TimedOut => Err(StepError::retry("no answer came")),
+            Signal::Woken(answer) => {
+                effect(cx, step).await?;
+                Step::done_with(answer)
+            }
+        }
+    }
+
+    async fn undo(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+        assert!(cx.failure.is_some(), "whoever takes back is told why");
+        take_back(cx, step).await?;
+        self.act(step, true, cx)?;
+        if step == "ask" { Ok(Step::Suspended) } else { Step::done() }
+    }
+
+    async fn resume_undo(
+        &self,
+        step: &'static str,
+        cx: &mut StepCx<'_>,
+        signal: &Signal,
+    ) -> Result<Step, StepError> {
+        self.act(step, true, cx)?;
+        match signal {
+            Signal::TimedOut => Err(StepError::retry("no answer came")),
+            Signal::Woken(_) => Step::done(),
+        }
+    }
+
+    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+        sqlx::query("INSERT INTO ends VALUES ($1, $2)")
+            .bind(cx.run_id.uuid())
+            .bind(end.name())
+            .execute(cx.tx.conn())
+            .await?;
+        let fails = self.end_failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        if fails.is_ok() { Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into()) } else { Ok(()) }
+    }
+}
+
+pub struct Fixture {
+    pub clock: Arc<ManualClock>,
+    pub db: Db,
+    pub wake: Wake,
+    pub test: TestDb,
+    listening: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+impl Fixture {
+    pub async fn create() -> Self {
+        let clock = ManualClock::starting_at("2030-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap());
+        let ambient = Ambient::new(clock.clone(), Arc::new(RealEntropy(Ambient::system())));
+        let test = TestDb::create_with(ambient).await;
+        let mut owner = test.conn(Roles::Owner).await;
+        owner
+            .execute(
+                "CREATE TABLE effects (run_id uuid NOT NULL, step text NOT NULL);
+                 CREATE TABLE looks (run_id uuid PRIMARY KEY);
+                 CREATE TABLE ends (run_id uuid NOT NULL, how text NOT NULL);
+                 GRANT SELECT, INSERT, DELETE ON effects, looks, ends TO gpuaas_system",
+            )
+            .await
+            .unwrap();
+        let (wake, listening) = test.db.listen();
+        Self { clock, db: test.db.clone(), wake, test, listening }
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(TimeDelta::from_std(time).unwrap());
+    }
+
+    pub fn engine(&self, saga: &Arc<Recorder>) -> Engine {
+        Engine::new(self.db.clone(), self.wake.clone(), vec![saga.clone()])
+    }
+
+    pub fn permit(&self) -> Permit {
+        Permit::system("test", Origin::internal(CorrelationId(self.db.ambient().uuid())))
+    }
+
+    pub async fn try_start(&self, spec: &SagaSpec, subject: &str) -> Result<SagaRunId, StartError> {
+        let mut tx = self.db.write(self.permit(), "test.start").await.unwrap();
+        let started = saga::start(&mut tx, spec, subject, None::<OrgId>, &json!({ "n": 1 })).await;
+        tx.commit(None).await.unwrap();
+        started
+    }
+
+    pub async fn start(&self, subject: &str) -> SagaRunId {
+        self.try_start(&SPEC, subject).await.unwrap()
+    }
+
+    pub async fn wake_up(&self, key: &str) -> bool {
+        let mut tx = self.db.write(self.permit(), "test.wake").await.unwrap();
+        let woken = saga::wake(&mut tx, key, json!({ "answer": 42 })).await.unwrap();
+        tx.commit(None).await.unwrap();
+        woken
+    }
+
+    pub async fn cancel(&self, subject: &str) -> bool {
+        let mut tx = self.db.write(self.permit(), "test.cancel").await.unwrap();
+        let cancelled = saga::cancel(&mut tx, subject, "not wanted").await.unwrap();
+        tx.commit(None).await.unwrap();
+        cancelled
+    }
+
+    pub async fn admin(&self) -> PgConnection {
+        self.test.conn(Roles::Admin).await
+    }
+
+    pub async fn count(&self, query: &'static str) -> i64 {
+        sqlx::query_scalar(query).fetch_one(&mut self.admin().await).await.unwrap()
+    }
+
+    /// State, failure and outputs.
+    pub async fn run(&self, id: SagaRunId) -> (String, Option<String>, Value) {
+        sqlx::query_as("SELECT state, failure, outputs FROM saga_runs WHERE id = $1")
+            .bind(id.uuid())
+            .fetch_one(&mut self.admin().await)
+            .await
+            .unwrap()
+    }
+
+    pub async fn state(&self, id: SagaRunId) -> String {
+        self.run(id).await.0
+    }
+
+    pub async fn key(&self, id: SagaRunId) -> String {
+        let key: Option<String> = sqlx::query_scalar("SELECT wake_key FROM saga_runs WHERE id = $1")
+            .bind(id.uuid())
+            .fetch_one(&mut self.admin().await)
+            .await
+            .unwrap();
+        key.expect("the run waits")
+    }
+
+    /// How often each step of the run has its effect.
+    pub async fn effects(&self, id: SagaRunId) -> BTreeMap<String, i64> {
+        let rows: Vec<(String, i64)> =
+            sqlx::query_as("SELECT step, count(*) FROM effects WHERE run_id = $1 GROUP BY step")
+                .bind(id.uuid())
+                .fetch_all(&mut self.admin().await)
+                .await
+                .unwrap();
+        rows.into_iter().collect()
+    }
+
+    pub async fn ends(&self, id: SagaRunId) -> Vec<String> {
+        sqlx::query_scalar("SELECT how FROM ends WHERE run_id = $1")
+            .bind(id.uuid())
+            .fetch_all(&mut self.admin().await)
+            .await
+            .unwrap()
+    }
+
+    /// Drives the run as far as it goes by itself, letting time pass but for what must be answered.
+    pub async fn settle(&self, engine: &Engine, id: SagaRunId) -> String {
+        for _ in 0..40 {
+            engine.run_once().await.unwrap();
+            let waits: bool = sqlx::query_scalar(
+                "SELECT wake_key IS NOT NULL OR finished_at IS NOT NULL FROM saga_runs WHERE id = $1",
+            )
+            .bind(id.uuid())
+            .fetch_one(&mut self.admin().await)
+            .await
+            .unwrap();
+            if waits {
+                break;
+            }
+            self.pass(Duration::from_secs(2));
+        }
+        self.state(id).await
+    }
+}
+
+pub fn once_each(steps: &[&str]) -> BTreeMap<String, i64> {
+    steps.iter().map(|step| ((*step).to_owned(), 1)).collect()
+}

@@ -88,7 +88,7 @@ END $$;
 -- another.
 CREATE FUNCTION node_capacity_recount(p_nodes uuid[], p_kinds text[], p_models text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
     PERFORM FROM node_capacity c JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
         USING (node_id, kind, model) ORDER BY c.node_id, c.kind, c.model FOR UPDATE OF c;
@@ -148,7 +148,7 @@ CREATE FUNCTION fleet_nodes_best(
 ) RETURNS uuid[]
 -- Planned once, and by index: what is true of a fleet of ten nodes must not decide for one of ten thousand.
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     v_nodes uuid[] := '{}';
     v_more  uuid[];
@@ -233,7 +233,7 @@ CREATE FUNCTION fleet_candidates(
     slot_index integer, numa_node integer, fabric_vf text, fabric_numa integer, pci_address text, nvme_device text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     v_nodes uuid[];
 BEGIN
@@ -285,7 +285,9 @@ CREATE FUNCTION fleet_outlook(
 ) RETURNS TABLE (
     node_id uuid, region text, placeable boolean, total integer, free integer, numa_fit integer, cleaning integer,
     blocked integer, whole boolean
-) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
     SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total, c.free, c.numa_fit,
         c.cleaning, c.blocked, c.whole
     FROM regions r CROSS JOIN LATERAL (

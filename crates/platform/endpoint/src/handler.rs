@@ -85,6 +85,7 @@ where
         query: parse_query(&raw.query, parameters)?,
         body: B::parse(&raw.body)?,
         if_match: raw.if_match,
+        last_event_id: raw.last_event_id,
         access: raw.access,
     })
 }

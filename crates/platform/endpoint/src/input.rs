@@ -22,6 +22,8 @@ pub struct In<P, Q, B> {
     pub body: B,
     /// The version that the caller believes to be current (`If-Match`).
     pub if_match: Option<i64>,
+    /// The last event that a client which comes again has seen (`Last-Event-ID`).
+    pub last_event_id: Option<i64>,
     /// Who asks, where, and with which rights.
     pub access: Access,
 }
@@ -32,6 +34,7 @@ pub struct RawInput {
     pub query: String,
     pub body: bytes::Bytes,
     pub if_match: Option<i64>,
+    pub last_event_id: Option<i64>,
     pub access: Access,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     handler::{Erased, ReadyWrite, Write, take_back},
     input::RawInput,
     rate::{Budget, Lanes},
-    request::{idempotency_key, if_match, read_body, request_hash},
+    request::{idempotency_key, if_match, last_event_id, read_body, request_hash},
     respond::{plain, problem_response, publish, reply},
 };
 
@@ -170,8 +170,14 @@ impl Pipeline {
             let key = client.source_ip.clone().unwrap_or_default();
             *budget = Some(self.spend(declaration, None, &key).await?);
             let query = request.uri.query().unwrap_or_default().to_owned();
-            let raw =
-                RawInput { path, query, body: Default::default(), if_match: None, access: Access::public() };
+            let raw = RawInput {
+                path,
+                query,
+                body: Default::default(),
+                if_match: None,
+                last_event_id: None,
+                access: Access::public(),
+            };
             return reply(&self.services.db, endpoint, parse(raw)?.await?);
         }
         let caller = self.authenticate(&request, &client).await?;
@@ -299,7 +305,8 @@ impl Pipeline {
         let body = read_body(declaration, &parts.headers, body, self.limits.body_read_timeout).await?;
         let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);
         let query = parts.uri.query().unwrap_or_default().to_owned();
-        let raw = RawInput { path, query, body, if_match, access: decision.access };
+        let last_event_id = last_event_id(&parts.headers)?;
+        let raw = RawInput { path, query, body, if_match, last_event_id, access: decision.access };
         let permit = Permit::granted(decision.actor, decision.scope, origin.clone(), decision.granted);
         match (&endpoint.run, declaration.audit) {
             (Erased::Read(parse), _) => {

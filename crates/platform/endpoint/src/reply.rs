@@ -1,7 +1,7 @@
 //! What a handler returns. Status and body follow from the type, so document and server cannot disagree.
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use kernel::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -33,6 +33,32 @@ pub struct Accepted<T>(pub T);
 pub struct NoContent;
 /// One JSON document a line, as long as it takes.
 pub struct Ndjson(pub BoxStream<'static, Result<Bytes, Failure>>);
+/// Server-sent events: what happened, then what happens, until the stream ends and the client comes again with the
+/// last id that it saw.
+pub struct Sse(pub BoxStream<'static, Result<SseFrame, Failure>>);
+
+/// One frame of a stream of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SseFrame(Bytes);
+
+impl SseFrame {
+    /// `id` is what the client sends as `Last-Event-ID` when it comes again.
+    pub fn event<T: Serialize>(id: i64, event: &'static str, data: &T) -> Result<Self, serde_json::Error> {
+        // JSON on one line: no line break in the data can end the frame.
+        let data = serde_json::to_string(data)?;
+        Ok(Self(Bytes::from(format!("id: {id}\nevent: {event}\ndata: {data}\n\n"))))
+    }
+
+    /// Nothing happened, and the connection stands.
+    pub const fn heartbeat() -> Self {
+        Self(Bytes::from_static(b": \n\n"))
+    }
+
+    /// How soon a client whose stream ended comes again.
+    pub fn retry_after(after: std::time::Duration) -> Self {
+        Self(Bytes::from(format!("retry: {}\n\n", after.as_millis())))
+    }
+}
 
 macro_rules! json_reply {
     ($($name:ident = $status:literal),*) => {$(
@@ -73,5 +99,14 @@ impl Reply for Ndjson {
     const SCHEMA: Option<SchemaFn> = None;
     fn into_body(self) -> Result<ReplyBody, Failure> {
         Ok(ReplyBody::Stream(self.0))
+    }
+}
+
+impl Reply for Sse {
+    const STATUS: u16 = 200;
+    const CONTENT: &'static str = "text/event-stream";
+    const SCHEMA: Option<SchemaFn> = None;
+    fn into_body(self) -> Result<ReplyBody, Failure> {
+        Ok(ReplyBody::Stream(self.0.map(|frame| frame.map(|frame| frame.0)).boxed()))
     }
 }

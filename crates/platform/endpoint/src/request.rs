@@ -103,6 +103,13 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
         .map_err(|_| Problem::field("If-Match", "must be the version that you read, such as \"3\""))
 }
 
+/// The id of an event of ours, or nothing: an empty one is what some clients send the first time.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
+    let id = value.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|id: &i64| *id >= 0);
+    id.map(Some).ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))
+}
+
 pub(crate) fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(body.len() + query.len() + 64);
     for part in path.iter().map(|(_, value)| value.as_str()).chain([query]) {

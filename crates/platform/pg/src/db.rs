@@ -51,7 +51,7 @@ impl Db {
     }
 
     pub async fn read(&self, permit: &Permit) -> Result<ReadTx, Error> {
-        Ok(ReadTx::new(self.checkout(permit).await?))
+        Ok(ReadTx::new(self.checkout(permit).await?, permit.clone()))
     }
 
     /// A connection of the system role for the machinery's own bookkeeping: queues, counters, clean-up. What

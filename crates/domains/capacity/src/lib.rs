@@ -40,6 +40,8 @@ pub struct Capacity {
     reimager: Arc<dyn Reimager>,
     catalog: service::catalog::Catalog,
     uids: service::uids::Uids,
+    regions: service::regions::Regions,
+    streams: service::watching::Streams,
     wake: Option<Wake>,
 }
 
@@ -56,7 +58,18 @@ impl Capacity {
     pub fn new(parts: Parts) -> Self {
         let Parts { db, fleet, policies, money, reimager } = parts;
         let catalog = service::catalog::Catalog::new(&db);
-        Self { db, fleet, policies, money, reimager, catalog, uids: service::uids::Uids::default(), wake: None }
+        Self {
+            db,
+            fleet,
+            policies,
+            money,
+            reimager,
+            catalog,
+            uids: service::uids::Uids::default(),
+            regions: service::regions::Regions::default(),
+            streams: service::watching::Streams::default(),
+            wake: None,
+        }
     }
 
     /// With the notifications of the database, so that waiting for something ends at once when it comes.

@@ -1,9 +1,102 @@
-//! The history of an allocation, also as a stream.
+//! What happened to an allocation: read, or followed as it happens.
 
-use endpoint::Endpoint;
+use endpoint::{Endpoint, In, Json, ScopeKind, Sse, get};
+use kernel::{Code, Failure, Permission, Problem};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::Capacity;
+use super::allocations::AllocationPath;
+use crate::{
+    Capacity,
+    model::history::History,
+    service::{allocations, watching},
+};
 
-pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
-    Vec::new()
+const DEFAULT_EVENTS: i64 = 100;
+const MOST_EVENTS: i64 = 500;
+
+pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
+    vec![
+        get(
+            "/api/v1/projects/{project_id}/allocations/{allocation_id}/events",
+            "allocation_events",
+            "List what happened to an allocation",
+        )
+        .describe("Changes of state, phases of the work on its machine with how long they took, access, operations.")
+        .in_scope(ScopeKind::Project)
+        .needs(Permission::AllocationRead)
+        .handle(capacity.clone(), list),
+        get(
+            "/api/v1/projects/{project_id}/allocations/{allocation_id}/stream",
+            "allocation_stream",
+            "Follow an allocation",
+        )
+        .describe(
+            "Server-sent events: first those after `Last-Event-ID` (or `after`), then each as it happens. An event \
+             `end` says that the allocation is over. The stream ends after some minutes: come again.",
+        )
+        .in_scope(ScopeKind::Project)
+        .errors(&[Code::RateLimitExceeded])
+        .needs(Permission::AllocationRead)
+        .handle(capacity.clone(), follow),
+    ]
+}
+
+/// A whole number; query strings carry it as text.
+#[derive(Clone, Copy, Debug)]
+struct Whole(i64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        let number = text.parse().ok().filter(|n| *n >= 0);
+        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct EventsQuery {
+    /// `next_after` of the previous answer.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    after: Option<Whole>,
+    /// At most this many events (1–500).
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 1, max = 500))]
+    limit: Option<Whole>,
+}
+
+async fn list(
+    _: Capacity,
+    mut tx: ReadTx,
+    input: In<AllocationPath, EventsQuery, ()>,
+) -> Result<Json<History>, Failure> {
+    let limit = input.query.limit.map_or(DEFAULT_EVENTS, |limit| limit.0);
+    if !(1..=MOST_EVENTS).contains(&limit) {
+        return Err(Problem::field("limit", format!("must be from 1 to {MOST_EVENTS}")).into());
+    }
+    let after = input.query.after.map_or(0, |after| after.0);
+    let (project, id) = (input.path.project_id, input.path.allocation_id);
+    Ok(Json(allocations::history(&mut tx, project, id, after, limit).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct StreamQuery {
+    /// Only events after this one; `Last-Event-ID` comes before it.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    after: Option<Whole>,
+}
+
+async fn follow(
+    capacity: Capacity,
+    tx: ReadTx,
+    input: In<AllocationPath, StreamQuery, ()>,
+) -> Result<Sse, Failure> {
+    let after = input.last_event_id.or(input.query.after.map(|after| after.0)).unwrap_or(0);
+    let (project, id) = (input.path.project_id, input.path.allocation_id);
+    Ok(Sse(watching::follow(&capacity, tx, project, id, after).await?))
 }

@@ -1,9 +1,231 @@
 //! `/projects/{project_id}/allocations`: launch, list, look, wait.
 
-use endpoint::Endpoint;
+use std::time::Duration;
 
-use crate::Capacity;
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Problem,
+    ids::{AllocationId, GroupId, ProjectId},
+    text::{Name, Term},
+};
+use lifecycle::Named as _;
+use pg::{ReadTx, created};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
-    Vec::new()
+use crate::{
+    Capacity,
+    model::{
+        allocation::{AllocationState, AllocationView},
+        sku::{ProfileName, SkuCode},
+    },
+    service::{
+        allocations::{self, Wait},
+        launch::{Creator, ImageName, Wanted, launch},
+    },
+    store::allocations::Filter,
+};
+
+const LONGEST_WAIT_SECONDS: u64 = 20;
+
+pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
+    const ALL: &str = "/api/v1/projects/{project_id}/allocations";
+    const ONE: &str = "/api/v1/projects/{project_id}/allocations/{allocation_id}";
+    vec![
+        post(ALL, "allocation_create", "Launch a machine")
+            .describe(
+                "Capacity is reserved and the price pinned at once, or nothing is done and the refusal says what stands \
+                 in the way. The machine is made after that: follow the allocation until it is `active`. It is billed \
+                 from then on, and never when the launch fails.",
+            )
+            .in_scope(ScopeKind::Project)
+            .errors(LAUNCH_ERRORS)
+            .needs(Permission::AllocationCreate)
+            .audited("allocation.create")
+            .idempotency_required()
+            .handle(capacity.clone(), create),
+        get(ALL, "allocation_list", "List allocations")
+            .describe("Oldest first; those that are over too, unless `live` is asked for.")
+            .in_scope(ScopeKind::Project)
+            .needs(Permission::AllocationRead)
+            .handle(capacity.clone(), list),
+        get(ONE, "allocation_get", "Show an allocation, or wait for it")
+            .describe(
+                "With `wait`, the answer comes as soon as the allocation has left the state given in `state`; without \
+                 `state`, as soon as it is in one that lasts; at the latest after that time.",
+            )
+            .in_scope(ScopeKind::Project)
+            .needs(Permission::AllocationRead)
+            .handle(capacity.clone(), show),
+    ]
+}
+
+pub(super) const LAUNCH_ERRORS: &[Code] = &[
+    Code::InsufficientBalance,
+    Code::Unprocessable,
+    Code::QuotaExceeded,
+    Code::SkuUnavailable,
+    Code::IdempotencyKeyRequired,
+];
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct ProjectPath {
+    pub project_id: ProjectId,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct AllocationPath {
+    pub project_id: ProjectId,
+    pub allocation_id: AllocationId,
+}
+
+/// What is to be launched.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AllocationCreate {
+    /// The product.
+    sku: SkuCode,
+    /// How many GPUs; the smallest size of the product when neither this nor `profile` is given.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1024))]
+    gpus: Given<i32>,
+    /// A size of the product by name.
+    #[serde(default)]
+    profile: Given<ProfileName>,
+    /// Where; any region when absent.
+    #[serde(default)]
+    region: Given<Term>,
+    #[serde(default)]
+    name: Given<Name>,
+    /// What a virtual machine is made from.
+    #[serde(default)]
+    image: Given<ImageName>,
+}
+
+pub(super) fn creator(access: &endpoint::Access) -> Result<Creator, Problem> {
+    Ok(Creator { org: access.org()?, project: access.project()?, user: access.user()? })
+}
+
+async fn create(
+    capacity: Capacity,
+    mut tx: Write,
+    input: In<ProjectPath, Empty, Json<AllocationCreate>>,
+) -> Result<Accepted<AllocationView>, Failure> {
+    let creator = creator(&input.access)?;
+    let body = input.body.0;
+    let wanted = Wanted {
+        sku: body.sku.into_string(),
+        gpus: body.gpus.0,
+        profile: body.profile.0.map(ProfileName::into_string),
+        region: body.region.0.map(Term::into_string),
+        name: body.name.0,
+        image: body.image.0,
+    };
+    let made = AllocationView::from(launch(&capacity, &mut tx, creator, wanted).await?);
+    created(&mut tx, "allocation", made.id, &made)?;
+    Ok(Accepted(made))
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(super) enum StateName {
+    Requested,
+    Provisioning,
+    Active,
+    Releasing,
+    Released,
+    ReleaseFailed,
+    Failed,
+}
+
+impl StateName {
+    pub const fn state(self) -> AllocationState {
+        match self {
+            Self::Requested => AllocationState::Requested,
+            Self::Provisioning => AllocationState::Provisioning,
+            Self::Active => AllocationState::Active,
+            Self::Releasing => AllocationState::Releasing,
+            Self::Released => AllocationState::Released,
+            Self::ReleaseFailed => AllocationState::ReleaseFailed,
+            Self::Failed => AllocationState::Failed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum YesNo {
+    True,
+    False,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    #[serde(flatten)]
+    page: PageQuery,
+    /// Only those in this state.
+    #[serde(default)]
+    state: Given<StateName>,
+    /// Only those that are not over.
+    #[serde(default)]
+    live: Given<YesNo>,
+    /// Only members of this group.
+    #[serde(default)]
+    group_id: Given<GroupId>,
+}
+
+async fn list(
+    _: Capacity,
+    mut tx: ReadTx,
+    input: In<ProjectPath, ListQuery, ()>,
+) -> Result<Json<Page<AllocationView>>, Failure> {
+    let query = input.query;
+    let filter = Filter {
+        project: Some(input.path.project_id),
+        state: query.state.0.map(|name| name.state().name()),
+        live: query.live.0 == Some(YesNo::True),
+        group: query.group_id.0,
+        ..Filter::default()
+    };
+    Ok(Json(allocations::list(&mut tx, filter, &query.page).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct WaitQuery {
+    /// Wait at most so long, such as `20s`, which is also the longest.
+    #[serde(default)]
+    #[schemars(with = "String", regex(pattern = "^[0-9]{1,2}s$"))]
+    wait: Given<String>,
+    /// The state that you know; the wait is over when it is another.
+    #[serde(default)]
+    state: Given<StateName>,
+}
+
+fn seconds(text: &str) -> Result<Duration, Problem> {
+    let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
+    let seconds = seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let text = format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s");
+        Problem::field("wait", text)
+    })
+}
+
+async fn show(
+    capacity: Capacity,
+    tx: ReadTx,
+    input: In<AllocationPath, WaitQuery, ()>,
+) -> Result<Json<AllocationView>, Failure> {
+    let wait = Wait {
+        past: input.query.state.0.map(StateName::state),
+        patience: input.query.wait.0.as_deref().map_or(Ok(Duration::ZERO), seconds)?,
+    };
+    let path = input.path;
+    let found = allocations::get(&capacity, tx, path.project_id, path.allocation_id, wait).await?;
+    Ok(Json(found.into()))
 }

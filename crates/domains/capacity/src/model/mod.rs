@@ -4,5 +4,6 @@ pub mod allocation;
 pub mod discrepancy;
 pub mod events;
 pub mod group;
+pub mod history;
 pub mod placement;
 pub mod sku;

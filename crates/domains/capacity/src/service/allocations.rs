@@ -1,1 +1,80 @@
-//! Looking at allocations.
+//! Looking at allocations, and waiting for them.
+
+use std::time::Duration;
+
+use kernel::{
+    Failure, Page, PageQuery,
+    ids::{AllocationId, ProjectId},
+};
+use pg::ReadTx;
+
+use super::watching::Watcher;
+use crate::{
+    Capacity,
+    model::{
+        allocation::{Allocation, AllocationState, AllocationView},
+        history::History,
+    },
+    store::{self, allocations::Filter},
+};
+
+pub async fn list(tx: &mut ReadTx, filter: Filter<'_>, page: &PageQuery) -> Result<Page<AllocationView>, Failure> {
+    let found = store::allocations::list(tx.conn(), filter, page).await?;
+    let found = found.into_iter().map(AllocationView::from).collect();
+    Ok(page.page(found, |allocation: &AllocationView| allocation.id.uuid()))
+}
+
+pub async fn history(
+    tx: &mut ReadTx,
+    project: ProjectId,
+    id: AllocationId,
+    after: i64,
+    limit: i64,
+) -> Result<History, Failure> {
+    store::allocations::of_project(tx.conn(), project, id).await?;
+    let items = store::events::after(tx.conn(), id, after, limit).await?;
+    let next_after = items.last().map_or(after, |last| last.seq);
+    Ok(History { items, next_after })
+}
+
+/// What is waited for, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// Until it is no longer in this state; without, until it is in one that lasts.
+    pub past: Option<AllocationState>,
+    pub patience: Duration,
+}
+
+impl Wait {
+    fn is_met_by(self, allocation: &Allocation) -> bool {
+        match self.past {
+            // Nothing comes after the end.
+            Some(past) => allocation.state != past || past.is_over(),
+            None => !allocation.state.is_moving(),
+        }
+    }
+}
+
+/// The allocation as it is, or, with patience, as soon as what is waited for has come.
+pub async fn get(
+    capacity: &Capacity,
+    mut tx: ReadTx,
+    project: ProjectId,
+    id: AllocationId,
+    wait: Wait,
+) -> Result<Allocation, Failure> {
+    let permit = tx.permit().clone();
+    let deadline = tokio::time::Instant::now() + wait.patience;
+    // Before the first look, so that no change falls between looking and waiting.
+    let mut watcher = Watcher::of(capacity, id);
+    loop {
+        let allocation = store::allocations::of_project(tx.conn(), project, id).await?;
+        if wait.is_met_by(&allocation) || tokio::time::Instant::now() >= deadline {
+            return Ok(allocation);
+        }
+        // Nobody holds a connection while waiting.
+        drop(tx);
+        watcher.changed_before(deadline).await;
+        tx = capacity.db.read(&permit).await?;
+    }
+}

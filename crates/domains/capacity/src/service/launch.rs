@@ -1,1 +1,357 @@
-//! From a request to a reserved allocation, in one transaction.
+//! Launching: product, keys, funds, place, order, reservation and the run of the workflow, in one transaction.
+
+use chrono::TimeDelta;
+use fleet::api::OrderedWork;
+use kernel::{
+    Code, Failure, Problem,
+    ids::{AllocationId, GroupId, OrgId, ProjectId, UserId},
+    policy::{IntegerKey, keys},
+    text::Name,
+};
+use node_proto::catalog::{
+    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, ProvisionUser, ProvisionUserInput, VmProvision,
+    VmProvisionInput, VmRelease, VmReleaseInput,
+};
+use pg::WriteTx;
+
+use identity::api::Where;
+
+use crate::{
+    Capacity,
+    model::{
+        allocation::{Allocation, AllocationState, ProfileSnapshot, Shape},
+        events::AllocationRequested,
+        placement::{Packing, Request},
+        sku::Product,
+    },
+    service::{
+        money::Meter,
+        placing::{PlacedMember, place_in},
+    },
+    store::{
+        claims,
+        reserve::{Limit, Limits, Reserved, reserve},
+    },
+    workflow::{LaunchInput, provision_spec},
+};
+
+kernel::checked_text! {
+    /// A name of the image catalog.
+    ImageName, |t| (1..=128).contains(&t.len())
+        && t.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:+-".contains(&b))
+        && t.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()),
+        "must be 1 to 128 letters, digits or . _ : + -, beginning with a letter or digit",
+        { "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9._:+-]*$" };
+}
+
+/// What virtual machines are made from when nobody says.
+const DEFAULT_IMAGE: &str = "ubuntu-24.04";
+const SHELL: &str = "/bin/bash";
+/// How long what a launch authorised may still be begun. Taking it back is authorised for good.
+const PROVISION_WITHIN: TimeDelta = TimeDelta::days(1);
+
+/// Who launches, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Creator {
+    pub org: OrgId,
+    pub project: ProjectId,
+    pub user: UserId,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub sku: String,
+    pub gpus: Option<i32>,
+    pub profile: Option<String>,
+    pub region: Option<String>,
+    pub name: Option<Name>,
+    pub image: Option<ImageName>,
+}
+
+/// Several of it, all or none.
+#[derive(Clone, Debug)]
+pub struct Together {
+    pub id: GroupId,
+    pub name: String,
+    pub members: u32,
+}
+
+/// Makes one allocation.
+pub async fn launch(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    creator: Creator,
+    wanted: Wanted,
+) -> Result<Allocation, Failure> {
+    let made = launch_all(capacity, tx, creator, wanted, None).await?;
+    let nothing = || Failure::from(std::io::Error::other("a launch made nothing"));
+    made.into_iter().next().ok_or_else(nothing)
+}
+
+/// Makes one allocation, or all members of a group.
+pub async fn launch_all(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    creator: Creator,
+    wanted: Wanted,
+    group: Option<&Together>,
+) -> Result<Vec<Allocation>, Failure> {
+    let count = group.map_or(1, |group| group.members);
+    let product = capacity.catalog.product(&wanted.sku).await?;
+    let mut profile = product.profile_for(wanted.gpus, wanted.profile.as_deref())?;
+    profile.image = image(&product, wanted.image.as_ref())?;
+    let (limits, isolation, packing) = policies(capacity, creator).await?;
+    let keys = creator_keys(tx, creator).await?;
+    let ids: Vec<AllocationId> = (0..count).map(|_| tx.db().ambient().id()).collect();
+
+    let meters: Vec<Meter> = ids.iter().map(|id| meter(&product, &profile, creator, *id)).collect();
+    capacity.money.check_funds(tx, &meters).await?;
+
+    let now = tx.db().ambient().now();
+    let request = Request {
+        take: product.take(profile.gpus),
+        count,
+        regions: capacity.regions.wanted(tx.conn(), wanted.region.as_deref(), now).await?,
+        pool: None,
+        labels: std::collections::BTreeMap::new(),
+        sku: product.sku.sku.clone(),
+        other_sizes: product.other_sizes(profile.gpus),
+    };
+    let placed = place_in(tx, &product.sku.slot_kind, &product.sku.slot_model, &request, packing).await?;
+    let uids = capacity.uids.take(tx, ids.len()).await?;
+
+    let base = name(&wanted, &product, group);
+    let mut made = Vec::with_capacity(ids.len());
+    for (n, ((id, place), uid)) in ids.into_iter().zip(placed).zip(uids).enumerate() {
+        let name = if group.is_some() { format!("{base}-{}", n + 1) } else { base.clone() };
+        let mut new = allocation(tx, creator, &product, &profile, (id, name, uid), &place);
+        new.group_id = group.map(|group| group.id);
+        new.isolation_model = isolation.clone();
+        let work = authorised(&new, &place, &keys, tx)?;
+        new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
+        made.push(new);
+    }
+    let together = group.map(|group| (group.id, group.name.as_str()));
+    match reserve(tx, &made, together, limits, now).await? {
+        Reserved::Yes => {}
+        Reserved::SlotTaken => return Err(taken().into()),
+        Reserved::Over(limit) => return Err(over(tx, creator, &made, limit, limits).await?.into()),
+    }
+    for new in &made {
+        let input = LaunchInput { allocation_id: new.id };
+        saga::start(tx, provision_spec(new.shape), &new.subject(), Some(creator.org), &input).await?;
+        tx.emit(&AllocationRequested {
+            allocation_id: new.id,
+            project_id: new.project_id,
+            group_id: new.group_id,
+            sku: new.sku.clone(),
+            region: new.region.clone(),
+            gpus: new.gpus,
+        })?;
+    }
+    metrics::counter!("allocations_requested_total", "shape" => product.sku.capacity_shape.name())
+        .increment(u64::from(count));
+    Ok(made)
+}
+
+fn image(product: &Product, wanted: Option<&ImageName>) -> Result<Option<String>, Problem> {
+    match (product.sku.capacity_shape, wanted) {
+        (Shape::Baremetal, None) => Ok(None),
+        (Shape::Baremetal, Some(_)) => {
+            Err(Problem::field("image", "a whole machine comes with its own system: leave it out"))
+        }
+        (Shape::GpuSlice | Shape::CpuVm, wanted) => {
+            Ok(Some(wanted.map_or(DEFAULT_IMAGE, ImageName::as_str).to_owned()))
+        }
+    }
+}
+
+fn name(wanted: &Wanted, product: &Product, group: Option<&Together>) -> String {
+    match (&wanted.name, group) {
+        (_, Some(group)) => group.name.clone(),
+        (Some(name), None) => name.as_str().to_owned(),
+        (None, None) => product.sku.sku.clone(),
+    }
+}
+
+async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, String, Packing), Failure> {
+    let org = Where { org: Some(creator.org), ..Where::default() };
+    let project = Where { project: Some(creator.project), ..org };
+    let place = Where { user: Some(creator.user), ..project };
+    let policies = &capacity.policies;
+    // What holds for everybody together does not depend on who asks.
+    let limits = Limits {
+        org_gpus: policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_ORG), org).await?.get(),
+        project_gpus: policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_PROJECT), project).await?.get(),
+        person_allocations: policies
+            .setting_at(IntegerKey(&keys::ALLOCATION_MAX_CONCURRENT_PER_USER), place)
+            .await?
+            .get(),
+    };
+    let isolation = policies.resolve(&keys::ALLOCATION_ISOLATION_MODEL, place).await?.value;
+    // The stricter one when it cannot be read.
+    let isolation = isolation.as_str().unwrap_or("full-reimage").to_owned();
+    let packing = policies.resolve(&keys::CAPACITY_PLACEMENT, place).await?.value;
+    let packing = if packing.as_str() == Some("spread") { Packing::Spread } else { Packing::Pack };
+    Ok((limits, isolation, packing))
+}
+
+async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>, Failure> {
+    let found = identity::api::ssh_keys_of_members(tx.conn(), creator.project, &[creator.user]).await?;
+    let mut keys: Vec<String> = found.into_iter().map(|(_, key)| key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if keys.is_empty() {
+        let text = "You have no SSH key, or are no member of this project: nobody could log in to the machine.";
+        let problem = Problem::new(Code::Unprocessable, text).detail("reason", "no_ssh_key");
+        return Err(problem.suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.").into());
+    }
+    Ok(keys)
+}
+
+fn meter(product: &Product, profile: &ProfileSnapshot, creator: Creator, id: AllocationId) -> Meter {
+    Meter {
+        allocation: id,
+        org: creator.org,
+        project: creator.project,
+        sku: product.sku.sku.clone(),
+        price_unit: product.price.unit.clone(),
+        units: product.units(profile.gpus),
+        unit_price_minor: product.price.unit_price_minor,
+        currency: product.price.currency.clone(),
+    }
+}
+
+/// As it will be in the database.
+fn allocation(
+    tx: &WriteTx,
+    creator: Creator,
+    product: &Product,
+    profile: &ProfileSnapshot,
+    (id, name, uid): (AllocationId, String, i32),
+    place: &PlacedMember,
+) -> Allocation {
+    let now = tx.db().ambient().now();
+    Allocation {
+        id,
+        org_id: creator.org,
+        project_id: creator.project,
+        group_id: None,
+        name,
+        creator_kind: "user".to_owned(),
+        creator_id: creator.user.uuid(),
+        sku: product.sku.sku.clone(),
+        shape: product.sku.capacity_shape,
+        region: place.placed.region.clone(),
+        gpus: profile.gpus,
+        profile: profile.clone(),
+        price_unit: product.price.unit.clone(),
+        unit_price_minor: product.price.unit_price_minor,
+        currency: product.price.currency.clone(),
+        isolation_model: String::new(),
+        node_id: place.placed.node,
+        slot_ids: place.placed.slots.clone(),
+        // The id is in it, so no two accounts on a machine are ever called the same.
+        username: format!("gpu{uid}"),
+        uid,
+        ssh_host: place.ssh_host.clone(),
+        ssh_port: place.ssh_port,
+        work_order: Vec::new(),
+        access_version: 1,
+        installed_access: 0,
+        access_order: None,
+        restart_order: None,
+        state: AllocationState::Requested,
+        state_reason: String::new(),
+        state_changed_at: now,
+        release_cause: None,
+        active_at: None,
+        meter_opened_at: None,
+        meter_closed_at: None,
+        finished_at: None,
+        version: 1,
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+/// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
+fn authorised(
+    new: &Allocation,
+    place: &PlacedMember,
+    keys: &[String],
+    tx: &WriteTx,
+) -> Result<Vec<OrderedWork>, Failure> {
+    let until = tx.db().ambient().now() + PROVISION_WITHIN;
+    let owner = new.subject();
+    if new.shape == Shape::Baremetal {
+        let id = u32::try_from(new.uid)?;
+        let account = AccountSpec { username: new.username.clone(), uid: id, gid: id };
+        let make = ProvisionUserInput {
+            account: account.clone(),
+            owner: owner.clone(),
+            shell: SHELL.to_owned(),
+            authorized_keys: keys.to_vec(),
+            limits: AccountLimits::default(),
+            sudo: true,
+        };
+        let take = DeprovisionUserInput { account, owner };
+        return Ok(vec![
+            OrderedWork::of::<ProvisionUser>(&make)?.until(until),
+            OrderedWork::of::<DeprovisionUser>(&take)?,
+        ]);
+    }
+    let slots: Vec<_> = place.devices.iter().map(|(_, devices)| devices.clone()).collect();
+    let make = VmProvisionInput {
+        owner: owner.clone(),
+        slots: slots.clone(),
+        vcpus: u32::try_from(new.profile.vcpus.unwrap_or(0))?,
+        memory_mib: u64::try_from(new.profile.memory_mib.unwrap_or(0))?,
+        image: new.profile.image.clone().unwrap_or_default(),
+        username: new.username.clone(),
+        authorized_keys: keys.to_vec(),
+    };
+    let take = VmReleaseInput { owner, slots };
+    Ok(vec![OrderedWork::of::<VmProvision>(&make)?.until(until), OrderedWork::of::<VmRelease>(&take)?])
+}
+
+/// The slots are held by this transaction, so this is a slot that changed before it was.
+fn taken() -> Problem {
+    Problem::new(Code::SkuUnavailable, "Somebody else was first to take the last capacity.")
+        .detail("reason", "no_capacity_in_region")
+        .suggest("Try again.")
+        .retry_after(1)
+}
+
+async fn over(
+    tx: &mut WriteTx,
+    creator: Creator,
+    made: &[Allocation],
+    limit: Limit,
+    limits: Limits,
+) -> Result<Problem, Failure> {
+    // What is read here has this request in it.
+    let [org, project, person] =
+        claims::held(tx.conn(), creator.org, creator.project, creator.user.uuid()).await?;
+    let asked_gpus: i64 = made.iter().map(|a| i64::from(a.gpus)).sum();
+    let asked = i64::try_from(made.len())?;
+    let (whose, name, unit, limit, held, asked) = match limit {
+        Limit::Org => ("The organization", "org", "GPUs", limits.org_gpus, org.gpus - asked_gpus, asked_gpus),
+        Limit::Project => {
+            ("The project", "project", "GPUs", limits.project_gpus, project.gpus - asked_gpus, asked_gpus)
+        }
+        Limit::Person => {
+            let held = person.allocations - asked;
+            ("You", "person", "allocations", limits.person_allocations, held, asked)
+        }
+    };
+    let verb = if name == "person" { "hold" } else { "holds" };
+    let text = format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would be too many.");
+    Ok(Problem::new(Code::QuotaExceeded, text)
+        .detail("reason", "quota")
+        .detail("limit", name)
+        .detail("allowed", limit)
+        .detail("held", held)
+        .detail("asked", asked))
+}

@@ -1,0 +1,43 @@
+//! What happened to an allocation, as its project sees it.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::AllocationId;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A change of state, a phase of the work on its machine, a change of access, or an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AllocationEvent")]
+pub struct HistoryEntry {
+    /// Grows with each event of an allocation; what `after` and `Last-Event-ID` take.
+    pub seq: i64,
+    pub allocation_id: AllocationId,
+    pub at: DateTime<Utc>,
+    #[schemars(extend("enum" = ["state", "phase", "access", "operation"]))]
+    pub kind: String,
+    /// What led to a new state; or the name of the phase or operation.
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_state: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long the state that ended lasted, or the phase took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+    /// A person, a machine of the project, or the service itself.
+    #[schemars(extend("enum" = ["user", "service_account", "system"]))]
+    pub actor_kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<String>,
+}
+
+/// Events in the order in which they happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AllocationHistory")]
+pub struct History {
+    pub items: Vec<HistoryEntry>,
+    /// What to give as `after` for what comes later.
+    pub next_after: i64,
+}

@@ -1,10 +1,9 @@
 //! The end of a node's task wakes the step that waits for it, in the transaction that stores the end.
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use fleet::api::{CompletedTask, Completion, TaskEnding};
 use kernel::{Failure, ids::TaskId};
-use node_proto::contract::Ending;
+use node_proto::contract::{Ending, Phase};
 use pg::WriteTx;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +14,9 @@ pub const WAITING_KIND: &str = "saga";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskOver {
     pub task_id: TaskId,
-    pub at: DateTime<Utc>,
     pub ending: Told,
+    #[serde(default)]
+    pub phases: Vec<Phase>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl Completion for WakesSteps {
             TaskEnding::Cancelled => Told::Cancelled,
             TaskEnding::Rejected => Told::Rejected,
         };
-        let over = TaskOver { task_id: task.id, at: tx.db().ambient().now(), ending };
+        let over = TaskOver { task_id: task.id, ending, phases: task.phases.clone() };
         saga::wake(tx, &task.key, serde_json::to_value(over)?).await?;
         Ok(())
     }

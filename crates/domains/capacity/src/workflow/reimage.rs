@@ -1,7 +1,13 @@
 //! Installing a machine anew between tenants.
 
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+};
+
 use async_trait::async_trait;
-use kernel::{Failure, ids::NodeId};
+use chrono::{DateTime, TimeDelta, Utc};
+use kernel::{Ambient, Failure, ids::NodeId};
 
 /// How far an installation has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,4 +22,83 @@ pub enum Reimaging {
 pub trait Reimager: Send + Sync {
     async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure>;
     async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure>;
+}
+
+/// So many installations are remembered; the oldest are forgotten first.
+const REMEMBERED: usize = 10_000;
+
+/// For fleets without a provisioner: nothing is installed, after as much time as was said. Cheap to clone; all clones
+/// share what they remember.
+#[derive(Clone)]
+pub struct SimulatedReimager {
+    ambient: Ambient,
+    takes: TimeDelta,
+    memory: Arc<Mutex<Memory>>,
+}
+
+#[derive(Default)]
+struct Memory {
+    begun: BTreeMap<(NodeId, String), Begun>,
+    order: VecDeque<(NodeId, String)>,
+    to_fail: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    at: DateTime<Utc>,
+    fails: bool,
+}
+
+impl SimulatedReimager {
+    pub fn new(ambient: Ambient, takes: TimeDelta) -> Self {
+        Self { ambient, takes, memory: Arc::default() }
+    }
+
+    /// The next installations that begin end badly.
+    pub fn fail_next(&self, count: u32) {
+        self.lock().to_fail = count;
+    }
+
+    /// Which installations were begun, oldest first.
+    pub fn keys(&self) -> Vec<String> {
+        self.lock().order.iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+#[async_trait]
+impl Reimager for SimulatedReimager {
+    async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure> {
+        let at = self.ambient.now();
+        let mut memory = self.lock();
+        let installation = (node, key.to_owned());
+        if memory.begun.contains_key(&installation) {
+            return Ok(());
+        }
+        let fails = memory.to_fail > 0;
+        memory.to_fail = memory.to_fail.saturating_sub(1);
+        memory.order.push_back(installation.clone());
+        memory.begun.insert(installation, Begun { at, fails });
+        if memory.order.len() > REMEMBERED
+            && let Some(oldest) = memory.order.pop_front()
+        {
+            memory.begun.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
+        let begun = self.lock().begun.get(&(node, key.to_owned())).copied();
+        Ok(match begun {
+            None => Reimaging::Failed("nobody knows of this installation".to_owned()),
+            Some(Begun { at, .. }) if self.ambient.now() < at + self.takes => Reimaging::UnderWay,
+            Some(Begun { fails: true, .. }) => {
+                Reimaging::Failed("the simulated installation was told to fail".to_owned())
+            }
+            Some(Begun { fails: false, .. }) => Reimaging::Done,
+        })
+    }
 }

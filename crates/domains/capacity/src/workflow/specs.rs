@@ -22,11 +22,12 @@ const fn waits(name: &'static str, undo: Undo) -> StepSpec {
     StepSpec { name, undo, timeout: Duration::from_secs(25 * 60 * 60), retry: NODE }
 }
 
+// What `begin` did to the slots is taken back with the end of the run, in one transaction with the claims.
 static PROVISION_MACHINE: SagaSpec = SagaSpec {
     name: "provision_machine",
     version: 1,
     steps: &[
-        writes("begin", Undo::Run),
+        writes("begin", Undo::Nothing),
         waits("account", Undo::Run),
         waits("keys", Undo::Nothing),
         waits("driver_check", Undo::Nothing),
@@ -41,7 +42,7 @@ static PROVISION_SLICE: SagaSpec = SagaSpec {
     name: "provision_slice",
     version: 1,
     steps: &[
-        writes("begin", Undo::Run),
+        writes("begin", Undo::Nothing),
         waits("machine", Undo::Run),
         waits("keys", Undo::Nothing),
         writes("activate", Undo::Nothing),

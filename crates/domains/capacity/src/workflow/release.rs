@@ -1,0 +1,65 @@
+//! What every release begins and ends with. It goes forward only: what cannot be cleaned stays fenced.
+
+use kernel::Failure;
+use saga::{RunEnd, Step, StepCx, StepError};
+
+use super::{held, held_for_end, rows, slots, words};
+use crate::{
+    model::{
+        allocation::{Allocation, AllocationEvent, AllocationState},
+        events::{AllocationReleaseFailed, AllocationReleased},
+    },
+    store::allocations::{self, Along},
+};
+
+/// The allocation, as long as it is being released.
+pub async fn releasing(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
+    let allocation = held(cx).await?;
+    if allocation.state == AllocationState::Releasing {
+        Ok(allocation)
+    } else {
+        Err(StepError::fail(words::MOVED_ON))
+    }
+}
+
+/// Its slots are being cleaned, from wherever an earlier release left them.
+pub async fn begin(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = releasing(cx).await?;
+    slots::to_cleaning(cx.tx, &allocation.slot_ids).await?;
+    Step::done()
+}
+
+/// Proven clean: `releasing` becomes `released`, and what it held can be sold again.
+pub async fn free(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = releasing(cx).await?;
+    fleet::api::slots_cleaned(cx.tx, &allocation.slot_ids).await?;
+    rows::claims_free(cx.tx, allocation.id).await?;
+    allocations::step(cx.tx, &allocation, AllocationEvent::Released, Along::default()).await?;
+    cx.tx.emit(&AllocationReleased { allocation_id: allocation.id, project_id: allocation.project_id })?;
+    Step::done()
+}
+
+/// What could not be released is fenced, and keeps what it holds until it was.
+pub async fn over(cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+    if end == RunEnd::Succeeded {
+        return Ok(());
+    }
+    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    if allocation.state != AllocationState::Releasing {
+        return Ok(());
+    }
+    let reason = words::plain(cx.failure);
+    let why = format!(
+        "A release failed ({}). See to the node, then retry the release, or force it once somebody has looked.",
+        cx.failure.unwrap_or(&reason)
+    );
+    slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
+    let along = Along { reason: &reason, cause: None };
+    allocations::step(cx.tx, &allocation, AllocationEvent::ReleaseFailed, along).await?;
+    cx.tx.emit(&AllocationReleaseFailed {
+        allocation_id: allocation.id,
+        project_id: allocation.project_id,
+        reason,
+    })?;
+    Ok(())
+}

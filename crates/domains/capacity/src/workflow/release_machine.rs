@@ -1,0 +1,157 @@
+//! Release a whole machine: its account goes, it is installed anew when the product says so, and it is looked over
+//! before anybody else gets it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::TimeDelta;
+use identity::api::Where;
+use kernel::{
+    Failure,
+    policy::{IntegerKey, keys},
+};
+use node_proto::catalog::{DeprovisionUser, HealthProbe, ProbeProfile};
+use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use serde::{Deserialize, Serialize};
+
+use super::{phases, provision_machine::healthy, reimage::Reimaging, release, release_spec, tasks, words};
+use crate::{
+    Capacity,
+    model::allocation::{Allocation, Shape},
+};
+
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Of one call to whoever installs.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// How looking the machine over went. The evidence of a failed one is kept, so the step itself is done.
+#[derive(Serialize, Deserialize)]
+pub struct Verified {
+    pub clean: bool,
+}
+
+pub struct ReleaseMachine(pub Capacity);
+
+#[async_trait]
+impl Saga for ReleaseMachine {
+    fn spec(&self) -> &'static SagaSpec {
+        release_spec(Shape::Baremetal)
+    }
+
+    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+        match step {
+            "begin" => release::begin(cx).await,
+            "account" => {
+                let allocation = release::releasing(cx).await?;
+                tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
+            }
+            "reimage" => self.reimage(cx).await,
+            "verify" => {
+                let allocation = release::releasing(cx).await?;
+                tasks::probe(&self.0, cx, &allocation, ProbeProfile::BetweenTenants).await
+            }
+            _ => {
+                clean(cx)?;
+                release::free(cx).await
+            }
+        }
+    }
+
+    async fn resume(
+        &self,
+        step: &'static str,
+        cx: &mut StepCx<'_>,
+        signal: &Signal,
+    ) -> Result<Step, StepError> {
+        if step == "verify" {
+            let allocation = release::releasing(cx).await?;
+            return verified(cx, &allocation, signal).await;
+        }
+        let answer = tasks::answer::<DeprovisionUser>(signal)?;
+        let allocation = release::releasing(cx).await?;
+        phases::told::<DeprovisionUser>(cx.tx, &allocation, step, &answer.phases, "").await?;
+        Step::done()
+    }
+
+    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
+        Step::done()
+    }
+
+    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
+        Step::done()
+    }
+
+    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+        release::over(cx, end).await
+    }
+}
+
+impl ReleaseMachine {
+    /// Whoever installs cannot call back, so it is asked again and again, as long as the policy allows.
+    async fn reimage(&self, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+        let id = cx.input::<super::LaunchInput>()?.allocation_id;
+        // Not held: this waits for somebody outside.
+        let allocation = crate::store::allocations::get(cx.tx.conn(), id).await?;
+        let Some(allocation) = allocation else { return Err(StepError::fail(words::MOVED_ON)) };
+        if allocation.isolation_model != "full-reimage" {
+            return Step::done();
+        }
+        let key = format!("{}/{}", cx.run_id, cx.attempt);
+        match self.look(&allocation, &key).await? {
+            Reimaging::Done => {
+                phases::done(cx.tx, &allocation, "reimage", "").await?;
+                Step::done()
+            }
+            Reimaging::Failed(reason) => {
+                tracing::warn!(allocation_id = %id, reason, "a machine could not be installed anew");
+                Err(tasks::retry(words::NOT_INSTALLED, "the installer says so"))
+            }
+            Reimaging::UnderWay => {
+                let limit = IntegerKey(&keys::CAPACITY_REIMAGE_SECONDS);
+                let limit = self.0.policies.setting_at(limit, Where::default()).await?.get();
+                let whole =
+                    self.spec().steps.iter().find(|step| step.name == "reimage").map(|step| step.timeout);
+                let whole = TimeDelta::from_std(whole.unwrap_or_default()).unwrap_or_default();
+                let begun = cx.deadline - whole;
+                if cx.tx.db().ambient().now() >= begun + TimeDelta::seconds(limit) {
+                    return Err(tasks::retry(words::NOT_INSTALLED, "not in time"));
+                }
+                Ok(Step::Again { after: LOOK_EVERY })
+            }
+        }
+    }
+
+    async fn look(&self, allocation: &Allocation, key: &str) -> Result<Reimaging, StepError> {
+        let (reimager, node) = (&self.0.reimager, allocation.node_id);
+        let asked = async {
+            reimager.begin(node, key).await?;
+            reimager.look(node, key).await
+        };
+        match tokio::time::timeout(CALL_LIMIT, asked).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(tasks::retry(words::NOT_INSTALLED, "the installer did not answer")),
+        }
+    }
+}
+
+/// Keeps the evidence, whatever it says.
+pub async fn verified(
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    signal: &Signal,
+) -> Result<Step, StepError> {
+    let answer = tasks::answer::<HealthProbe>(signal)?;
+    let passed =
+        fleet::api::node_validation_record(cx.tx, allocation.node_id, answer.task, &answer.output).await?;
+    let clean = passed && healthy(&answer.output, allocation.gpus).is_ok();
+    phases::told::<HealthProbe>(cx.tx, allocation, "verify", &answer.phases, "").await?;
+    Step::done_with(&Verified { clean })
+}
+
+/// Fails unless looking it over went well.
+pub fn clean(cx: &StepCx<'_>) -> Result<(), StepError> {
+    match cx.output::<Verified>("verify")? {
+        Some(Verified { clean: true }) => Ok(()),
+        _ => Err(StepError::fail(words::SICK)),
+    }
+}

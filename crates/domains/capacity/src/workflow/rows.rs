@@ -1,0 +1,107 @@
+//! What the workflows write besides the state of an allocation.
+
+use kernel::{Failure, ids::AllocationId};
+use pg::WriteTx;
+use uuid::Uuid;
+
+use crate::model::allocation::Allocation;
+
+/// A line of an allocation's history; without a duration it is the time since the line before.
+pub struct Line<'a> {
+    pub name: String,
+    pub reason: &'a str,
+    pub duration_ms: Option<i64>,
+}
+
+/// `kind` is `phase`, `access` or `operation`.
+pub async fn history(
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    kind: &'static str,
+    lines: &[Line<'_>],
+) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    let (actor, correlation) = (tx.permit().actor(), tx.permit().origin().correlation_id.0);
+    let names: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let reasons: Vec<String> = lines.iter().map(|line| line.reason.to_owned()).collect();
+    let durations: Vec<Option<i64>> = lines.iter().map(|line| line.duration_ms).collect();
+    sqlx::query!(
+        "INSERT INTO allocation_events (allocation_id, org_id, at, kind, name, reason, duration_ms, actor_kind,
+             actor_id, correlation_id)
+         SELECT $1, $2, $3, $4, l.name, l.reason, coalesce(l.ms, since.ms), $8, $9, $10
+         FROM unnest($5::text[], $6::text[], $7::bigint[]) WITH ORDINALITY AS l (name, reason, ms, n),
+             (SELECT greatest(0, (extract(epoch FROM $3 - max(at)) * 1000)::bigint) AS ms FROM allocation_events
+              WHERE allocation_id = $1 AND kind IN ('state', 'phase')) since
+         ORDER BY l.n",
+        allocation.id.uuid(),
+        allocation.org_id.uuid(),
+        now,
+        kind,
+        &names,
+        &reasons,
+        &durations as &[Option<i64>],
+        actor.kind.name(),
+        actor.id as Option<Uuid>,
+        correlation,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+const KEY_SET: &str = "key set ";
+
+/// That this version of the key set is on its way to the machine.
+pub async fn keys_sent(tx: &mut WriteTx, allocation: &Allocation) -> Result<(), Failure> {
+    let reason = format!("{KEY_SET}{}", allocation.access_version);
+    let line = Line { name: "keys_sent".to_owned(), reason: &reason, duration_ms: None };
+    history(tx, allocation, "access", &[line]).await
+}
+
+/// Which version of the key set was sent last; the first one goes with the machine itself.
+pub async fn keys_sent_last(tx: &mut WriteTx, id: AllocationId) -> Result<i64, Failure> {
+    let reason = sqlx::query_scalar!(
+        "SELECT reason FROM allocation_events WHERE allocation_id = $1 AND kind = 'access' AND name = 'keys_sent'
+         ORDER BY seq DESC LIMIT 1",
+        id.uuid(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let version =
+        reason.and_then(|reason| reason.strip_prefix(KEY_SET).and_then(|version| version.parse().ok()));
+    Ok(version.unwrap_or(1))
+}
+
+/// The machine has this version of the key set; it never goes back.
+pub async fn keys_installed(tx: &mut WriteTx, id: AllocationId, version: i64) -> Result<(), Failure> {
+    sqlx::query!(
+        "UPDATE allocations SET installed_access = greatest(installed_access, $2) WHERE id = $1",
+        id.uuid(),
+        version,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Where the machine answers.
+pub async fn reached_at(tx: &mut WriteTx, id: AllocationId, host: &str, port: u16) -> Result<(), Failure> {
+    sqlx::query!(
+        "UPDATE allocations SET ssh_host = $2, ssh_port = $3 WHERE id = $1",
+        id.uuid(),
+        host,
+        i32::from(port),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Gives back what it holds: claims and the count of them.
+pub async fn claims_free(tx: &mut WriteTx, id: AllocationId) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    sqlx::query_scalar!(r#"SELECT capacity_free($1, $2) AS "freed!""#, id.uuid(), now)
+        .fetch_one(tx.conn())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Slots as workflows move them: from wherever an earlier run left them. What changes meanwhile is a conflict, and
+//! the step is tried again.
+
+use std::collections::BTreeMap;
+
+use fleet::api;
+use kernel::{Failure, ids::SlotId};
+use pg::WriteTx;
+
+type ByState = BTreeMap<String, Vec<SlotId>>;
+
+async fn by_state(tx: &mut WriteTx, slots: &[SlotId]) -> Result<ByState, Failure> {
+    let mut states = ByState::new();
+    for slot in api::slot_facts(tx.conn(), slots).await? {
+        states.entry(slot.state).or_default().push(slot.id);
+    }
+    Ok(states)
+}
+
+fn of<'a>(states: &'a ByState, state: &str) -> &'a [SlotId] {
+    states.get(state).map_or(&[], Vec::as_slice)
+}
+
+/// Nobody uses them any more; what was left there is removed now.
+pub async fn to_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
+    let states = by_state(tx, slots).await?;
+    api::slots_clean(tx, of(&states, "in_use")).await?;
+    api::slots_retry_cleaning(tx, of(&states, "cleanup_blocked")).await
+}
+
+/// A launch was taken back: nothing is there.
+pub async fn give_back(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
+    let states = by_state(tx, slots).await?;
+    api::slots_unreserve(tx, of(&states, "reserved")).await?;
+    api::slots_clean(tx, of(&states, "in_use")).await?;
+    let cleaning = [of(&states, "in_use"), of(&states, "cleaning")].concat();
+    api::slots_cleaned(tx, &cleaning).await
+}
+
+/// Something may be left there: not sold until somebody has seen to it. One that is fenced already stays so.
+pub async fn fence(tx: &mut WriteTx, slots: &[SlotId], reason: &str) -> Result<(), Failure> {
+    let states = by_state(tx, slots).await?;
+    api::slots_occupy(tx, of(&states, "reserved")).await?;
+    let used = [of(&states, "reserved"), of(&states, "in_use")].concat();
+    api::slots_clean(tx, &used).await?;
+    let cleaning = [used.as_slice(), of(&states, "cleaning")].concat();
+    api::slots_block(tx, &cleaning, reason).await
+}

@@ -1,0 +1,123 @@
+//! A step's work on the node: queued, waited for, and read.
+
+use chrono::TimeDelta;
+use fleet::api::{OrderedRequest, TaskRequest, Waiting};
+use identity::api::Where;
+use kernel::{
+    ids::TaskId,
+    policy::{IntegerKey, keys},
+};
+use node_proto::{
+    TaskError, TaskKind,
+    catalog::{HealthProbe, HealthProbeInput, ProbeProfile},
+    contract::{Ending, FailureCode, Phase, TaskFailure},
+};
+use saga::{Signal, Step, StepCx, StepError};
+
+use super::{
+    completion::{TaskOver, Told, WAITING_KIND},
+    words,
+};
+use crate::{Capacity, model::allocation::Allocation};
+
+/// Queues exactly the work of this kind that the order holds, and waits for it.
+pub async fn ordered<K: TaskKind>(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    order: &[u8],
+) -> Result<Step, StepError> {
+    let request = OrderedRequest {
+        attempt: cx.attempt,
+        good_for: good_for(capacity).await?,
+        waiting: Some(waiting(cx)),
+    };
+    capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await?;
+    Ok(Step::Suspended)
+}
+
+/// Has the node looked over, which needs no order.
+pub async fn probe(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    profile: ProbeProfile,
+) -> Result<Step, StepError> {
+    let request = TaskRequest::<HealthProbe> {
+        node: allocation.node_id,
+        input: HealthProbeInput {
+            profile,
+            expected_gpus: u32::try_from(allocation.gpus).unwrap_or_default(),
+        },
+        attempt: cx.attempt,
+        good_for: good_for(capacity).await?,
+        waiting: Some(waiting(cx)),
+    };
+    capacity.fleet.task_queue(cx.tx, request).await?;
+    Ok(Step::Suspended)
+}
+
+fn waiting(cx: &StepCx<'_>) -> Waiting {
+    Waiting { kind: WAITING_KIND, key: cx.wake_key() }
+}
+
+async fn good_for(capacity: &Capacity) -> Result<TimeDelta, StepError> {
+    let key = IntegerKey(&keys::CAPACITY_TASK_SECONDS);
+    Ok(TimeDelta::seconds(capacity.policies.setting_at(key, Where::default()).await?.get()))
+}
+
+/// How a task ended well.
+pub struct Answer<T> {
+    pub task: TaskId,
+    pub output: T,
+    pub phases: Vec<Phase>,
+}
+
+/// The answer to the task of this kind; or why there is none, and whether another attempt may do better.
+pub fn answer<K: TaskKind>(signal: &Signal) -> Result<Answer<K::Output>, StepError> {
+    let Signal::Woken(told) = signal else { return Err(retry(words::SILENT, "timeout")) };
+    let over: TaskOver = serde_json::from_value(told.clone())?;
+    let ending = match over.ending {
+        Told::Node(ending) => ending,
+        Told::Expired => return Err(retry(words::SILENT, "expired")),
+        Told::Cancelled => return Err(fail(words::STOPPED, "cancelled")),
+        Told::Rejected => return Err(fail(words::REFUSED, "not what was signed")),
+    };
+    let failure = match ending {
+        Ending::Succeeded { output } => {
+            let output =
+                serde_json::from_value(output).map_err(|_| fail(words::UNREADABLE, K::TYPE.name()))?;
+            return Ok(Answer { task: over.task_id, output, phases: over.phases });
+        }
+        Ending::Refused { reason: TaskError::Expired } => {
+            return Err(retry(words::SILENT, "refused as expired"));
+        }
+        Ending::Refused { reason } => return Err(fail(words::REFUSED, &reason.to_string())),
+        Ending::Failed { failure } => failure,
+    };
+    tracing::warn!(task_id = %over.task_id, task_type = K::TYPE.name(), code = ?failure.code,
+        message = failure.message, "a task of a workflow failed on its node");
+    Err(failed(&failure))
+}
+
+fn failed(failure: &TaskFailure) -> StepError {
+    match failure.code {
+        FailureCode::Timeout => retry(words::SILENT, "timeout on the node"),
+        FailureCode::Interrupted => retry(words::INTERRUPTED, "interrupted"),
+        FailureCode::Journal => retry(words::BUSY, "journal"),
+        // Nobody undrains it because we ask again.
+        FailureCode::Unavailable if failure.message.contains("drain") => fail(words::DRAINED, "drained"),
+        FailureCode::Unavailable => retry(words::BUSY, "unavailable"),
+        FailureCode::Driver => fail(words::FAILED, "driver"),
+        FailureCode::Invalid => fail(words::FAILED, "invalid"),
+        FailureCode::Cancelled => fail(words::STOPPED, "cancelled on the node"),
+    }
+}
+
+pub fn retry(sentence: &str, detail: &str) -> StepError {
+    StepError::retry(format!("{sentence} ({detail})"))
+}
+
+pub fn fail(sentence: &str, detail: &str) -> StepError {
+    StepError::fail(format!("{sentence} ({detail})"))
+}

@@ -7,7 +7,7 @@ use kernel::{
     Failure,
     ids::{NodeId, TaskId},
 };
-use node_proto::contract::Ending;
+use node_proto::contract::{Ending, Phase};
 use pg::WriteTx;
 
 /// How it came to an end.
@@ -30,6 +30,8 @@ pub struct CompletedTask {
     /// What the waiting party gave when it queued the task.
     pub key: String,
     pub ending: TaskEnding,
+    /// What the node did, step by step, when it told with the end.
+    pub phases: Vec<Phase>,
 }
 
 /// A party that waits for tasks. An error rolls the result back, and the node tells it again.

@@ -142,6 +142,7 @@ async fn finish(
     let now = fleet.db().ambient().now();
     let after = serde_json::json!({ "state": ended.state, "outcome": ended.outcome.map(|(value, _)| value) });
     let before = serde_json::json!({ "state": task.state });
+    let phases = ended.phases.map(<[Phase]>::to_vec).unwrap_or_default();
     rows::end(tx.conn(), task.id, ended, now).await?;
     tx.record("task", task.id, Some(&before), Some(&after))?;
     if let (Some(kind), Some(key)) = (&task.waiting_kind, &task.waiting_key) {
@@ -151,6 +152,7 @@ async fn finish(
             task_type: task.task_type.clone(),
             key: key.clone(),
             ending,
+            phases,
         };
         fleet.completions().tell(tx, kind, &completed).await?;
     }

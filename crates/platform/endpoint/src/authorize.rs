@@ -148,8 +148,9 @@ async fn standing(
         ScopeKind::Public => Err(refuse(Problem::of(Code::InternalError), Scope::Platform)),
         ScopeKind::Platform => Ok(Standing { scope: Scope::Platform, roles: platform, suspended: false }),
         ScopeKind::Person => {
-            let roles = if caller.user().is_some() { vec![Role::Person] } else { Vec::new() };
-            Ok(Standing { scope: Scope::Person, roles, suspended: false })
+            // A machine has nothing of its own, but reads what everybody who is signed in may read.
+            let role = if caller.user().is_some() { Role::Person } else { Role::ServiceAccount };
+            Ok(Standing { scope: Scope::Person, roles: vec![role], suspended: false })
         }
         ScopeKind::Org => {
             let org: OrgId = parameter(path, "org_id", "organization")?;

@@ -42,6 +42,8 @@ pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
 pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
 /// Labels: `saga`, `step`.
 pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
+/// Labels: `kind`.
+pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -98,6 +100,7 @@ pub const ALL: &[Metric] = &[
     gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
     counter(SAGA_RUNS_TOTAL, "Workflow runs that ended, by name and how."),
     histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
+    gauge(CAPACITY_DISCREPANCIES_OPEN, "Places where records of capacity disagree, by kind."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

@@ -1,9 +1,28 @@
 //! `/catalog`: what can be had, where, and for how much.
 
-use endpoint::Endpoint;
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, get};
+use kernel::{Failure, Page, Permission};
+use pg::ReadTx;
 
-use crate::Capacity;
+use crate::{
+    Capacity,
+    service::catalog::showing::{CatalogEntry, catalog_list},
+};
 
-pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
-    Vec::new()
+pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/catalog", "catalog_list", "List what can be launched")
+            .describe("Products that are sold now, with sizes, the price that holds now, and what is free in each region.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::CatalogRead)
+            .handle(capacity.clone(), list),
+    ]
+}
+
+async fn list(
+    capacity: Capacity,
+    mut tx: ReadTx,
+    _: In<Empty, Empty, ()>,
+) -> Result<Json<Page<CatalogEntry>>, Failure> {
+    Ok(Json(catalog_list(&capacity.catalog, &mut tx).await?))
 }

@@ -1,3 +1,39 @@
 //! Periodic work and consumers. Any replica may run them, and several at once do no harm.
 
 pub mod consistency;
+
+use std::{future::Future, time::Duration};
+
+use kernel::Failure;
+
+use crate::Capacity;
+
+/// Every consumer of this domain.
+pub fn consumers(_: &Capacity) -> Vec<bus::Registration> {
+    Vec::new()
+}
+
+/// All periodic work, until the task is aborted.
+pub async fn run(capacity: Capacity) {
+    consistency::run(capacity).await;
+}
+
+/// One turn after the other. A turn that fails or takes too long is logged, and the next comes all the same.
+async fn every<F: Future<Output = Result<usize, Failure>>>(
+    period: Duration,
+    what: &'static str,
+    mut turn: impl FnMut() -> F,
+) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let mut tick = tokio::time::interval(period);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match tokio::time::timeout(PATIENCE, turn()).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(count)) => tracing::info!(count, "{what}"),
+            Ok(Err(failure)) => tracing::warn!(error = ?failure, "not done, trying again: {what}"),
+            Err(_) => tracing::warn!("took too long, trying again: {what}"),
+        }
+    }
+}

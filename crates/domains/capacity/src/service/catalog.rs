@@ -1,8 +1,11 @@
-//! Products as requests see them, cached; and what operators do to them.
+//! Products as requests see them, cached.
 //!
 //! The whole catalog is one snapshot. It lives at most a minute, and a change anywhere (`catalog`) outdates it at
 //! once: it carries the generation that it was loaded in, so that a load which began before a change cannot
 //! outlive it. A price that is dated into the future comes to hold by itself.
+
+pub mod managing;
+pub mod showing;
 
 use std::{
     collections::HashMap,

@@ -162,6 +162,7 @@ CREATE INDEX allocations_by_project ON allocations (org_id, project_id, id);
 CREATE INDEX allocations_by_group ON allocations (group_id) WHERE group_id IS NOT NULL;
 CREATE INDEX allocations_live ON allocations (node_id) WHERE state NOT IN ('released', 'failed');
 CREATE INDEX allocations_by_state ON allocations (state, id) WHERE state NOT IN ('released', 'failed');
+CREATE INDEX allocations_finished ON allocations (finished_at) WHERE finished_at IS NOT NULL;
 COMMENT ON TABLE allocations IS 'tenant: a project''s lease of a node or of slots';
 ALTER TABLE allocations ENABLE ROW LEVEL SECURITY;
 CREATE POLICY allocations_tenant ON allocations TO gpuaas_app USING (org_id = (SELECT current_org()));
@@ -254,6 +255,8 @@ CREATE UNIQUE INDEX capacity_claims_slot ON capacity_claims (slot_id) WHERE free
 CREATE UNIQUE INDEX capacity_claims_node ON capacity_claims (node_id) WHERE freed_at IS NULL AND slot_id IS NULL;
 CREATE INDEX capacity_claims_by_allocation ON capacity_claims (allocation_id);
 CREATE INDEX capacity_claims_live ON capacity_claims (node_id) WHERE freed_at IS NULL;
+-- Who had a slot last.
+CREATE INDEX capacity_claims_freed ON capacity_claims (slot_id, id) WHERE freed_at IS NOT NULL;
 COMMENT ON TABLE capacity_claims IS 'platform: what each allocation holds, exclusively while it is not freed';
 GRANT SELECT ON capacity_claims TO gpuaas_system;
 GRANT UPDATE (freed_at) ON capacity_claims TO gpuaas_system;

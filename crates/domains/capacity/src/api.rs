@@ -1,3 +1,7 @@
 //! What other domains may use.
 
-pub use crate::{Capacity, Money, model::events, service::money::Meter};
+pub use crate::{
+    Capacity, Money,
+    model::events,
+    service::{money::Meter, release::release_for_depletion},
+};

@@ -1,9 +1,235 @@
-//! `/platform/allocations`: what operators may do to them.
+//! `/platform/allocations`: what operators see of them and may do to them, and slots that need them.
 
-use endpoint::Endpoint;
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Problem,
+    ids::{AllocationId, NodeId, OrgId, ProjectId, SlotId},
+    text::{Reason, Term},
+};
+use pg::ReadTx;
+use saga::TimelineEntry;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Capacity;
+use crate::{
+    Capacity,
+    model::allocation::{Allocation, AllocationView},
+    service::{
+        cleanup::{SlotCleaned, SlotCleanup, force_cleanup, slot_cleanup_retry, slot_force_cleanup},
+        release::force_release,
+    },
+    store::allocations::{self, Filter},
+};
 
-pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
-    Vec::new()
+const ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition];
+const SLOT_ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition, Code::InUse, Code::Unprocessable];
+
+pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/platform/allocations", "platform_allocation_list", "List allocations of all organizations")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::CapacityRead)
+            .handle(capacity.clone(), list),
+        get("/api/v1/platform/allocations/{allocation_id}", "platform_allocation_get", "Show an allocation and what its workflows did")
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::CapacityRead)
+            .handle(capacity.clone(), show),
+        post("/api/v1/platform/allocations/{allocation_id}/force-release", "platform_allocation_force_release", "Release somebody's allocation")
+            .describe("The same as a release by its project. Asking again changes nothing, except that a failed release is tried again.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::CapacityManage)
+            .audited("allocation.force_release")
+            .handle(capacity.clone(), release),
+        post("/api/v1/platform/allocations/{allocation_id}/force-cleanup", "platform_allocation_force_cleanup", "End a release that cannot be finished")
+            .describe("Its capacity is sold again: only after somebody made sure that nothing of its user is left on the machine.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::CapacityManage)
+            .audited("allocation.force_cleanup")
+            .handle(capacity.clone(), cleanup),
+        post("/api/v1/platform/slots/{slot_id}/cleanup", "slot_cleanup_retry", "Clean a slot once more")
+            .describe("For a slot that an allocation left uncleaned and that is over. All that it left is cleaned together.")
+            .in_scope(ScopeKind::Platform)
+            .errors(SLOT_ERRORS)
+            .needs(Permission::CapacityManage)
+            .audited("slot.cleanup_retry")
+            .handle(capacity.clone(), slot_retry),
+        post("/api/v1/platform/slots/{slot_id}/force-cleanup", "slot_force_cleanup", "Say that a slot is clean")
+            .describe("It is sold again: only after somebody made sure that nothing is left on it.")
+            .in_scope(ScopeKind::Platform)
+            .errors(SLOT_ERRORS)
+            .needs(Permission::CapacityManage)
+            .audited("slot.force_cleanup")
+            .handle(capacity.clone(), slot_force),
+    ]
+}
+
+/// An allocation with where it stands.
+#[derive(Serialize, JsonSchema)]
+struct PlatformAllocation {
+    #[serde(flatten)]
+    allocation: AllocationView,
+    org_id: OrgId,
+    node_id: NodeId,
+    slot_ids: Vec<SlotId>,
+}
+
+impl From<Allocation> for PlatformAllocation {
+    fn from(a: Allocation) -> Self {
+        let (org_id, node_id, slot_ids) = (a.org_id, a.node_id, a.slot_ids.clone());
+        Self { allocation: a.into(), org_id, node_id, slot_ids }
+    }
+}
+
+/// The same with what its workflows did, newest first.
+#[derive(Serialize, JsonSchema)]
+struct PlatformAllocationDetail {
+    #[serde(flatten)]
+    allocation: PlatformAllocation,
+    timeline: Vec<TimelineEntry>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum StateFilter {
+    Requested,
+    Provisioning,
+    Active,
+    Releasing,
+    Released,
+    ReleaseFailed,
+    Failed,
+}
+
+impl StateFilter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Provisioning => "provisioning",
+            Self::Active => "active",
+            Self::Releasing => "releasing",
+            Self::Released => "released",
+            Self::ReleaseFailed => "release_failed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    #[serde(flatten)]
+    page: PageQuery,
+    /// Only those of this organization.
+    #[serde(default)]
+    org_id: Given<OrgId>,
+    /// Only those of this project.
+    #[serde(default)]
+    project_id: Given<ProjectId>,
+    /// Only those in this state.
+    #[serde(default)]
+    state: Given<StateFilter>,
+    /// Only those on this node.
+    #[serde(default)]
+    node_id: Given<NodeId>,
+    /// Only those of this product.
+    #[serde(default)]
+    sku: Given<Term>,
+}
+
+async fn list(
+    _: Capacity,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<PlatformAllocation>>, Failure> {
+    let query = input.query;
+    let filter = Filter {
+        org: query.org_id.0,
+        project: query.project_id.0,
+        state: query.state.0.map(StateFilter::name),
+        node: query.node_id.0,
+        sku: query.sku.0.as_ref().map(Term::as_str),
+        ..Filter::default()
+    };
+    let found = allocations::list(tx.conn(), filter, &query.page).await?;
+    Ok(Json(query.page.page(found, |allocation| allocation.id.uuid()).map(PlatformAllocation::from)))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct AllocationPath {
+    allocation_id: AllocationId,
+}
+
+async fn show(
+    _: Capacity,
+    mut tx: ReadTx,
+    input: In<AllocationPath, Empty, ()>,
+) -> Result<Json<PlatformAllocationDetail>, Failure> {
+    let found = allocations::get(tx.conn(), input.path.allocation_id).await?;
+    let allocation = found.ok_or_else(|| Problem::not_found("allocation"))?;
+    let timeline = saga::timeline(tx.conn(), &allocation.subject()).await?;
+    Ok(Json(PlatformAllocationDetail { allocation: allocation.into(), timeline }))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForceRelease {
+    /// Its project can read it.
+    reason: Reason,
+}
+
+async fn release(
+    capacity: Capacity,
+    mut tx: Write,
+    input: In<AllocationPath, Empty, Json<ForceRelease>>,
+) -> Result<Accepted<PlatformAllocation>, Failure> {
+    let (id, reason) = (input.path.allocation_id, input.body.0.reason);
+    Ok(Accepted(force_release(&capacity, &mut tx, id, &reason, input.if_match).await?.into()))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForceCleanup {
+    /// That somebody looked at the machine, and nothing of the former user is left there.
+    runtime_verified_absent: bool,
+    /// Its project can read it.
+    reason: Reason,
+}
+
+async fn cleanup(
+    _: Capacity,
+    mut tx: Write,
+    input: In<AllocationPath, Empty, Json<ForceCleanup>>,
+) -> Result<Json<PlatformAllocation>, Failure> {
+    let (id, body) = (input.path.allocation_id, input.body.0);
+    let after =
+        force_cleanup(&mut tx, id, body.runtime_verified_absent, &body.reason, input.if_match).await?;
+    Ok(Json(after.into()))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct SlotPath {
+    slot_id: SlotId,
+}
+
+async fn slot_retry(
+    _: Capacity,
+    mut tx: Write,
+    input: In<SlotPath, Empty, ()>,
+) -> Result<Accepted<SlotCleanup>, Failure> {
+    Ok(Accepted(slot_cleanup_retry(&mut tx, input.path.slot_id).await?))
+}
+
+async fn slot_force(
+    _: Capacity,
+    mut tx: Write,
+    input: In<SlotPath, Empty, Json<ForceCleanup>>,
+) -> Result<Json<SlotCleaned>, Failure> {
+    let body = input.body.0;
+    let slot = input.path.slot_id;
+    Ok(Json(slot_force_cleanup(&mut tx, slot, body.runtime_verified_absent, &body.reason).await?))
 }

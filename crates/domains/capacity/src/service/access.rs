@@ -1,1 +1,162 @@
-//! The complete desired key set of an allocation.
+//! The complete desired key set of an allocation: the keys of whoever made it and of those with a grant, as long as
+//! they can enter the project.
+
+use fleet::api::OrderedWork;
+use identity::api::ssh_keys_of_members;
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem,
+    ids::{AllocationId, ProjectId, UserId},
+};
+use lifecycle::Named as _;
+use node_proto::catalog::{
+    AccountSpec, InstallAuthorizedKeys, InstallAuthorizedKeysInput, VmAuthorizedKeys, VmAuthorizedKeysInput,
+};
+use pg::{ReadTx, WriteTx, changed, created, removed};
+use saga::StartError;
+
+use super::release::{Asked, operated, tell};
+use crate::{
+    Capacity,
+    model::allocation::{Allocation, AllocationState, AllocationView, Shape},
+    store::{
+        access::{self, Grant},
+        allocations::of_project,
+    },
+    workflow::{LaunchInput, access_spec},
+};
+
+/// As many as a node takes.
+const MOST_KEYS: usize = 256;
+const MOST_GRANTS: usize = 100;
+
+/// Sorted and without repetition, so that the same people give the same set.
+pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
+    let mut people = access::granted(tx.conn(), allocation.id).await?;
+    people.extend(allocation.creator_user());
+    let keys = ssh_keys_of_members(tx.conn(), allocation.project_id, &people).await?;
+    let mut keys: Vec<String> = keys.into_iter().map(|(_, key)| key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if keys.len() > MOST_KEYS {
+        let text = format!("That would be {} SSH keys; a machine takes {MOST_KEYS}. Take access from somebody, or delete keys.", keys.len());
+        return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_KEYS).into());
+    }
+    Ok(keys)
+}
+
+pub async fn grant_list(
+    tx: &mut ReadTx,
+    project: ProjectId,
+    allocation: AllocationId,
+    page: &PageQuery,
+) -> Result<Page<Grant>, Failure> {
+    let allocation = of_project(tx.conn(), project, allocation).await?;
+    let grants = access::list(tx.conn(), allocation.id, page).await?;
+    Ok(page.page(grants, |grant| grant.user_id.uuid()))
+}
+
+pub async fn grant_create(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    asked: Asked,
+    by: UserId,
+    user: UserId,
+) -> Result<Grant, Failure> {
+    let before = changeable(tx, asked).await?;
+    if before.creator_user() == Some(user) {
+        return Err(Problem::field("user_id", "made the allocation, and so has access already").into());
+    }
+    if access::granted(tx.conn(), before.id).await?.len() >= MOST_GRANTS {
+        let text = format!("{MOST_GRANTS} people have access already. Take it from somebody first.");
+        return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_GRANTS).into());
+    }
+    if ssh_keys_of_members(tx.conn(), before.project_id, &[user]).await?.is_empty() {
+        let text = "The person cannot enter the project, or has stored no SSH key yet. Add them to the project, and ask them to add a key.";
+        return Err(Problem::new(Code::Unprocessable, text).into());
+    }
+    let Some(grant) = access::insert(tx, &before, user, by).await? else {
+        return Err(Problem::new(Code::AlreadyExists, "The person has access already.").into());
+    };
+    renew(capacity, tx, &before, "grant", &user.to_string()).await?;
+    created(tx, "allocation_grant", grant_name(&before, user), &grant)?;
+    Ok(grant)
+}
+
+pub async fn grant_delete(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    asked: Asked,
+    user: UserId,
+) -> Result<(), Failure> {
+    let before = changeable(tx, asked).await?;
+    let grant = access::delete(tx.conn(), before.id, user).await?;
+    let grant = grant.ok_or_else(|| Problem::not_found("grant"))?;
+    renew(capacity, tx, &before, "revoke", &user.to_string()).await?;
+    removed(tx, "allocation_grant", grant_name(&before, user), &grant)
+}
+
+/// Brings the machine the keys that its people have now.
+pub async fn access_refresh(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    asked: Asked,
+) -> Result<Allocation, Failure> {
+    let before = changeable(tx, asked).await?;
+    let after = renew(capacity, tx, &before, "refresh", "").await?;
+    changed(tx, "allocation", after.id, &AllocationView::from(before), &AllocationView::from(after.clone()))?;
+    Ok(after)
+}
+
+fn grant_name(allocation: &Allocation, user: UserId) -> String {
+    format!("{}/{user}", allocation.id)
+}
+
+async fn changeable(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failure> {
+    let allocation = operated(tx, asked).await?;
+    match allocation.state {
+        AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active => Ok(allocation),
+        AllocationState::Releasing
+        | AllocationState::Released
+        | AllocationState::ReleaseFailed
+        | AllocationState::Failed => {
+            let state = allocation.state.name();
+            let text = format!("The allocation is {state}; who may log in cannot be changed any more.");
+            Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into())
+        }
+    }
+}
+
+/// The next version of the key set, with the order that installs it. A launch that is under way and a workflow that
+/// is installing keys take up the newest by themselves.
+async fn renew(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    before: &Allocation,
+    name: &'static str,
+    about: &str,
+) -> Result<Allocation, Failure> {
+    let authorized_keys = desired_keys(tx, before).await?;
+    let (owner, username) = (before.subject(), before.username.clone());
+    let work = match before.shape {
+        Shape::Baremetal => {
+            let uid = u32::try_from(before.uid)?;
+            let account = AccountSpec { username, uid, gid: uid };
+            let input = InstallAuthorizedKeysInput { account, owner, authorized_keys };
+            OrderedWork::of::<InstallAuthorizedKeys>(&input)?
+        }
+        Shape::GpuSlice | Shape::CpuVm => {
+            OrderedWork::of::<VmAuthorizedKeys>(&VmAuthorizedKeysInput { owner, username, authorized_keys })?
+        }
+    };
+    let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
+    let after = access::order_set(tx, before, &order).await?;
+    tell(tx, &after, "access", name, about).await?;
+    if after.state == AllocationState::Active {
+        let input = LaunchInput { allocation_id: after.id };
+        match saga::start(tx, access_spec(), &after.access_subject(), Some(after.org_id), &input).await {
+            Ok(_) | Err(StartError::AlreadyRunning) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(after)
+}

@@ -1,1 +1,137 @@
-//! Slots that could not be cleaned, and how they come back.
+//! Slots that could not be cleaned, and how they come back: cleaned after all, or by the word of an operator who
+//! looked at the machine.
+
+use fleet::api::slots_force_cleaned;
+use kernel::{
+    Code, Failure, Problem,
+    ids::{AllocationId, SagaRunId, SlotId},
+    text::Reason,
+};
+use pg::{WriteTx, changed};
+use saga::StartError;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::release::{held, tell};
+use crate::{
+    model::{
+        allocation::{Allocation, AllocationEvent, AllocationState, AllocationView},
+        events::AllocationReleased,
+    },
+    store::{
+        allocations::{Along, get, step},
+        claims, endings,
+    },
+    workflow::{CleanupInput, cleanup_spec},
+};
+
+fn verified(runtime_verified_absent: bool) -> Result<(), Problem> {
+    if runtime_verified_absent {
+        return Ok(());
+    }
+    let text = "must be true: look at the machine first, and make sure that nothing of the former user is left there";
+    Err(Problem::field("runtime_verified_absent", text))
+}
+
+/// Ends a release that cannot be finished: an operator vouches that nothing is left, and the capacity is free. The
+/// reason is shown to the project.
+pub async fn force_cleanup(
+    tx: &mut WriteTx,
+    id: AllocationId,
+    runtime_verified_absent: bool,
+    reason: &Reason,
+    if_match: Option<i64>,
+) -> Result<Allocation, Failure> {
+    verified(runtime_verified_absent)?;
+    let before = held(tx, id).await?;
+    before.check_version(if_match)?;
+    if before.state != AllocationState::ReleaseFailed {
+        before.after(AllocationEvent::RetryRelease)?;
+    }
+    // Slots that an operator has taken out of service meanwhile stay so.
+    let blocked = endings::blocked(tx.conn(), id, &before.slot_ids).await?;
+    slots_force_cleaned(tx, &blocked).await?;
+    let text = format!("cleaned by the platform: {reason}");
+    let along = Along { reason: &text, cause: None };
+    let between = step(tx, &before, AllocationEvent::RetryRelease, along).await?;
+    let after = step(tx, &between, AllocationEvent::Released, along).await?;
+    let now = tx.db().ambient().now();
+    claims::free(tx, id, now).await?;
+    tx.emit(&AllocationReleased { allocation_id: id, project_id: after.project_id })?;
+    changed(tx, "allocation", id, &AllocationView::from(before), &AllocationView::from(after.clone()))?;
+    Ok(after)
+}
+
+/// A cleaning that was begun.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SlotCleanup {
+    pub run_id: SagaRunId,
+    /// Who left them uncleaned.
+    pub allocation_id: AllocationId,
+    /// All that are cleaned with it: what one allocation left is cleaned together.
+    pub slot_ids: Vec<SlotId>,
+}
+
+/// Cleans what an allocation that is over left, once more.
+pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCleanup, Failure> {
+    let Some(allocation) = left_by(tx, slot).await? else {
+        let text = "No allocation is known that used the slot, so there is nothing to clean by. Look at the machine, then force its cleanup.";
+        return Err(Problem::new(Code::Unprocessable, text).into());
+    };
+    let slot_ids = endings::blocked(tx.conn(), allocation.id, &allocation.slot_ids).await?;
+    let subject = slot_ids.first().copied().unwrap_or(slot).to_string();
+    let input = CleanupInput { allocation_id: allocation.id, slot_ids };
+    let started = saga::start(tx, cleanup_spec(), &subject, Some(allocation.org_id), &input).await;
+    let run_id = match started {
+        Ok(run) => run,
+        Err(StartError::AlreadyRunning) => {
+            return Err(Problem::new(Code::Conflict, "The slot is being cleaned already. Wait for the end of that.").into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let cleanup = SlotCleanup { run_id, allocation_id: allocation.id, slot_ids: input.slot_ids };
+    tx.record("slot", slot, None::<&()>, Some(&cleanup))?;
+    Ok(cleanup)
+}
+
+/// A slot that is free by an operator's word.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SlotCleaned {
+    pub slot_id: SlotId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation_id: Option<AllocationId>,
+    pub reason: String,
+}
+
+/// An operator vouches that nothing is left on the slot.
+pub async fn slot_force_cleanup(
+    tx: &mut WriteTx,
+    slot: SlotId,
+    runtime_verified_absent: bool,
+    reason: &Reason,
+) -> Result<SlotCleaned, Failure> {
+    verified(runtime_verified_absent)?;
+    let allocation = left_by(tx, slot).await?;
+    slots_force_cleaned(tx, &[slot]).await?;
+    if let Some(allocation) = &allocation {
+        tell(tx, allocation, "operation", "force_cleanup", reason.as_str()).await?;
+    }
+    let allocation_id = allocation.map(|allocation| allocation.id);
+    let cleaned = SlotCleaned { slot_id: slot, allocation_id, reason: reason.to_string() };
+    tx.record("slot", slot, None::<&()>, Some(&cleaned))?;
+    Ok(cleaned)
+}
+
+/// The allocation that is over and left the slot uncleaned. One that is not over has ways of its own.
+async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, Failure> {
+    endings::lock_blocked(tx.conn(), slot).await?;
+    let Some(holder) = endings::holder(tx.conn(), slot).await? else { return Ok(None) };
+    let allocation = get(tx.conn(), holder.allocation).await?;
+    let allocation = allocation.ok_or_else(|| Problem::not_found("allocation"))?;
+    if holder.live || !allocation.state.is_over() {
+        let text = "An allocation still holds the slot. Try its release again, or force the cleanup of the allocation.";
+        return Err(Problem::new(Code::InUse, text).detail("allocation_id", allocation.id.to_string()).into());
+    }
+    tx.audit_in_org(allocation.org_id);
+    Ok(Some(allocation))
+}

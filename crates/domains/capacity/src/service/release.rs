@@ -1,1 +1,240 @@
-//! The ways in which an allocation ends.
+//! The ways in which an allocation ends: one function, whoever asks. And its restart, which must not meet them.
+
+use fleet::api::OrderedWork;
+use kernel::{
+    Code, Failure, Problem,
+    ids::{AllocationId, ProjectId},
+    text::Reason,
+};
+use lifecycle::Named as _;
+use node_proto::catalog::{Reboot, RebootInput, VmRestart, VmRestartInput};
+use pg::{WriteTx, changed};
+use saga::{SagaSpec, StartError};
+
+use crate::{
+    Capacity,
+    model::{
+        allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, ReleaseCause, Shape},
+        events::{AllocationReleasing, ForceReleaseRequested},
+    },
+    store::{
+        allocations::{Along, lock, lock_of_project, step},
+        endings,
+        events::{self, NewEvent},
+    },
+    workflow::{LaunchInput, release_spec, restart_spec},
+};
+
+const BUSY_RETRY_SECONDS: u64 = 5;
+
+/// Members operate what they made; `any` says that the caller may operate everything in the project.
+pub fn may_operate(tx: &WriteTx, any: bool, allocation: &Allocation) -> Result<(), Problem> {
+    let actor = tx.permit().actor();
+    let own = actor.id == Some(allocation.creator_id) && actor.kind.name() == allocation.creator_kind;
+    if own || any {
+        return Ok(());
+    }
+    Err(Problem::new(Code::OwnershipRequired, "Only whoever made the allocation, or an admin of the project, may do this."))
+}
+
+/// Ends an allocation that the caller has locked. What has begun to end goes on as it is, so asking twice, or
+/// several asking at once, has one effect. The caller says in the audit what was touched.
+pub async fn release_one(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    before: &Allocation,
+    cause: ReleaseCause,
+    reason: &str,
+) -> Result<Allocation, Failure> {
+    let by_person = matches!(cause, ReleaseCause::User | ReleaseCause::Admin);
+    match before.state {
+        AllocationState::Requested | AllocationState::Provisioning => {
+            cancel_launch(tx, before, cause, reason).await
+        }
+        AllocationState::Active => take_back(capacity, tx, before, cause, reason).await,
+        AllocationState::ReleaseFailed if by_person => retry(tx, before, reason).await,
+        AllocationState::Releasing
+        | AllocationState::ReleaseFailed
+        | AllocationState::Released
+        | AllocationState::Failed => Ok(before.clone()),
+    }
+}
+
+/// The launch is taken back by its own workflow; until that is done it stays in the state in which it is. The row is
+/// locked, so the workflow has not made it active and will not: it looks whether it was cancelled when it ends.
+async fn cancel_launch(
+    tx: &mut WriteTx,
+    before: &Allocation,
+    cause: ReleaseCause,
+    reason: &str,
+) -> Result<Allocation, Failure> {
+    let found = saga::cancel(tx, &before.subject(), reason).await?;
+    if !found || before.release_cause.is_some() {
+        return Ok(before.clone());
+    }
+    let after = endings::cause_set(tx, before, cause.name()).await?;
+    tell(tx, &after, "operation", "cancel", reason).await?;
+    Ok(after)
+}
+
+async fn take_back(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    before: &Allocation,
+    cause: ReleaseCause,
+    reason: &str,
+) -> Result<Allocation, Failure> {
+    let along = Along { reason, cause: Some(cause.name()) };
+    let after = step(tx, before, AllocationEvent::Release, along).await?;
+    let closed = after.meter_closed_at.unwrap_or(after.state_changed_at);
+    capacity.money.meter_close(tx, after.id, closed).await?;
+    tx.emit(&AllocationReleasing {
+        allocation_id: after.id,
+        project_id: after.project_id,
+        cause: cause.name().to_owned(),
+        meter_opened_at: after.meter_opened_at,
+        meter_closed_at: after.meter_closed_at,
+    })?;
+    // Keys that are on their way need not arrive.
+    saga::cancel(tx, &after.access_subject(), reason).await?;
+    start(tx, &after, release_spec(after.shape)).await?;
+    Ok(after)
+}
+
+async fn retry(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
+    let after = step(tx, before, AllocationEvent::RetryRelease, Along { reason, cause: None }).await?;
+    start(tx, &after, release_spec(after.shape)).await?;
+    Ok(after)
+}
+
+async fn start(tx: &mut WriteTx, allocation: &Allocation, spec: &'static SagaSpec) -> Result<(), Failure> {
+    let input = LaunchInput { allocation_id: allocation.id };
+    match saga::start(tx, spec, &allocation.subject(), Some(allocation.org_id), &input).await {
+        Ok(_) => Ok(()),
+        Err(StartError::AlreadyRunning) => {
+            let text = "Something else is being done with the allocation (a restart, for example). Ask again when that has ended.";
+            Err(Problem::new(Code::Conflict, text).retry_after(BUSY_RETRY_SECONDS).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A line of the history that is not a change of state.
+pub(crate) async fn tell(
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    kind: &'static str,
+    name: &str,
+    reason: &str,
+) -> Result<(), Failure> {
+    events::append(tx, allocation.id, NewEvent { kind, name, reason, duration_ms: None }).await
+}
+
+fn record(tx: &mut WriteTx, before: &Allocation, after: &Allocation) -> Result<(), Failure> {
+    let (before, after) = (AllocationView::from(before.clone()), AllocationView::from(after.clone()));
+    changed(tx, "allocation", after.id, &before, &after)
+}
+
+/// What a request names, and what its caller may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub project: ProjectId,
+    pub allocation: AllocationId,
+    /// The caller may operate what others made.
+    pub any: bool,
+    pub if_match: Option<i64>,
+}
+
+/// The allocation that is asked for, held, after it is known that the caller may operate it.
+pub(crate) async fn operated(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failure> {
+    let allocation = lock_of_project(tx.conn(), asked.project, asked.allocation).await?;
+    may_operate(tx, asked.any, &allocation)?;
+    allocation.check_version(asked.if_match)?;
+    Ok(allocation)
+}
+
+pub async fn allocation_release(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    asked: Asked,
+) -> Result<Allocation, Failure> {
+    let before = operated(tx, asked).await?;
+    let after = release_one(capacity, tx, &before, ReleaseCause::User, "released by its project").await?;
+    record(tx, &before, &after)?;
+    Ok(after)
+}
+
+/// Tries a failed release once more.
+pub async fn allocation_retry(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failure> {
+    let before = operated(tx, asked).await?;
+    let after = retry(tx, &before, "its project wants it tried again").await?;
+    record(tx, &before, &after)?;
+    Ok(after)
+}
+
+/// Restarts the machine: it stays where it is, with its account and keys.
+pub async fn allocation_restart(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    asked: Asked,
+) -> Result<Allocation, Failure> {
+    let before = operated(tx, asked).await?;
+    if before.state != AllocationState::Active {
+        let state = before.state.name();
+        let text = format!("The allocation is {state}; only an active one can be restarted.");
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into());
+    }
+    let work = match before.shape {
+        Shape::Baremetal => OrderedWork::of::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?,
+        Shape::GpuSlice | Shape::CpuVm => {
+            OrderedWork::of::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
+        }
+    };
+    let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
+    let after = endings::restart_order_set(tx, &before, &order).await?;
+    start(tx, &after, restart_spec()).await?;
+    tell(tx, &after, "operation", "restart", "").await?;
+    record(tx, &before, &after)?;
+    Ok(after)
+}
+
+/// For operators of the platform. The reason is shown to the project.
+pub async fn force_release(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    id: AllocationId,
+    reason: &Reason,
+    if_match: Option<i64>,
+) -> Result<Allocation, Failure> {
+    let before = held(tx, id).await?;
+    before.check_version(if_match)?;
+    let text = format!("released by the platform: {reason}");
+    let after = release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?;
+    if after.version != before.version {
+        let cause = ReleaseCause::Admin.name().to_owned();
+        tx.emit(&ForceReleaseRequested { allocation_id: id, cause })?;
+    }
+    record(tx, &before, &after)?;
+    Ok(after)
+}
+
+/// The organization's balance is used up. In a transaction of the platform, of which this is the whole purpose: its
+/// audit row joins the organization's chain.
+pub async fn release_for_depletion(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    id: AllocationId,
+) -> Result<AllocationState, Failure> {
+    let before = held(tx, id).await?;
+    let after =
+        release_one(capacity, tx, &before, ReleaseCause::Depletion, "the balance is used up").await?;
+    record(tx, &before, &after)?;
+    Ok(after.state)
+}
+
+/// Any tenant's allocation, held; what is done to it stands in that tenant's audit trail.
+pub(crate) async fn held(tx: &mut WriteTx, id: AllocationId) -> Result<Allocation, Failure> {
+    let allocation = lock(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("allocation"))?;
+    tx.audit_in_org(allocation.org_id);
+    Ok(allocation)
+}

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure, PageQuery, Problem,
-    ids::{AllocationId, GroupId, NodeId, ProjectId},
+    ids::{AllocationId, GroupId, NodeId, OrgId, ProjectId},
 };
 use lifecycle::Named as _;
 use pg::{Connection, Swap, WriteTx};
@@ -127,6 +127,8 @@ pub struct Filter<'a> {
     pub live: bool,
     pub group: Option<GroupId>,
     pub node: Option<NodeId>,
+    pub org: Option<OrgId>,
+    pub sku: Option<&'a str>,
 }
 
 pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -> Result<Vec<Allocation>, Failure> {
@@ -135,7 +137,8 @@ pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -
         "SELECT * FROM allocations
          WHERE id > $1 AND ($3::uuid IS NULL OR project_id = $3) AND ($4::text IS NULL OR state = $4)
            AND (NOT $5 OR state NOT IN ('released', 'failed')) AND ($6::uuid IS NULL OR group_id = $6)
-           AND ($7::uuid IS NULL OR node_id = $7)
+           AND ($7::uuid IS NULL OR node_id = $7) AND ($8::uuid IS NULL OR org_id = $8)
+           AND ($9::text IS NULL OR sku = $9)
          ORDER BY id LIMIT $2",
         page.after(),
         page.limit(),
@@ -144,6 +147,8 @@ pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -
         filter.live,
         filter.group.map(GroupId::uuid),
         filter.node.map(NodeId::uuid),
+        filter.org.map(OrgId::uuid),
+        filter.sku,
     )
     .fetch_all(conn)
     .await?;

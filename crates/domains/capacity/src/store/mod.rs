@@ -6,6 +6,7 @@ pub mod candidates;
 pub mod catalog;
 pub mod claims;
 pub mod discrepancies;
+pub mod endings;
 pub mod events;
 pub mod groups;
 pub mod reserve;

@@ -28,6 +28,7 @@ pub mod tasks;
 pub mod tokens;
 pub mod topologies;
 pub mod validations;
+mod withdraw;
 
 use kernel::CorrelationId;
 use pg::{Db, Origin, Permit, changed, created, found, removed};

@@ -257,6 +257,29 @@ struct Traced {
     traceparent: Option<String>,
 }
 
+/// Open tasks at a node whose waiting party has a key that begins so, oldest first.
+pub async fn open_of(
+    conn: &mut Connection,
+    node: NodeId,
+    waiting_kind: &str,
+    key_prefix: &str,
+    limit: i64,
+) -> Result<Vec<TaskId>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        "SELECT id FROM node_tasks
+         WHERE state IN ('queued', 'dispatched', 'running') AND node_id = $1 AND waiting_kind = $2
+           AND starts_with(waiting_key, $3)
+         ORDER BY id LIMIT $4",
+        node.uuid(),
+        waiting_kind,
+        key_prefix,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(ids.into_iter().map(TaskId::from).collect())
+}
+
 /// What a task ended with.
 pub struct Ended<'a> {
     pub state: &'static str,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use kernel::Failure;
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
-use super::{access_spec, held, held_for_end, launch, rows, words};
+use super::{access_spec, held, held_for_end, launch, rows, tasks, words};
 use crate::{Capacity, model::allocation::AllocationState};
 
 pub struct Access(pub Capacity);
@@ -54,7 +54,12 @@ impl Saga for Access {
             return Ok(());
         }
         let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+        tasks::withdraw(&self.0, cx, &allocation).await?;
+        if allocation.state != AllocationState::Active {
+            return Ok(());
+        }
         let reason = words::plain(cx.failure);
+        tracing::error!(allocation_id = %allocation.id, failure = cx.failure, "a machine does not have the keys that were asked for");
         let line = rows::Line { name: "keys_not_installed".to_owned(), reason: &reason, duration_ms: None };
         rows::history(cx.tx, &allocation, "access", &[line]).await
     }

@@ -5,7 +5,9 @@ use kernel::Failure;
 use node_proto::catalog::{DeprovisionUser, ProbeProfile, VmRelease};
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
-use super::{CleanupInput, cleanup_spec, held, release_machine, release_slice, slots, tasks, words};
+use super::{
+    CleanupInput, cleanup_spec, held, held_for_end, release_machine, release_slice, slots, tasks, words,
+};
 use crate::{
     Capacity,
     model::allocation::{Allocation, Shape},
@@ -89,6 +91,9 @@ impl Saga for Cleanup {
             Ok(input) => input,
             Err(error) => return Err(Failure::from(std::io::Error::other(error.reason().to_owned()))),
         };
+        if let Some(allocation) = held_for_end(cx).await? {
+            tasks::withdraw(&self.0, cx, &allocation).await?;
+        }
         let why = format!(
             "Cleaning it again failed ({}). See to the node and retry, or force it once somebody has looked.",
             cx.failure.unwrap_or_default()

@@ -13,7 +13,10 @@ use crate::{
         events::{AllocationActive, AllocationFailed},
     },
     service::money::Meter,
-    store::allocations::{self, Along},
+    store::{
+        allocations::{self, Along},
+        claims,
+    },
 };
 
 /// The version of the key set that goes with the machine itself.
@@ -141,6 +144,7 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         return Ok(());
     }
     let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    tasks::withdraw(capacity, cx, &allocation).await?;
     if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
         return Ok(());
     }
@@ -154,7 +158,8 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         );
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
     }
-    rows::claims_free(cx.tx, allocation.id).await?;
+    let now = cx.tx.db().ambient().now();
+    claims::free(cx.tx, allocation.id, now).await?;
     allocations::step(cx.tx, &allocation, AllocationEvent::Fail, Along { reason: &reason, cause: None })
         .await?;
     capacity.money.launch_failed(cx.tx, allocation.id).await?;

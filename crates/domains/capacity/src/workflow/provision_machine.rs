@@ -61,6 +61,7 @@ impl Saga for ProvisionMachine {
 
     async fn undo(&self, _: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
         let allocation = held(cx).await?;
+        tasks::withdraw(&self.0, cx, &allocation).await?;
         tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
     }
 

@@ -53,6 +53,7 @@ impl Saga for ProvisionSlice {
 
     async fn undo(&self, _: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
         let allocation = held(cx).await?;
+        tasks::withdraw(&self.0, cx, &allocation).await?;
         tasks::ordered::<VmRelease>(&self.0, cx, &allocation, &allocation.work_order).await
     }
 

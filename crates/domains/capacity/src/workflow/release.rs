@@ -3,13 +3,17 @@
 use kernel::Failure;
 use saga::{RunEnd, Step, StepCx, StepError};
 
-use super::{held, held_for_end, rows, slots, words};
+use super::{held, held_for_end, slots, tasks, words};
 use crate::{
+    Capacity,
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState},
         events::{AllocationReleaseFailed, AllocationReleased},
     },
-    store::allocations::{self, Along},
+    store::{
+        allocations::{self, Along},
+        claims,
+    },
 };
 
 /// The allocation, as long as it is being released.
@@ -33,18 +37,20 @@ pub async fn begin(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
 pub async fn free(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let allocation = releasing(cx).await?;
     fleet::api::slots_cleaned(cx.tx, &allocation.slot_ids).await?;
-    rows::claims_free(cx.tx, allocation.id).await?;
+    let now = cx.tx.db().ambient().now();
+    claims::free(cx.tx, allocation.id, now).await?;
     allocations::step(cx.tx, &allocation, AllocationEvent::Released, Along::default()).await?;
     cx.tx.emit(&AllocationReleased { allocation_id: allocation.id, project_id: allocation.project_id })?;
     Step::done()
 }
 
 /// What could not be released is fenced, and keeps what it holds until it was.
-pub async fn over(cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
     if end == RunEnd::Succeeded {
         return Ok(());
     }
     let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    tasks::withdraw(capacity, cx, &allocation).await?;
     if allocation.state != AllocationState::Releasing {
         return Ok(());
     }

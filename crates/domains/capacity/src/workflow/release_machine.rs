@@ -82,7 +82,7 @@ impl Saga for ReleaseMachine {
     }
 
     async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        release::over(cx, end).await
+        release::over(&self.0, cx, end).await
     }
 }
 

@@ -52,7 +52,7 @@ impl Saga for ReleaseSlice {
     }
 
     async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        release::over(cx, end).await
+        release::over(&self.0, cx, end).await
     }
 }
 

@@ -70,6 +70,7 @@ impl Saga for Restart {
 
     async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
         let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+        tasks::withdraw(&self.0, cx, &allocation).await?;
         let reason = words::plain(cx.failure);
         let (name, reason) = match end {
             RunEnd::Succeeded => ("restarted", ""),

@@ -96,12 +96,3 @@ pub async fn reached_at(tx: &mut WriteTx, id: AllocationId, host: &str, port: u1
     .await?;
     Ok(())
 }
-
-/// Gives back what it holds: claims and the count of them.
-pub async fn claims_free(tx: &mut WriteTx, id: AllocationId) -> Result<(), Failure> {
-    let now = tx.db().ambient().now();
-    sqlx::query_scalar!(r#"SELECT capacity_free($1, $2) AS "freed!""#, id.uuid(), now)
-        .fetch_one(tx.conn())
-        .await?;
-    Ok(())
-}

@@ -76,12 +76,13 @@ static RELEASE_SLICE: SagaSpec = SagaSpec {
     audit_action: "allocation.release_run",
 };
 
+// One that fails leaves nothing to take back and nothing for a person to see to: it can be asked for again.
 static RESTART: SagaSpec = SagaSpec {
     name: "restart",
     version: 1,
     steps: &[waits("restart", Undo::Nothing), waits("check", Undo::Nothing)],
     deadline: DAY.saturating_mul(7),
-    on_failure: OnFailure::Stuck,
+    on_failure: OnFailure::Undo,
     audit_action: "allocation.restart_run",
 };
 
@@ -90,7 +91,7 @@ static ACCESS: SagaSpec = SagaSpec {
     version: 1,
     steps: &[waits("install", Undo::Nothing)],
     deadline: DAY.saturating_mul(7),
-    on_failure: OnFailure::Stuck,
+    on_failure: OnFailure::Undo,
     audit_action: "allocation.access_run",
 };
 

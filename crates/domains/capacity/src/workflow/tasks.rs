@@ -4,6 +4,7 @@ use chrono::TimeDelta;
 use fleet::api::{OrderedRequest, TaskRequest, Waiting};
 use identity::api::Where;
 use kernel::{
+    Failure,
     ids::TaskId,
     policy::{IntegerKey, keys},
 };
@@ -64,6 +65,23 @@ fn waiting(cx: &StepCx<'_>) -> Waiting {
 async fn good_for(capacity: &Capacity) -> Result<TimeDelta, StepError> {
     let key = IntegerKey(&keys::CAPACITY_TASK_SECONDS);
     Ok(TimeDelta::seconds(capacity.policies.setting_at(key, Where::default()).await?.get()))
+}
+
+/// Ends what the run still has open at the node: it goes another way now, or is over. Otherwise a task that got lost
+/// on its way could be handed out again after the one that takes it back.
+pub async fn withdraw(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+) -> Result<(), Failure> {
+    let prefix = format!("{}/", cx.run_id);
+    let fleet = &capacity.fleet;
+    let withdrawn = fleet.tasks_withdraw(cx.tx, allocation.node_id, WAITING_KIND, &prefix).await?;
+    if !withdrawn.is_empty() {
+        // Ending tasks made them the target of the audit row.
+        cx.tx.record("saga_run", cx.run_id, None::<&()>, None::<&()>)?;
+    }
+    Ok(())
 }
 
 /// How a task ended well.

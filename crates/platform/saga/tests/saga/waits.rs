@@ -1,6 +1,9 @@
 //! Waiting: for an answer, for a time, for a deadline; and being called off meanwhile.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use saga::StepError;
 
@@ -98,4 +101,29 @@ async fn a_run_that_is_cancelled_before_anything_happened_ends_without_a_call() 
     assert_eq!(recorder.calls(), 0);
     assert_eq!(fixture.ends(id).await, ["undone"]);
     assert!(!fixture.cancel("thing/1").await, "there is nothing left to cancel");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_while_its_timeout_is_handled_is_not_lost() {
+    let fixture = Arc::new(Fixture::create().await);
+    let late: Arc<Mutex<Option<String>>> = Arc::default();
+    let recorder = {
+        let (late, fixture) = (late.clone(), Arc::downgrade(&fixture));
+        Recorder::of(&SPEC, move |_, _, _| {
+            if let Some(key) = late.lock().unwrap().take() {
+                let fixture = fixture.upgrade().unwrap();
+                let wake = async move { assert!(fixture.wake_up(&key).await) };
+                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(wake));
+            }
+            Ok(())
+        })
+    };
+    let engine = fixture.engine(&recorder);
+    let id = fixture.start("thing/1").await;
+    fixture.settle(&engine, id).await;
+    *late.lock().unwrap() = Some(fixture.key(id).await);
+    fixture.pass(Duration::from_secs(31));
+    assert_eq!(fixture.settle(&engine, id).await, "succeeded");
+    let failed = fixture.count("SELECT count(*) FROM saga_steps WHERE state = 'failed'").await;
+    assert_eq!(failed, 0, "the timeout was not recorded, the answer was taken");
 }

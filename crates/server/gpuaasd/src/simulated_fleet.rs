@@ -187,6 +187,7 @@ impl SimulatedFleet {
             labels,
             sku_eligibility: Vec::new(),
             simulated: true,
+            ssh: Default::default(),
         };
         let (node, token) = nodes::node_create(&self.fleet, &mut tx, request).await?;
         tx.commit(None).await?;

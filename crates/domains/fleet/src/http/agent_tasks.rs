@@ -62,11 +62,11 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
             .handle(fleet.clone(), retire),
         post("/api/v1/platform/nodes/{node_id}/remove", "node_remove", "Remove a node from the fleet")
             .describe(
-                "For nodes that have not come further than enrolling, or were retired. Its tasks are cancelled, its \
+                "For nodes that have not come further than enrolling, or were retired, with no slot in use. Its tasks are cancelled, its \
                  certificates and tokens are revoked; it is deleted soon after.",
             )
             .in_scope(ScopeKind::Platform)
-            .errors(ERRORS)
+            .errors(&[Code::Conflict, Code::InvalidTransition, Code::InUse])
             .needs(Permission::FleetManage)
             .audited("node.remove")
             .handle(fleet.clone(), remove),

@@ -1,5 +1,7 @@
 //! Nodes: made, listed, shown, changed.
 
+use std::num::NonZeroU16;
+
 use endpoint::{Created, Empty, Endpoint, In, Json, ScopeKind, Write, get, patch, post};
 use kernel::{Code, Failure, Page, PageQuery, Permission, Problem, ids::PoolId, text::Reason};
 use pg::ReadTx;
@@ -11,7 +13,7 @@ use crate::{
     Fleet,
     model::{
         node::{HistoryEntry, Node, NodeDetail, NodeSummary},
-        text::{Hostname, LabelFilter, Labels, MOST_SKUS, RegionCode, Sku},
+        text::{Hostname, LabelFilter, Labels, MOST_SKUS, Reach, RegionCode, Sku, SshHost},
         token::IssuedToken,
     },
     service::{
@@ -46,7 +48,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        patch(ONE, "node_update", "Change a node's labels, pool or products")
+        patch(ONE, "node_update", "Change a node's labels, pool, products or address for users")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)
@@ -162,6 +164,12 @@ struct NodeCreate {
     /// Made of software: for tests and demonstrations.
     #[serde(default)]
     simulated: bool,
+    /// Where users of the machine reach it by SSH, when that is not its host name.
+    #[serde(default)]
+    ssh_host: Given<SshHost>,
+    /// 22 when nothing is said.
+    #[serde(default)]
+    ssh_port: Given<NonZeroU16>,
 }
 
 /// A new node with its bootstrap token.
@@ -192,6 +200,7 @@ async fn create(
         labels: body.labels.0.unwrap_or_default(),
         sku_eligibility: body.sku_eligibility,
         simulated: body.simulated,
+        ssh: Reach { host: body.ssh_host.0, port: body.ssh_port.0 },
     };
     let (node, bootstrap) = node_create(&fleet, &mut tx, request).await?;
     Ok(Created(NodeCreated { node, bootstrap }))
@@ -218,6 +227,11 @@ struct NodeUpdate {
     leave_pool: bool,
     #[serde(default)]
     sku_eligibility: Given<Vec<Sku>>,
+    /// Where users of the machine reach it by SSH from now on; allocations that exist keep what they were told.
+    #[serde(default)]
+    ssh_host: Given<SshHost>,
+    #[serde(default)]
+    ssh_port: Given<NonZeroU16>,
 }
 
 async fn update(
@@ -234,7 +248,8 @@ async fn update(
         (None, false) => None,
         (pool, _) => Some(pool),
     };
-    let change = NodeChange { labels: body.labels.0, sku_eligibility: body.sku_eligibility.0, pool };
+    let ssh = Reach { host: body.ssh_host.0, port: body.ssh_port.0 };
+    let change = NodeChange { labels: body.labels.0, sku_eligibility: body.sku_eligibility.0, pool, ssh };
     Ok(Json(node_update(&mut tx, input.path.node_id, change, input.if_match).await?))
 }
 

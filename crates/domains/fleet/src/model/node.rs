@@ -78,6 +78,13 @@ pub struct Node {
     /// While there is one, no new work is placed here, whatever the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cordon_reason: Option<String>,
+    /// Where users of the machine reach it by SSH, when that is not its host name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub ssh_host: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u16")]
+    pub ssh_port: Option<u16>,
     pub desired_version: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enrolled_at: Option<DateTime<Utc>>,

@@ -138,6 +138,8 @@ mod tests {
             numa_node: Some(0),
             fabric_mode: "none".to_owned(),
             fabric_vf: None,
+            fabric_numa: None,
+            cleanup_reason: None,
             mac_address: None,
             private_ip: None,
             sku: None,

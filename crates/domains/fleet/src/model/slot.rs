@@ -73,6 +73,14 @@ pub struct Slot {
     pub fabric_mode: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric_vf: Option<String>,
+    /// The NUMA node of the fabric's function; none while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i32")]
+    pub fabric_numa: Option<i32>,
+    /// Why it could not be cleaned; it is not sold until it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub cleanup_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

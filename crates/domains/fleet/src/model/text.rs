@@ -1,6 +1,6 @@
 //! Text of the fleet that was checked where it came in.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, num::NonZeroU16};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -47,6 +47,10 @@ kernel::checked_text! {
     Hostname, is_hostname, "must be a host name such as gpu-01.example.org, in lower case",
         { "type": "string", "minLength": 1, "maxLength": 253,
           "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$" };
+    /// Where a machine is reached: a host name or an address.
+    SshHost, |t| is_hostname(t) || t.parse::<std::net::IpAddr>().is_ok(),
+        "must be a host name such as gpu-01.example.org, in lower case, or an IP address",
+        { "type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[a-z0-9.:-]+$" };
     /// A product that a node or slot may serve.
     Sku, |t| is_code(t, 64), "must be 1 to 64 lower-case letters, digits or inner hyphens",
         { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" };
@@ -70,6 +74,23 @@ kernel::checked_text! {
 impl LabelFilter {
     pub fn pair(&self) -> (&str, &str) {
         self.as_str().split_once('=').unwrap_or((self.as_str(), ""))
+    }
+}
+
+/// Where users of a machine reach it; what is not said is its host name, and port 22.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    pub host: Option<SshHost>,
+    pub port: Option<NonZeroU16>,
+}
+
+impl Reach {
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_ref().map(SshHost::as_str)
+    }
+
+    pub fn port(&self) -> Option<i32> {
+        self.port.map(|port| i32::from(port.get()))
     }
 }
 

@@ -141,16 +141,22 @@ pub async fn node_retire(
 ) -> Result<Node, Failure> {
     let earlier = before(tx, node, if_match).await?;
     earlier.after(NodeEvent::Retire)?;
-    let occupied = store::slots::occupied(tx.conn(), node).await?;
-    if !occupied.is_empty() {
-        let slots: Vec<String> = occupied.iter().map(ToString::to_string).collect();
-        return Err(Problem::new(Code::InUse, "Slots of the node are still in use.")
-            .detail("slots", slots)
-            .into());
-    }
+    check_unoccupied(tx, node).await?;
     let after = transition(tx, node, NodeEvent::Retire, reason.as_str()).await?;
     changed(tx, "node", node, &earlier, &after)?;
     Ok(after)
+}
+
+async fn check_unoccupied(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> {
+    let occupied = store::slot_steps::occupied(tx.conn(), node).await?;
+    if occupied.is_empty() {
+        return Ok(());
+    }
+    let slots: Vec<String> = occupied.iter().map(ToString::to_string).collect();
+    Err(Problem::new(Code::InUse, "Slots of the node are still in use.")
+        .detail("slots", slots)
+        .suggest("Release the allocations there, and see to slots that could not be cleaned.")
+        .into())
 }
 
 /// Out of the fleet: its work is cancelled, and neither its certificates nor its tokens count from now on.
@@ -165,6 +171,7 @@ pub async fn node_remove(
     let earlier = found(store::nodes::get(tx.conn(), node).await?, "node")?;
     earlier.check_version(if_match)?;
     earlier.after(NodeEvent::Remove)?;
+    check_unoccupied(tx, node).await?;
     // Tasks before the node: that is the order in which results lock them.
     cancel_open(fleet, tx, node).await?;
     let after = transition(tx, node, NodeEvent::Remove, reason.as_str()).await?;

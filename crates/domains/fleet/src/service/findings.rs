@@ -80,6 +80,8 @@ pub async fn report(
 
 async fn open_all(tx: &mut WriteTx, node: NodeId, reports: &[Report]) -> Result<Vec<Finding>, Failure> {
     found(store::nodes::lock(tx.conn(), node).await?, "node")?;
+    // All slots at once: what is counted of them is locked by the first that changes.
+    store::slots::lock_of_node(tx.conn(), node).await?;
     let rules = store::health_rules::all(tx.conn()).await?;
     let mut room = MOST_OPEN - store::findings::open_count(tx.conn(), node).await?;
     let mut opened = Vec::new();

@@ -20,7 +20,7 @@ use crate::{
         },
         node::{Node, NodeDetail, NodeEvent, NodeSummary},
         slot::stored_blockers,
-        text::{Hostname, Labels, RegionCode, Sku},
+        text::{Hostname, Labels, Reach, RegionCode, Sku},
         token::{IssuedToken, TokenPurpose},
     },
     store::{
@@ -77,6 +77,7 @@ pub struct NodeRequest {
     pub labels: Labels,
     pub sku_eligibility: Vec<Sku>,
     pub simulated: bool,
+    pub ssh: Reach,
 }
 
 /// The node and its bootstrap token, which nobody can read again.
@@ -96,6 +97,7 @@ pub async fn node_create(
         labels: &request.labels,
         sku_eligibility: &skus,
         simulated: request.simulated,
+        ssh: &request.ssh,
         now,
     };
     let node = store::nodes::insert(tx.conn(), &new).await?;
@@ -160,6 +162,8 @@ pub struct NodeChange {
     pub labels: Option<Labels>,
     pub sku_eligibility: Option<Vec<Sku>>,
     pub pool: Option<Option<PoolId>>,
+    /// What is named of it.
+    pub ssh: Reach,
 }
 
 pub async fn node_update(
@@ -176,6 +180,7 @@ pub async fn node_update(
         sku_eligibility: skus.as_deref(),
         pool: change.pool,
         cordon: None,
+        ssh: change.ssh,
     };
     apply(tx, &before, change).await
 }

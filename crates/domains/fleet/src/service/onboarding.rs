@@ -202,6 +202,7 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
     let plan = plan(&slots, &topology.candidates);
     for (n, change) in plan.known {
         let slot = &slots[n];
+        let near = |vf: Option<&str>| fabric_numa(topology, vf);
         match change {
             Change::Same { blockers } => {
                 let was_missing = slot.blockers.iter().any(|blocker| blocker.code == "missing");
@@ -209,10 +210,15 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
                 if was_missing || !same(&slot.blockers, &blockers) {
                     store::slots::set_blockers(tx.conn(), slot, &blockers, health, now).await?;
                 }
+                let numa = near(slot.fabric_vf.as_deref());
+                if numa != slot.fabric_numa && !slot.is_occupied() {
+                    store::slots::set_fabric_numa(tx.conn(), slot, numa, now).await?;
+                }
             }
             Change::Other { candidate, withdraw } => {
                 let to = if withdraw { Some(slot.after(SlotEvent::Withdraw)?) } else { None };
-                store::slots::propose(tx.conn(), slot, to, &candidate, now).await?;
+                let numa = near(candidate.fabric_vf.as_deref());
+                store::slots::propose(tx.conn(), slot, to, &candidate, numa, now).await?;
             }
             Change::Missing => {
                 store::slots::set_blockers(tx.conn(), slot, &[missing(slot)], Some("failed"), now).await?;
@@ -223,9 +229,16 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
     let mut ids: Vec<SlotId> = plan.new.iter().map(|_| tx.db().ambient().id()).collect();
     ids.sort_unstable();
     for ((place, candidate), id) in plan.new.into_iter().zip(ids) {
-        store::slots::insert(tx.conn(), id, node, (place, &candidate), now).await?;
+        let numa = fabric_numa(topology, candidate.fabric_vf.as_deref());
+        store::slots::insert(tx.conn(), id, node, (place, &candidate), numa, now).await?;
     }
     Ok(())
+}
+
+/// The NUMA node of the interface that has this function.
+fn fabric_numa(topology: &Topology, vf: Option<&str>) -> Option<i32> {
+    let nic = topology.nics.iter().find(|nic| nic.vfs.iter().any(|f| Some(f.pci_address.as_str()) == vf));
+    nic.and_then(|nic| nic.numa_node).and_then(|numa| i32::try_from(numa).ok())
 }
 
 fn same(known: &[crate::model::node::ReadinessBlocker], found: &[node_proto::catalog::Blocker]) -> bool {
@@ -260,6 +273,8 @@ async fn probed(
     keep_evidence(tx, (task.node_id, task.id), report.as_ref(), passed, &detail).await?;
     let (node, now) = (task.node_id, tx.db().ambient().now());
     if passed {
+        // All slots first: what is counted of them is locked by the first that changes.
+        store::slots::lock_of_node(tx.conn(), node).await?;
         // From approved to available is the lifecycle's own step.
         if let Some(to) = SlotLifecycle::next(SlotState::Approved, SlotEvent::Validate) {
             store::slots::validated(tx.conn(), node, (SlotState::Approved, to), now).await?;

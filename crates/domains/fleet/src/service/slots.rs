@@ -1,7 +1,7 @@
 //! Slots: proposed by discovery, approved by people, proven by probes.
 
 use kernel::{
-    Failure, Page, PageQuery, Problem,
+    Code, Failure, Page, PageQuery, Problem,
     ids::{NodeId, SlotId, TaskId},
 };
 use pg::{ReadTx, WriteTx};
@@ -96,6 +96,13 @@ async fn step(
         return Err(Problem::version_conflict(before.version).into());
     }
     let to = before.after(event)?;
+    if before.is_occupied() {
+        let text = format!("The slot is {}: what was done there is not cleaned up yet.", before.state);
+        return Err(Problem::new(Code::InvalidTransition, text)
+            .detail("state", before.state)
+            .suggest("Wait until it is clean; where that failed, repeat the cleaning.")
+            .into());
+    }
     let after =
         store::slots::transition(tx.conn(), &before, Some(to), along, now).await?.or_problem("slot")?;
     changed(tx, "slot", id, &before, &after)?;

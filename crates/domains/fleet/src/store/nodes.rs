@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::model::{
     contact::Contact,
     node::{Node, NodeState, NodeSummary},
-    text::Labels,
+    text::{Labels, Reach},
 };
 
 pub(super) struct Row {
@@ -28,6 +28,8 @@ pub(super) struct Row {
     pub state_reason: String,
     pub state_changed_at: DateTime<Utc>,
     pub cordon_reason: Option<String>,
+    pub ssh_host: Option<String>,
+    pub ssh_port: Option<i32>,
     pub desired_version: i64,
     pub enrolled_at: Option<DateTime<Utc>>,
     pub version: i64,
@@ -49,6 +51,8 @@ impl From<Row> for Node {
             state_reason: row.state_reason,
             state_changed_at: row.state_changed_at,
             cordon_reason: row.cordon_reason,
+            ssh_host: row.ssh_host,
+            ssh_port: row.ssh_port.and_then(|port| u16::try_from(port).ok()),
             desired_version: row.desired_version,
             enrolled_at: row.enrolled_at,
             version: row.version,
@@ -66,17 +70,18 @@ pub struct NewNode<'a> {
     pub labels: &'a Labels,
     pub sku_eligibility: &'a [String],
     pub simulated: bool,
+    pub ssh: &'a Reach,
     pub now: DateTime<Utc>,
 }
 
 pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Failure> {
     sqlx::query_as!(
         Row,
-        r#"INSERT INTO nodes (id, hostname, region, pool_id, labels, sku_eligibility, simulated, state_changed_at,
-               created_at, updated_at)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $8)
+        r#"INSERT INTO nodes (id, hostname, region, pool_id, labels, sku_eligibility, simulated, ssh_host, ssh_port,
+               state_changed_at, created_at, updated_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $10, $8, $8, $8)
            RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
-               state_changed_at, cordon_reason, desired_version, enrolled_at, version, created_at, updated_at"#,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         new.id.uuid(),
         new.hostname,
         new.region,
@@ -85,6 +90,8 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
         new.sku_eligibility,
         new.simulated,
         new.now,
+        new.ssh.host() as Option<&str>,
+        new.ssh.port() as Option<i32>,
     )
     .fetch_one(conn)
     .await
@@ -108,7 +115,7 @@ pub async fn get(conn: &mut Connection, id: NodeId) -> Result<Option<Node>, sqlx
     let row = sqlx::query_as!(
         Row,
         r#"SELECT id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
-               state_changed_at, cordon_reason, desired_version, enrolled_at, version, created_at, updated_at
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at
            FROM nodes WHERE id = $1"#,
         id.uuid(),
     )
@@ -145,7 +152,7 @@ pub async fn list(
     let label = filter.label.map(|(key, value)| serde_json::json!({ key: value }));
     let rows = sqlx::query!(
         r#"SELECT n.id, n.hostname, n.region, n.pool_id, n.labels, n.sku_eligibility, n.simulated, n.state,
-                  n.state_reason, n.state_changed_at, n.cordon_reason, n.desired_version, n.enrolled_at, n.version,
+                  n.state_reason, n.state_changed_at, n.cordon_reason, n.ssh_host, n.ssh_port, n.desired_version, n.enrolled_at, n.version,
                   n.created_at, n.updated_at,
                   c.last_seen_at AS "last_seen_at?", c.agent_version AS "agent_version?", c.certificate_expires_at,
                   (SELECT count(*) FROM health_findings f WHERE f.node_id = n.id AND f.state <> 'resolved')
@@ -196,6 +203,8 @@ pub async fn list(
                 state_reason: row.state_reason,
                 state_changed_at: row.state_changed_at,
                 cordon_reason: row.cordon_reason,
+                ssh_host: row.ssh_host,
+                ssh_port: row.ssh_port,
                 desired_version: row.desired_version,
                 enrolled_at: row.enrolled_at,
                 version: row.version,
@@ -216,6 +225,8 @@ pub struct Change<'a> {
     pub pool: Option<Option<PoolId>>,
     /// Cordoned for this reason, or no longer.
     pub cordon: Option<Option<&'a str>>,
+    /// What is named of it.
+    pub ssh: Reach,
 }
 
 pub async fn update(
@@ -230,10 +241,11 @@ pub async fn update(
         r#"UPDATE nodes SET labels = coalesce($3, labels), sku_eligibility = coalesce($4, sku_eligibility),
                pool_id = CASE WHEN $5 THEN $6 ELSE pool_id END,
                cordon_reason = CASE WHEN $7 THEN $8 ELSE cordon_reason END,
+               ssh_host = coalesce($10, ssh_host), ssh_port = coalesce($11, ssh_port),
                version = version + 1, updated_at = $9
            WHERE id = $1 AND version = $2
            RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
-               state_changed_at, cordon_reason, desired_version, enrolled_at, version, created_at, updated_at"#,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         node.id.uuid(),
         node.version,
         labels as Option<Value>,
@@ -243,6 +255,8 @@ pub async fn update(
         change.cordon.is_some(),
         change.cordon.flatten() as Option<&str>,
         now,
+        change.ssh.host() as Option<&str>,
+        change.ssh.port() as Option<i32>,
     )
     .fetch_optional(&mut *conn)
     .await
@@ -267,7 +281,7 @@ pub async fn transition(
                version = version + 1, updated_at = $5
            WHERE id = $1 AND version = $2
            RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
-               state_changed_at, cordon_reason, desired_version, enrolled_at, version, created_at, updated_at"#,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         node.id.uuid(),
         node.version,
         to.name(),

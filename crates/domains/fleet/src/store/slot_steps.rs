@@ -1,7 +1,7 @@
-//! Steps of many slots at once. Held in one order, slots before what is counted of them.
+//! Slots with somebody's work in them: which they are, and steps of many at once. Held in one order, slots before what is counted of them.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::SlotId;
+use kernel::ids::{NodeId, SlotId};
 use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
@@ -43,4 +43,16 @@ pub async fn step(
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// Slots with somebody's work in them.
+pub async fn occupied(conn: &mut Connection, node: NodeId) -> Result<Vec<SlotId>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        "SELECT id FROM node_resource_slots
+         WHERE node_id = $1 AND state IN ('reserved', 'in_use', 'cleaning', 'cleanup_blocked') ORDER BY id",
+        node.uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(ids.into_iter().map(SlotId::from).collect())
 }

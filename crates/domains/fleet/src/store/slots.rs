@@ -29,6 +29,8 @@ struct Row {
     numa_node: Option<i32>,
     fabric_mode: String,
     fabric_vf: Option<String>,
+    fabric_numa: Option<i32>,
+    cleanup_reason: Option<String>,
     mac_address: Option<String>,
     private_ip: Option<String>,
     sku: Option<String>,
@@ -54,6 +56,8 @@ impl From<Row> for Slot {
             numa_node: row.numa_node,
             fabric_mode: row.fabric_mode,
             fabric_vf: row.fabric_vf,
+            fabric_numa: row.fabric_numa,
+            cleanup_reason: row.cleanup_reason,
             mac_address: row.mac_address,
             private_ip: row.private_ip,
             sku: row.sku,
@@ -70,7 +74,7 @@ pub async fn get(conn: &mut Connection, id: SlotId) -> Result<Option<Slot>, sqlx
     let row = sqlx::query_as!(
         Row,
         "SELECT id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
+             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
          FROM node_resource_slots WHERE id = $1",
         id.uuid(),
     )
@@ -97,7 +101,7 @@ pub async fn lock_of_node(conn: &mut Connection, node: NodeId) -> Result<Vec<Slo
     let rows = sqlx::query_as!(
         Row,
         "SELECT id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
+             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
          FROM node_resource_slots WHERE node_id = $1 ORDER BY slot_index",
         node.uuid(),
     )
@@ -124,7 +128,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         "SELECT s.id, s.node_id, s.slot_index, s.kind, s.state, s.pci_address, s.model, s.iommu_group, s.nvme_device,
-             s.numa_node, s.fabric_mode, s.fabric_vf, s.mac_address, s.private_ip, s.sku, s.health, s.blockers,
+             s.numa_node, s.fabric_mode, s.fabric_vf, s.fabric_numa, s.cleanup_reason, s.mac_address, s.private_ip, s.sku, s.health, s.blockers,
              s.version, s.created_at, s.updated_at
          FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id
          WHERE s.id > $1 AND n.state <> 'deleted' AND ($3::uuid IS NULL OR s.node_id = $3)
@@ -186,7 +190,7 @@ pub async fn transition(
              version = version + 1, updated_at = $6
          WHERE id = $1 AND version = $2
          RETURNING id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at",
+             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at",
         slot.id.uuid(),
         slot.version,
         to.map_or(slot.state.as_str(), |to| to.name()),
@@ -220,13 +224,14 @@ pub async fn insert(
     id: SlotId,
     node: NodeId,
     (place, candidate): (u32, &CandidateSlot),
+    fabric_numa: Option<i32>,
     now: DateTime<Utc>,
 ) -> Result<(), Failure> {
     sqlx::query!(
         "INSERT INTO node_resource_slots (id, node_id, slot_index, kind, pci_address, model, iommu_group, nvme_device,
-             numa_node, fabric_mode, fabric_vf, blockers, created_at, updated_at)
+             numa_node, fabric_mode, fabric_vf, blockers, created_at, updated_at, fabric_numa)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN $10::text IS NULL THEN 'none' ELSE 'vf' END, $10,
-             $11, $12, $12)",
+             $11, $12, $12, $13)",
         id.uuid(),
         node.uuid(),
         number(Some(place)),
@@ -239,6 +244,7 @@ pub async fn insert(
         candidate.fabric_vf.as_deref(),
         serde_json::to_value(&candidate.blockers)?,
         now,
+        fabric_numa as Option<i32>,
     )
     .execute(conn)
     .await?;
@@ -251,10 +257,11 @@ pub async fn propose(
     slot: &Slot,
     to: Option<SlotState>,
     candidate: &CandidateSlot,
+    fabric_numa: Option<i32>,
     now: DateTime<Utc>,
 ) -> Result<(), Failure> {
     sqlx::query!(
-        "UPDATE node_resource_slots SET state = $2, model = $3, iommu_group = $4, nvme_device = $5, numa_node = $6,
+        "UPDATE node_resource_slots SET state = $2, fabric_numa = $10, model = $3, iommu_group = $4, nvme_device = $5, numa_node = $6,
              fabric_mode = CASE WHEN $7::text IS NULL THEN 'none' ELSE 'vf' END, fabric_vf = $7, blockers = $8,
              health = 'unknown', version = version + 1, updated_at = $9
          WHERE id = $1",
@@ -266,6 +273,25 @@ pub async fn propose(
         number(candidate.numa_node),
         candidate.fabric_vf.as_deref(),
         serde_json::to_value(&candidate.blockers)?,
+        now,
+        fabric_numa as Option<i32>,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Where the fabric's function of a slot is, as a discovery found it.
+pub async fn set_fabric_numa(
+    conn: &mut Connection,
+    slot: &Slot,
+    fabric_numa: Option<i32>,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE node_resource_slots SET fabric_numa = $2, version = version + 1, updated_at = $3 WHERE id = $1",
+        slot.id.uuid(),
+        fabric_numa,
         now,
     )
     .execute(conn)
@@ -363,16 +389,4 @@ pub async fn lock_by_device(
         Some(id) => lock(conn, id.into()).await,
         None => Ok(None),
     }
-}
-
-/// Slots with somebody's work in them.
-pub async fn occupied(conn: &mut Connection, node: NodeId) -> Result<Vec<SlotId>, sqlx::Error> {
-    let ids = sqlx::query_scalar!(
-        "SELECT id FROM node_resource_slots
-         WHERE node_id = $1 AND state IN ('reserved', 'in_use', 'cleaning', 'cleanup_blocked') ORDER BY id",
-        node.uuid(),
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(ids.into_iter().map(SlotId::from).collect())
 }

@@ -105,6 +105,18 @@ impl Kit {
         Self { test, clock, fleet, told, _home: home }
     }
 
+    /// The same installation for somebody with another master key.
+    pub fn with_master_key(&self, key: [u8; 32]) -> Fleet {
+        let settings = TrustSettings {
+            trust_domain: "gpuaas.test".to_owned(),
+            master_key: Secret::new(key),
+            signing: Signing::Checks(self.fleet.trust().keyset_key()),
+        };
+        let trust = Trust::new(self.test.db.clone(), settings).unwrap();
+        let settings = self.fleet.settings().clone();
+        Fleet::new(self.test.db.clone(), trust, Arc::new(Defaults), settings, Vec::new())
+    }
+
     pub async fn node(&self) -> NodeId {
         let id: NodeId = self.test.db.ambient().id();
         let uuid = id.uuid();

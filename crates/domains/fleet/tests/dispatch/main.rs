@@ -4,3 +4,4 @@
 mod claims;
 mod endings;
 mod kit;
+mod orders;

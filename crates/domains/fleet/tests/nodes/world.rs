@@ -134,6 +134,7 @@ impl World {
             labels: Labels::default(),
             sku_eligibility: Vec::new(),
             simulated,
+            ssh: Default::default(),
         };
         let (node, issued) = node_create(&self.fleet, &mut tx, request).await.unwrap();
         tx.commit(None).await.unwrap();

@@ -69,7 +69,7 @@ pub struct GroupDetail {
 
 #[cfg(test)]
 mod tests {
-    use super::{AllocationState as S, GroupState as G, *};
+    use super::{AllocationState as S, GroupState as G};
 
     const ALL: [S; 7] =
         [S::Requested, S::Provisioning, S::Active, S::Releasing, S::Released, S::ReleaseFailed, S::Failed];

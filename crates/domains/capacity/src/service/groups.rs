@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationState, AllocationView, ReleaseCause},
+        allocation::{AllocationState, AllocationView, ReleaseCause},
         group::{Group, GroupDetail, GroupState, MOST_MEMBERS},
     },
     store,
@@ -54,20 +54,9 @@ pub async fn list(tx: &mut ReadTx, project: ProjectId, page: &PageQuery) -> Resu
 
 pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Result<GroupDetail, Failure> {
     let group = store::groups::get(conn, project, id).await?.ok_or_else(|| Problem::not_found("allocation group"))?;
-    let mut allocations = Vec::new();
-    for id in store::groups::member_ids(conn, id).await? {
-        allocations.extend(store::allocations::get(conn, id.into()).await?.map(AllocationView::from));
-    }
+    let allocations = store::allocations::of_group(conn, id).await?;
+    let allocations = allocations.into_iter().map(AllocationView::from).collect();
     Ok(GroupDetail { group, allocations })
-}
-
-/// All members, held, in the one order in which members are held.
-async fn hold(tx: &mut WriteTx, group: GroupId) -> Result<Vec<Allocation>, Failure> {
-    let mut held = Vec::new();
-    for id in store::groups::member_ids(tx.conn(), group).await? {
-        held.extend(store::allocations::lock(tx.conn(), id.into()).await?);
-    }
-    Ok(held)
 }
 
 /// Releases every member that is not ending yet, or none. `any`: the caller may operate what others made.
@@ -79,7 +68,7 @@ pub async fn release(
     any: bool,
 ) -> Result<GroupDetail, Failure> {
     let before = get(tx.conn(), project, id).await?;
-    for member in hold(tx, id).await? {
+    for member in store::allocations::lock_of_group(tx.conn(), id).await? {
         may_operate(tx, any, &member)?;
         release_one(capacity, tx, &member, ReleaseCause::User, "released with its group").await?;
     }
@@ -97,7 +86,7 @@ pub async fn member_failed(
     failed: AllocationId,
 ) -> Result<(), Failure> {
     let mut released: Vec<AllocationId> = Vec::new();
-    for member in hold(tx, group).await? {
+    for member in store::allocations::lock_of_group(tx.conn(), group).await? {
         tx.audit_in_org(member.org_id);
         let goes_on = member.state == AllocationState::Active
             || matches!(member.state, AllocationState::Requested | AllocationState::Provisioning);

@@ -1,6 +1,6 @@
 //! Launching: product, keys, funds, place, order, reservation and the run of the workflow, in one transaction.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use fleet::api::OrderedWork;
 use kernel::{
     Code, Failure, Problem,
@@ -108,11 +108,11 @@ pub async fn launch_all(
     let meters: Vec<Meter> = ids.iter().map(|id| meter(&product, &profile, creator, *id)).collect();
     capacity.money.check_funds(tx, &meters).await?;
 
-    let now = tx.db().ambient().now();
+    let asked_at = tx.db().ambient().now();
     let request = Request {
         take: product.take(profile.gpus),
         count,
-        regions: capacity.regions.wanted(tx.conn(), wanted.region.as_deref(), now).await?,
+        regions: capacity.regions.wanted(tx.conn(), wanted.region.as_deref(), asked_at).await?,
         pool: None,
         labels: std::collections::BTreeMap::new(),
         sku: product.sku.sku.clone(),
@@ -121,14 +121,16 @@ pub async fn launch_all(
     let placed = place_in(tx, &product.sku.slot_kind, &product.sku.slot_model, &request, packing).await?;
     let uids = capacity.uids.take(tx, ids.len()).await?;
 
+    // After whatever was waited for.
+    let now = tx.db().ambient().now();
     let base = name(&wanted, &product, group);
     let mut made = Vec::with_capacity(ids.len());
     for (n, ((id, place), uid)) in ids.into_iter().zip(placed).zip(uids).enumerate() {
         let name = if group.is_some() { format!("{base}-{}", n + 1) } else { base.clone() };
-        let mut new = allocation(tx, creator, &product, &profile, (id, name, uid), &place);
+        let mut new = allocation(creator, &product, &profile, (id, name, uid), &place, now);
         new.group_id = group.map(|group| group.id);
         new.isolation_model = isolation.clone();
-        let work = authorised(&new, &place, &keys, tx)?;
+        let work = authorised(&new, &place, &keys)?;
         new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
         made.push(new);
     }
@@ -225,14 +227,13 @@ fn meter(product: &Product, profile: &ProfileSnapshot, creator: Creator, id: All
 
 /// As it will be in the database.
 fn allocation(
-    tx: &WriteTx,
     creator: Creator,
     product: &Product,
     profile: &ProfileSnapshot,
     (id, name, uid): (AllocationId, String, i32),
     place: &PlacedMember,
+    now: DateTime<Utc>,
 ) -> Allocation {
-    let now = tx.db().ambient().now();
     Allocation {
         id,
         org_id: creator.org,
@@ -281,9 +282,8 @@ fn authorised(
     new: &Allocation,
     place: &PlacedMember,
     keys: &[String],
-    tx: &WriteTx,
 ) -> Result<Vec<OrderedWork>, Failure> {
-    let until = tx.db().ambient().now() + PROVISION_WITHIN;
+    let until = new.created_at + PROVISION_WITHIN;
     let owner = new.subject();
     if new.shape == Shape::Baremetal {
         let id = u32::try_from(new.uid)?;

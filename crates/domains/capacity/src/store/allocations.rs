@@ -250,3 +250,19 @@ pub async fn lock_of_project(
     let found = lock(conn, id).await?.filter(|allocation| allocation.project_id == project);
     Ok(found.ok_or_else(|| Problem::not_found("allocation"))?)
 }
+
+/// The members of a group, in the order of their ids.
+pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
+    let rows = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
+    rows.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
+}
+
+/// The same, held: always in this order, so that two that hold a group wait for each other at the first.
+pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
+    let sql = sqlx::query_as!(
+        Row,
+        "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE",
+        group.uuid()
+    );
+    sql.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
+}

@@ -61,10 +61,3 @@ pub async fn list(conn: &mut Connection, project: ProjectId, page: &PageQuery) -
     });
     Ok(groups.collect())
 }
-
-/// The ids of a group's members, in the order in which they are to be held.
-pub async fn member_ids(conn: &mut Connection, group: GroupId) -> Result<Vec<uuid::Uuid>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT id FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid())
-        .fetch_all(conn)
-        .await
-}

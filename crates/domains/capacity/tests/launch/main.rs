@@ -1,0 +1,11 @@
+//! Launching through the endpoints, on a real database with nodes that stand in it: races, limits, groups, tenants,
+//! and following what happens.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod following;
+mod groups;
+mod invariants;
+mod races;
+mod requests;
+mod tenants;
+mod world;

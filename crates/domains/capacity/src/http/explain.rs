@@ -1,9 +1,70 @@
 //! Why something can or cannot be launched.
 
-use endpoint::Endpoint;
+use endpoint::{Endpoint, Given, In, Json, ScopeKind, get};
+use kernel::{Code, Failure, Permission, Problem, text::Term};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use crate::Capacity;
+use super::allocations::ProjectPath;
+use crate::{
+    Capacity,
+    model::sku::{ProfileName, SkuCode},
+    service::explain::{Asker, Explanation, Question, explain},
+};
 
-pub fn endpoints(_: &Capacity) -> Vec<Endpoint> {
-    Vec::new()
+pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
+    const EXPLAIN: &str = "/api/v1/projects/{project_id}/allocations/explain";
+    vec![
+        get(EXPLAIN, "allocation_explain", "Say whether a launch would succeed, and why not")
+            .describe(
+                "Looks at capacity, limits and price, and changes nothing. When it does not fit, the answer names what \
+                 stands in the way and the smallest change that would succeed now.",
+            )
+            .in_scope(ScopeKind::Project)
+            .errors(&[Code::SkuUnavailable])
+            .needs(Permission::AllocationRead)
+            .handle(capacity.clone(), show),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ExplainQuery {
+    /// The product.
+    sku: SkuCode,
+    /// How many GPUs; the smallest size of the product when neither this nor `profile` is given.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1024))]
+    gpus: Given<i32>,
+    /// A size of the product by name.
+    #[serde(default)]
+    profile: Given<ProfileName>,
+    /// So many of it together; one when absent.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 64))]
+    count: Given<u32>,
+    /// Where; any region when absent.
+    #[serde(default)]
+    region: Given<Term>,
+}
+
+async fn show(
+    capacity: Capacity,
+    mut tx: ReadTx,
+    input: In<ProjectPath, ExplainQuery, ()>,
+) -> Result<Json<Explanation>, Failure> {
+    let access = &input.access;
+    let caller = access.caller().ok_or_else(|| Problem::of(Code::TokenMissing))?;
+    let asker =
+        Asker { org: access.org()?, project: access.project()?, id: caller.id(), user: caller.user() };
+    let query = input.query;
+    let question = Question {
+        sku: query.sku.into_string(),
+        gpus: query.gpus.0,
+        profile: query.profile.0.map(ProfileName::into_string),
+        count: query.count.0.unwrap_or(1),
+        region: query.region.0.map(Term::into_string),
+    };
+    Ok(Json(explain(&capacity, tx.conn(), asker, question).await?))
 }

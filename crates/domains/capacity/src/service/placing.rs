@@ -30,8 +30,8 @@ pub struct PlacedMember {
     pub devices: Vec<(SlotId, SlotDevices)>,
 }
 
-/// All members, held until the transaction ends; or a problem that says why not. No wanted region means any. `kind`
-/// and `model` say which slots the product is made of.
+/// All members, held until the transaction ends; or a problem that says why not. `kind` and `model` say which slots
+/// the product is made of.
 pub async fn place_in(
     tx: &mut WriteTx,
     kind: &str,
@@ -40,35 +40,26 @@ pub async fn place_in(
     packing: Packing,
 ) -> Result<Vec<PlacedMember>, Failure> {
     let of = SlotsOf { kind, model };
-    let request = &with_regions(tx.conn(), request).await?;
     for _ in 0..ROUNDS {
         if let Some(members) = hold(tx.conn(), of, request, packing).await? {
             return Ok(members);
         }
-        if let Some(refusal) = refusal(tx.conn(), of, request).await? {
+        if let Err(refusal) = outlook(tx.conn(), of, request).await? {
             return Err(refused(&refusal).into());
         }
     }
     Err(too_busy().into())
 }
 
-/// Why the request does not fit now, if it does not. Reads only, and goes by what is committed.
-pub async fn refusal(
+/// In which region the request fits now, or why it does not. Reads only, and goes by what is committed.
+pub(crate) async fn outlook(
     conn: &mut Connection,
     of: SlotsOf<'_>,
     request: &Request,
-) -> Result<Option<Refusal>, Failure> {
-    let outlook = candidates::outlook(conn, of, request).await?;
-    Ok((!placement::fits(&outlook, request)).then(|| placement::refuse(&outlook, request)))
-}
-
-/// The request with the regions that come into question.
-pub async fn with_regions(conn: &mut Connection, request: &Request) -> Result<Request, Failure> {
-    let mut request = request.clone();
-    if request.regions.is_empty() {
-        request.regions = candidates::regions(conn).await?;
-    }
-    Ok(request)
+) -> Result<Result<String, Refusal>, Failure> {
+    let nodes = candidates::outlook(conn, of, request).await?;
+    let region = placement::fitting_region(&nodes, request).map(str::to_owned);
+    Ok(region.ok_or_else(|| placement::refuse(&nodes, request)))
 }
 
 async fn hold(
@@ -126,7 +117,10 @@ pub fn refused(refusal: &Refusal) -> Problem {
     let problem = Problem::new(Code::SkuUnavailable, refusal.message.clone())
         .detail("reason", json!(refusal.reason))
         .detail("after_cleaning", refusal.after_cleaning)
-        .detail("smallest_change", refusal.smallest_change.as_ref().map_or(Value::Null, |change| json!(change)));
+        .detail(
+            "smallest_change",
+            refusal.smallest_change.as_ref().map_or(Value::Null, |change| json!(change)),
+        );
     match &refusal.smallest_change {
         Some(change) => problem.suggest(advice(change)),
         None if refusal.after_cleaning => problem.suggest("Try again in some minutes."),
@@ -139,7 +133,9 @@ fn advice(change: &Change) -> String {
         Change::Region { region } => format!("Region {region} has room for it now."),
         Change::Count { count } => format!("There is room for {count} of them now."),
         Change::Gpus { gpus } => format!("There is room for {gpus} GPUs each now."),
-        Change::GpusAndRegion { gpus, region } => format!("There is room for {gpus} GPUs each in region {region} now."),
+        Change::GpusAndRegion { gpus, region } => {
+            format!("There is room for {gpus} GPUs each in region {region} now.")
+        }
     }
 }
 

@@ -90,7 +90,12 @@ pub async fn hold(
                 slots: Vec::new(),
                 free: count(row.free),
             };
-            found.push(Candidate { view, ssh_host: row.ssh_host, ssh_port: row.ssh_port, devices: BTreeMap::new() });
+            found.push(Candidate {
+                view,
+                ssh_host: row.ssh_host,
+                ssh_port: row.ssh_port,
+                devices: BTreeMap::new(),
+            });
         }
         let Some(candidate) = found.last_mut() else { continue };
         let (id, index) = (SlotId::from(row.slot_id), count(row.slot_index));
@@ -116,7 +121,11 @@ pub async fn hold(
 
 /// The counts of the few nodes of every region that decide whether a request fits, would fit, or could be changed so
 /// that it does. So many of the best nodes cannot hide a node that matters: each of them holds one slot at least.
-pub async fn outlook(conn: &mut Connection, of: SlotsOf<'_>, request: &Request) -> Result<Vec<NodeView>, Failure> {
+pub async fn outlook(
+    conn: &mut Connection,
+    of: SlotsOf<'_>,
+    request: &Request,
+) -> Result<Vec<NodeView>, Failure> {
     let whole = match request.take {
         Take::Whole { slots } => Some(bound(slots)),
         Take::Slots { .. } => None,

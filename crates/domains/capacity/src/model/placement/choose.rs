@@ -37,7 +37,8 @@ fn whole<'a>(nodes: impl Iterator<Item = &'a NodeView>, slots: u32, count: u32) 
     let mut free: Vec<&NodeView> = nodes.filter(complete).collect();
     free.sort_by_key(|node| node.id);
     free.truncate(count as usize);
-    (free.len() == count as usize).then(|| free.into_iter().map(|n| placed(n, n.slots.iter().collect())).collect())
+    (free.len() == count as usize)
+        .then(|| free.into_iter().map(|n| placed(n, n.slots.iter().collect())).collect())
 }
 
 fn one(rooms: &mut [Room<'_>], need: usize, packing: Packing) -> Option<Placed> {
@@ -49,7 +50,11 @@ fn one(rooms: &mut [Room<'_>], need: usize, packing: Packing) -> Option<Placed> 
 
 fn placed(node: &NodeView, mut slots: Vec<&SlotView>) -> Placed {
     slots.sort_by_key(|slot| (slot.index, slot.id));
-    Placed { node: node.id, region: node.region.clone(), slots: slots.into_iter().map(|slot| slot.id).collect() }
+    Placed {
+        node: node.id,
+        region: node.region.clone(),
+        slots: slots.into_iter().map(|slot| slot.id).collect(),
+    }
 }
 
 /// What is left of a node while members are placed: its usable slots by NUMA node, each in the order of places.

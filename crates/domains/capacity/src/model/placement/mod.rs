@@ -13,5 +13,5 @@ mod refuse;
 mod types;
 
 pub use choose::{choose, place};
-pub use refuse::{fits, refuse};
+pub use refuse::{fitting_region, refuse};
 pub use types::*;

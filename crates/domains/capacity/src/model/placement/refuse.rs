@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use super::{Change, NodeView, Refusal, RefusalReason, Request, Take};
 
-/// Whether the counts say that all members fit into one of the wanted regions now.
-pub fn fits(nodes: &[NodeView], request: &Request) -> bool {
+/// The first of the wanted regions that takes all members now, going by the counts.
+pub fn fitting_region<'a>(nodes: &[NodeView], request: &'a Request) -> Option<&'a str> {
     let outlook = Outlook { nodes, request };
-    request.regions.iter().any(|region| outlook.fits(region, request.take, request.count))
+    request
+        .regions
+        .iter()
+        .map(String::as_str)
+        .find(|region| outlook.fits(region, request.take, request.count))
 }
 
 /// The reason that binds. To be asked only when nothing was placed.
@@ -67,9 +71,7 @@ impl Outlook<'_> {
     /// How many of them now. A node whose slots of this kind are all free may be used by slots of another kind.
     fn members_now(&self, region: &str, take: Take) -> u64 {
         match take {
-            Take::Whole { .. } => {
-                self.members(region, take, |node| if node.whole { node.now() } else { 0 })
-            }
+            Take::Whole { .. } => self.members(region, take, |node| if node.whole { node.now() } else { 0 }),
             Take::Slots { .. } => self.members(region, take, NodeView::now),
         }
     }
@@ -123,7 +125,9 @@ fn message(request: &Request, reason: RefusalReason, after_cleaning: bool) -> St
     let what = if request.count == 1 { "it" } else { "all of them" };
     match reason {
         RefusalReason::ReadinessBlocks if after_cleaning => {
-            format!("There is room for {what} in {place}, but it is still being cleaned. Try again in some minutes.")
+            format!(
+                "There is room for {what} in {place}, but it is still being cleaned. Try again in some minutes."
+            )
         }
         RefusalReason::ReadinessBlocks => format!(
             "There is room for {what} in {place}, but it is not ready: it is offline, set aside, not healthy or could \

@@ -90,13 +90,13 @@ CREATE FUNCTION node_capacity_recount(p_nodes uuid[], p_kinds text[], p_models t
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
-    PERFORM FROM node_capacity c JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
-        USING (node_id, kind, model) ORDER BY c.node_id, c.kind, c.model FOR UPDATE OF c;
+    PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) AND kind = ANY (p_kinds) AND model = ANY (p_models)
+        ORDER BY node_id, kind, model FOR UPDATE;
     UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, cleaning = s.cleaning,
         blocked = s.blocked
-    FROM node_capacity_counts(p_nodes) s JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
-        USING (node_id, kind, model)
-    WHERE c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
+    FROM node_capacity_counts(p_nodes) s
+    WHERE s.kind = ANY (p_kinds) AND s.model = ANY (p_models)
+        AND c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
 END $$;
 REVOKE ALL ON FUNCTION node_capacity_counts, node_capacity_refresh, node_capacity_recount FROM PUBLIC;
 
@@ -108,13 +108,12 @@ BEGIN
 END $$;
 CREATE FUNCTION slots_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM changed n JOIN before o ON o.id = n.id
-               WHERE n.node_id <> o.node_id OR n.kind <> o.kind OR n.model <> o.model) THEN
+    IF EXISTS (SELECT id, node_id, kind, model FROM changed EXCEPT SELECT id, node_id, kind, model FROM before) THEN
         PERFORM node_capacity_refresh(array_agg(DISTINCT node_id))
             FROM (SELECT node_id FROM changed UNION SELECT node_id FROM before) touched;
     ELSE
-        PERFORM node_capacity_recount(array_agg(node_id), array_agg(kind), array_agg(model))
-            FROM (SELECT DISTINCT node_id, kind, model FROM changed) touched HAVING count(*) > 0;
+        PERFORM node_capacity_recount(array_agg(DISTINCT node_id), array_agg(DISTINCT kind), array_agg(DISTINCT model))
+            FROM changed HAVING count(*) > 0;
     END IF;
     RETURN NULL;
 END $$;
@@ -326,7 +325,7 @@ CREATE FUNCTION fleet_availability(
         coalesce(max(c.free) FILTER (WHERE c.placeable), 0),
         count(*) FILTER (WHERE c.placeable AND c.whole),
         CASE WHEN w.size = 0 THEN count(*) FILTER (WHERE c.placeable AND c.whole AND c.total = w.total)
-             ELSE coalesce(sum(c.free / w.size) FILTER (WHERE c.placeable), 0) END
+             ELSE coalesce(sum(c.free / nullif(w.size, 0)) FILTER (WHERE c.placeable), 0) END
     FROM unnest(p_skus, p_kinds, p_models, p_totals, p_sizes) AS w (sku, kind, model, total, size)
         JOIN node_capacity c ON c.kind = w.kind AND c.model = w.model
             AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility))

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, response::IntoResponse as _, routing::get};
+use capacity::{Capacity, Unbilled, workflow::reimage::SimulatedReimager};
 use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
 use fleet::{
@@ -41,6 +42,7 @@ pub struct Platform {
     identity: Identity,
     issuer: Issuer,
     fleet: Fleet,
+    capacity: Capacity,
     services: Services,
 }
 
@@ -81,6 +83,13 @@ impl Platform {
         let policies = Arc::new(identity.policies().clone());
         let answers = trust::Sealer::for_purpose(&master_key, b"stored responses")?;
         let fleet = fleet(config, &db, &public_url, &master_key, signing, policies.clone())?;
+        let capacity = Capacity::new(capacity::Parts {
+            db: db.clone(),
+            fleet: fleet.clone(),
+            policies: identity.policies().clone(),
+            money: Arc::new(Unbilled),
+            reimager: Arc::new(SimulatedReimager::new(db.ambient().clone(), TimeDelta::zero())),
+        });
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;
         issuer_config.self_signup = config.auth.self_signup;
@@ -112,12 +121,13 @@ impl Platform {
             policies,
             answers: Arc::new(answers),
         };
-        Ok(Self { db, identity, issuer, fleet, services })
+        Ok(Self { db, identity, issuer, fleet, capacity, services })
     }
 
     /// With the notifications of the database.
     pub fn listening(mut self, wake: &Wake) -> Self {
         self.fleet = self.fleet.listening(wake.clone());
+        self.capacity = self.capacity.listening(wake.clone());
         self
     }
 
@@ -127,6 +137,8 @@ impl Platform {
         all.extend(issuer::endpoints(&self.issuer));
         all.extend(bus::endpoints(self.db.clone()));
         all.extend(fleet::endpoints(self.fleet.clone()));
+        all.extend(capacity::endpoints(&self.capacity));
+        all.extend(saga::endpoints(self.db.clone()));
         all
     }
 
@@ -231,13 +243,17 @@ impl Platform {
         Ok(Some(Gateway::start(self.fleet.clone(), wake, settings).await?))
     }
 
-    /// Follows the fleet: consumers that queue work, and periodic jobs.
+    /// Follows the fleet and runs the workflows: consumers that queue work, sagas, and periodic jobs.
     pub fn start_provisioning(&self, wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
         let bus = bus::Bus::on_postgres(self.db.clone(), wake.clone());
-        for consumer in fleet::jobs::consumers(&self.fleet) {
+        let consumers = fleet::jobs::consumers(&self.fleet).into_iter().chain(capacity::jobs::consumers(&self.capacity));
+        for consumer in consumers {
             tasks.spawn(bus.runner(consumer).run(cancel.clone()));
         }
         tasks.spawn(cancel.clone().run_until_cancelled_owned(fleet::jobs::run(self.fleet.clone())));
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(capacity::jobs::run(self.capacity.clone())));
+        let sagas = capacity::workflow::sagas(&self.capacity);
+        tasks.spawn(saga::Engine::new(self.db.clone(), wake.clone(), sagas).run(cancel.clone()));
     }
 
     /// The relay, the consumers and the periodic jobs.
@@ -269,7 +285,7 @@ fn fleet(
         programs_dir: config.fleet.programs_dir.clone(),
         auto_approve_simulated: config.fleet.auto_approve_simulated,
     };
-    Ok(Fleet::new(db.clone(), trust, policies, settings, Vec::new()))
+    Ok(Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()]))
 }
 
 /// Stored responses are kept as long as policy says.

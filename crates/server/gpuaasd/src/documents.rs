@@ -27,6 +27,7 @@ pub fn make(name: &str) -> anyhow::Result<String> {
             let mut events = identity::model::events::docs();
             events.extend(fleet::model::events::docs());
             events.extend(fleet::authority::events());
+            events.extend(capacity::model::events::docs());
             events.push(asyncapi::EventDoc::of::<identity::authn::model::UserCreated>());
             pretty(&asyncapi::document(&events))
         }
@@ -69,5 +70,7 @@ fn lifecycles() -> String {
     add("health_finding", fleet::model::finding::FindingLifecycle::diagram());
     add("authority", fleet::authority::model::authority::AuthorityLifecycle::diagram());
     add("signer", fleet::authority::model::signer::SignerLifecycle::diagram());
+    add("allocation", capacity::model::allocation::AllocationLifecycle::diagram());
+    add("saga_run", saga::RunLifecycle::diagram());
     out
 }

@@ -7,6 +7,210 @@ use progenitor_client::{encode_path, ClientHooks, OperationInfo, RequestBuilderE
 /// Types used as operation parameters and responses.
 #[allow(clippy::all)]
 pub mod types {
+    ///Somebody who may log in besides the creator, with their own keys.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AccessGrant {
+        pub granted_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub granted_by: AccessGrantGrantedBy,
+        pub user_id: AccessGrantUserId,
+    }
+    impl AccessGrant {
+        pub fn builder() -> builder::AccessGrant {
+            Default::default()
+        }
+    }
+    ///`AccessGrantCreate`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct AccessGrantCreate {
+        pub user_id: AccessGrantCreateUserId,
+    }
+    impl AccessGrantCreate {
+        pub fn builder() -> builder::AccessGrantCreate {
+            Default::default()
+        }
+    }
+    ///`AccessGrantCreateUserId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AccessGrantCreateUserId(::std::string::String);
+    impl ::std::ops::Deref for AccessGrantCreateUserId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AccessGrantCreateUserId> for ::std::string::String {
+        fn from(value: AccessGrantCreateUserId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AccessGrantCreateUserId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AccessGrantCreateUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AccessGrantCreateUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AccessGrantCreateUserId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AccessGrantGrantedBy`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AccessGrantGrantedBy(::std::string::String);
+    impl ::std::ops::Deref for AccessGrantGrantedBy {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AccessGrantGrantedBy> for ::std::string::String {
+        fn from(value: AccessGrantGrantedBy) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AccessGrantGrantedBy {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AccessGrantGrantedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AccessGrantGrantedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AccessGrantGrantedBy {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AccessGrantPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AccessGrantPage {
+        pub items: ::std::vec::Vec<AccessGrant>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl AccessGrantPage {
+        pub fn builder() -> builder::AccessGrantPage {
+            Default::default()
+        }
+    }
+    ///`AccessGrantUserId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AccessGrantUserId(::std::string::String);
+    impl ::std::ops::Deref for AccessGrantUserId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AccessGrantUserId> for ::std::string::String {
+        fn from(value: AccessGrantUserId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AccessGrantUserId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AccessGrantUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AccessGrantUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AccessGrantUserId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///A person who signs in with a password.
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct Account {
@@ -387,6 +591,4655 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for AgentUpdateSha256 {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What its project may know: nothing about nodes and slots.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct Allocation {
+        ///False while the machine does not have the newest key set yet.
+        pub access_current: bool,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub active_at: ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+        ///While it is active.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub connection: ::std::option::Option<AllocationConnection>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub creator_id: ::std::string::String,
+        pub creator_kind: AllocationCreatorKind,
+        pub currency: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub gpus: i32,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub group_id: ::std::option::Option<AllocationGroupId>,
+        pub id: AllocationId,
+        pub isolation_model: AllocationIsolationModel,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_closed_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_opened_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub name: ::std::string::String,
+        pub price_unit: AllocationPriceUnit,
+        pub profile: AllocationProfile,
+        pub project_id: AllocationProjectId,
+        pub region: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub release_cause: ::std::option::Option<::std::string::String>,
+        ///What a machine is made of and how it is sold.
+        pub shape: AllocationShape,
+        pub sku: ::std::string::String,
+        pub state: AllocationState,
+        pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub state_reason: ::std::string::String,
+        pub unit_price_minor: i64,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub version: i64,
+    }
+    impl Allocation {
+        pub fn builder() -> builder::Allocation {
+            Default::default()
+        }
+    }
+    ///`AllocationAccessRefreshAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationAccessRefreshAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationAccessRefreshAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationAccessRefreshAllocationId>
+    for ::std::string::String {
+        fn from(value: AllocationAccessRefreshAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationAccessRefreshAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationAccessRefreshAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationAccessRefreshAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationAccessRefreshAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationAccessRefreshProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationAccessRefreshProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationAccessRefreshProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationAccessRefreshProjectId>
+    for ::std::string::String {
+        fn from(value: AllocationAccessRefreshProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationAccessRefreshProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationAccessRefreshProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationAccessRefreshProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationAccessRefreshProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationAccessRefreshXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationAccessRefreshXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationAccessRefreshXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationAccessRefreshXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationAccessRefreshXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationAccessRefreshXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationAccessRefreshXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationAccessRefreshXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationAccessRefreshXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///How to reach the machine.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationConnection {
+        pub ssh_host: ::std::string::String,
+        pub ssh_port: i32,
+        pub username: ::std::string::String,
+    }
+    impl AllocationConnection {
+        pub fn builder() -> builder::AllocationConnection {
+            Default::default()
+        }
+    }
+    ///What is to be launched.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct AllocationCreate {
+        ///How many GPUs; the smallest size of the product when neither this nor `profile` is given.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub gpus: ::std::option::Option<i32>,
+        ///What a virtual machine is made from.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub image: ::std::option::Option<AllocationCreateImage>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub name: ::std::option::Option<AllocationCreateName>,
+        ///A size of the product by name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub profile: ::std::option::Option<AllocationCreateProfile>,
+        ///Where; any region when absent.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub region: ::std::option::Option<AllocationCreateRegion>,
+        ///The product.
+        pub sku: AllocationCreateSku,
+    }
+    impl AllocationCreate {
+        pub fn builder() -> builder::AllocationCreate {
+            Default::default()
+        }
+    }
+    ///What a virtual machine is made from.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateImage(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateImage {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateImage> for ::std::string::String {
+        fn from(value: AllocationCreateImage) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateImage {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 128usize {
+                return Err("longer than 128 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[A-Za-z0-9][A-Za-z0-9._:+-]*$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[A-Za-z0-9][A-Za-z0-9._:+-]*$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateImage {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateImage {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateImage {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationCreateName`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateName(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateName> for ::std::string::String {
+        fn from(value: AllocationCreateName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 80usize {
+                return Err("longer than 80 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///A size of the product by name.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateProfile(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateProfile {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateProfile> for ::std::string::String {
+        fn from(value: AllocationCreateProfile) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateProfile {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9_]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9_]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateProfile {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationCreateProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateProjectId> for ::std::string::String {
+        fn from(value: AllocationCreateProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Where; any region when absent.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateRegion(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateRegion {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateRegion> for ::std::string::String {
+        fn from(value: AllocationCreateRegion) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateRegion {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateRegion {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///The product.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateSku(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateSku> for ::std::string::String {
+        fn from(value: AllocationCreateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationCreateXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationCreatorKind`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationCreatorKind {
+        #[serde(rename = "user")]
+        User,
+        #[serde(rename = "service_account")]
+        ServiceAccount,
+    }
+    impl ::std::fmt::Display for AllocationCreatorKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::User => f.write_str("user"),
+                Self::ServiceAccount => f.write_str("service_account"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationCreatorKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user" => Ok(Self::User),
+                "service_account" => Ok(Self::ServiceAccount),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///A change of state, a phase of the work on its machine, a change of access, or an operation.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationEvent {
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub actor_id: ::std::option::Option<::std::string::String>,
+        ///A person, a machine of the project, or the service itself.
+        pub actor_kind: AllocationEventActorKind,
+        pub allocation_id: AllocationEventAllocationId,
+        pub at: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///How long the state that ended lasted, or the phase took.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub duration_ms: ::std::option::Option<i64>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub from_state: ::std::option::Option<::std::string::String>,
+        pub kind: AllocationEventKind,
+        ///What led to a new state; or the name of the phase or operation.
+        pub name: ::std::string::String,
+        pub reason: ::std::string::String,
+        ///Grows with each event of an allocation; what `after` and `Last-Event-ID` take.
+        pub seq: i64,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub to_state: ::std::option::Option<::std::string::String>,
+    }
+    impl AllocationEvent {
+        pub fn builder() -> builder::AllocationEvent {
+            Default::default()
+        }
+    }
+    ///A person, a machine of the project, or the service itself.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationEventActorKind {
+        #[serde(rename = "user")]
+        User,
+        #[serde(rename = "service_account")]
+        ServiceAccount,
+        #[serde(rename = "system")]
+        System,
+    }
+    impl ::std::fmt::Display for AllocationEventActorKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::User => f.write_str("user"),
+                Self::ServiceAccount => f.write_str("service_account"),
+                Self::System => f.write_str("system"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationEventActorKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user" => Ok(Self::User),
+                "service_account" => Ok(Self::ServiceAccount),
+                "system" => Ok(Self::System),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationEventActorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationEventActorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationEventAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationEventAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationEventAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationEventAllocationId> for ::std::string::String {
+        fn from(value: AllocationEventAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationEventAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationEventAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationEventAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationEventAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationEventKind`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationEventKind {
+        #[serde(rename = "state")]
+        State,
+        #[serde(rename = "phase")]
+        Phase,
+        #[serde(rename = "access")]
+        Access,
+        #[serde(rename = "operation")]
+        Operation,
+    }
+    impl ::std::fmt::Display for AllocationEventKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::State => f.write_str("state"),
+                Self::Phase => f.write_str("phase"),
+                Self::Access => f.write_str("access"),
+                Self::Operation => f.write_str("operation"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationEventKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "state" => Ok(Self::State),
+                "phase" => Ok(Self::Phase),
+                "access" => Ok(Self::Access),
+                "operation" => Ok(Self::Operation),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationEventKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationEventKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationEventsAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationEventsAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationEventsAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationEventsAllocationId> for ::std::string::String {
+        fn from(value: AllocationEventsAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationEventsAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationEventsAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationEventsAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationEventsAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationEventsProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationEventsProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationEventsProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationEventsProjectId> for ::std::string::String {
+        fn from(value: AllocationEventsProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationEventsProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationEventsProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationEventsProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationEventsProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGetAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGetAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGetAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGetAllocationId> for ::std::string::String {
+        fn from(value: AllocationGetAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGetAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGetAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGetAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGetAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGetProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGetProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGetProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGetProjectId> for ::std::string::String {
+        fn from(value: AllocationGetProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGetProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGetProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGetProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGetProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGetState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationGetState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for AllocationGetState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationGetState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGetState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGetState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationGetWait`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGetWait(::std::string::String);
+    impl ::std::ops::Deref for AllocationGetWait {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGetWait> for ::std::string::String {
+        fn from(value: AllocationGetWait) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGetWait {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[0-9]{1,2}s$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[0-9]{1,2}s$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGetWait {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGetWait {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGetWait {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantCreateAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantCreateAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantCreateAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantCreateAllocationId>
+    for ::std::string::String {
+        fn from(value: AllocationGrantCreateAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantCreateAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantCreateAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantCreateAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantCreateAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantCreateProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantCreateProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantCreateProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantCreateProjectId> for ::std::string::String {
+        fn from(value: AllocationGrantCreateProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantCreateProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantCreateProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantCreateXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationGrantCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantDeleteAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantDeleteAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantDeleteAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantDeleteAllocationId>
+    for ::std::string::String {
+        fn from(value: AllocationGrantDeleteAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantDeleteAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantDeleteAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantDeleteAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantDeleteAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantDeleteIfMatch> for ::std::string::String {
+        fn from(value: AllocationGrantDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantDeleteIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantDeleteProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantDeleteProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantDeleteProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantDeleteProjectId> for ::std::string::String {
+        fn from(value: AllocationGrantDeleteProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantDeleteProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantDeleteProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantDeleteProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantDeleteProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantDeleteUserId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantDeleteUserId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantDeleteUserId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantDeleteUserId> for ::std::string::String {
+        fn from(value: AllocationGrantDeleteUserId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantDeleteUserId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantDeleteUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGrantDeleteUserId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantDeleteUserId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantDeleteXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantDeleteXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantDeleteXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantDeleteXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationGrantDeleteXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantDeleteXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantDeleteXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantDeleteXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantDeleteXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantListAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantListAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantListAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantListAllocationId>
+    for ::std::string::String {
+        fn from(value: AllocationGrantListAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantListAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantListAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantListAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantListAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantListCursor(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantListCursor> for ::std::string::String {
+        fn from(value: AllocationGrantListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGrantListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGrantListProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGrantListProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGrantListProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGrantListProjectId> for ::std::string::String {
+        fn from(value: AllocationGrantListProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGrantListProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGrantListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGrantListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGrantListProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroup`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationGroup {
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub created_by: AllocationGroupCreatedBy,
+        pub id: AllocationGroupId,
+        ///How many allocations it was made of.
+        pub members: i32,
+        pub name: ::std::string::String,
+        pub project_id: AllocationGroupProjectId,
+        ///Where a group stands; it follows from its members.
+        pub state: AllocationGroupState,
+    }
+    impl AllocationGroup {
+        pub fn builder() -> builder::AllocationGroup {
+            Default::default()
+        }
+    }
+    ///What is to be launched, and how many of it.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct AllocationGroupCreate {
+        ///How many GPUs each member has.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub gpus: ::std::option::Option<i32>,
+        ///What virtual machines are made from.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub image: ::std::option::Option<AllocationGroupCreateImage>,
+        pub members: ::std::num::NonZeroU32,
+        ///Of the group; its members are numbered.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub name: ::std::option::Option<AllocationGroupCreateName>,
+        ///A size of the product by name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub profile: ::std::option::Option<AllocationGroupCreateProfile>,
+        ///Where; any one region when absent.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub region: ::std::option::Option<AllocationGroupCreateRegion>,
+        ///The product.
+        pub sku: AllocationGroupCreateSku,
+    }
+    impl AllocationGroupCreate {
+        pub fn builder() -> builder::AllocationGroupCreate {
+            Default::default()
+        }
+    }
+    ///What virtual machines are made from.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateImage(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateImage {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateImage> for ::std::string::String {
+        fn from(value: AllocationGroupCreateImage) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateImage {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 128usize {
+                return Err("longer than 128 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[A-Za-z0-9][A-Za-z0-9._:+-]*$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[A-Za-z0-9][A-Za-z0-9._:+-]*$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateImage {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupCreateImage {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateImage {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Of the group; its members are numbered.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateName(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateName> for ::std::string::String {
+        fn from(value: AllocationGroupCreateName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 80usize {
+                return Err("longer than 80 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///A size of the product by name.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateProfile(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateProfile {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateProfile> for ::std::string::String {
+        fn from(value: AllocationGroupCreateProfile) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateProfile {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9_]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9_]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupCreateProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateProfile {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupCreateProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateProjectId> for ::std::string::String {
+        fn from(value: AllocationGroupCreateProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupCreateProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Where; any one region when absent.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateRegion(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateRegion {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateRegion> for ::std::string::String {
+        fn from(value: AllocationGroupCreateRegion) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateRegion {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupCreateRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateRegion {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///The product.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateSku(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateSku> for ::std::string::String {
+        fn from(value: AllocationGroupCreateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreateXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationGroupCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupCreatedBy`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupCreatedBy(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupCreatedBy {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupCreatedBy> for ::std::string::String {
+        fn from(value: AllocationGroupCreatedBy) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupCreatedBy {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupCreatedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupCreatedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupCreatedBy {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupDetail`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationGroupDetail {
+        pub allocations: ::std::vec::Vec<Allocation>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub created_by: AllocationGroupDetailCreatedBy,
+        pub id: AllocationGroupDetailId,
+        ///How many allocations it was made of.
+        pub members: i32,
+        pub name: ::std::string::String,
+        pub project_id: AllocationGroupDetailProjectId,
+        ///Where a group stands; it follows from its members.
+        pub state: AllocationGroupDetailState,
+    }
+    impl AllocationGroupDetail {
+        pub fn builder() -> builder::AllocationGroupDetail {
+            Default::default()
+        }
+    }
+    ///`AllocationGroupDetailCreatedBy`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupDetailCreatedBy(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupDetailCreatedBy {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupDetailCreatedBy> for ::std::string::String {
+        fn from(value: AllocationGroupDetailCreatedBy) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupDetailCreatedBy {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^user_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^user_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupDetailCreatedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupDetailCreatedBy {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupDetailCreatedBy {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupDetailId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupDetailId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupDetailId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupDetailId> for ::std::string::String {
+        fn from(value: AllocationGroupDetailId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupDetailId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupDetailId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupDetailProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupDetailProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupDetailProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupDetailProjectId> for ::std::string::String {
+        fn from(value: AllocationGroupDetailProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupDetailProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupDetailProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupDetailProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupDetailProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Where a group stands; it follows from its members.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationGroupDetailState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        ///Some members go on while others end or have ended.
+        #[serde(rename = "degraded")]
+        Degraded,
+        ///It is over, and a member was never active.
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for AllocationGroupDetailState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::Degraded => f.write_str("degraded"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupDetailState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "degraded" => Ok(Self::Degraded),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupDetailState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupDetailState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationGroupGetGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupGetGroupId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupGetGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupGetGroupId> for ::std::string::String {
+        fn from(value: AllocationGroupGetGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupGetGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupGetGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupGetGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupGetGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupGetProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupGetProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupGetProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupGetProjectId> for ::std::string::String {
+        fn from(value: AllocationGroupGetProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupGetProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupGetProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupGetProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupGetProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupId> for ::std::string::String {
+        fn from(value: AllocationGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupListCursor(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupListCursor> for ::std::string::String {
+        fn from(value: AllocationGroupListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupListProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupListProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupListProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupListProjectId> for ::std::string::String {
+        fn from(value: AllocationGroupListProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupListProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupListProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationGroupPage {
+        pub items: ::std::vec::Vec<AllocationGroup>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl AllocationGroupPage {
+        pub fn builder() -> builder::AllocationGroupPage {
+            Default::default()
+        }
+    }
+    ///`AllocationGroupProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupProjectId> for ::std::string::String {
+        fn from(value: AllocationGroupProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupReleaseGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupReleaseGroupId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupReleaseGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupReleaseGroupId> for ::std::string::String {
+        fn from(value: AllocationGroupReleaseGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupReleaseGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupReleaseGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupReleaseGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupReleaseGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupReleaseProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupReleaseProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupReleaseProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupReleaseProjectId>
+    for ::std::string::String {
+        fn from(value: AllocationGroupReleaseProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupReleaseProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupReleaseProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupReleaseProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupReleaseProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationGroupReleaseXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationGroupReleaseXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationGroupReleaseXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationGroupReleaseXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationGroupReleaseXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupReleaseXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationGroupReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationGroupReleaseXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Where a group stands; it follows from its members.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationGroupState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        ///Some members go on while others end or have ended.
+        #[serde(rename = "degraded")]
+        Degraded,
+        ///It is over, and a member was never active.
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for AllocationGroupState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::Degraded => f.write_str("degraded"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationGroupState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "degraded" => Ok(Self::Degraded),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationGroupState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationGroupState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///Events in the order in which they happened.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationHistory {
+        pub items: ::std::vec::Vec<AllocationEvent>,
+        ///What to give as `after` for what comes later.
+        pub next_after: i64,
+    }
+    impl AllocationHistory {
+        pub fn builder() -> builder::AllocationHistory {
+            Default::default()
+        }
+    }
+    ///`AllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationId> for ::std::string::String {
+        fn from(value: AllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationIsolationModel`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationIsolationModel {
+        #[serde(rename = "user-revoke")]
+        UserRevoke,
+        #[serde(rename = "full-reimage")]
+        FullReimage,
+    }
+    impl ::std::fmt::Display for AllocationIsolationModel {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::UserRevoke => f.write_str("user-revoke"),
+                Self::FullReimage => f.write_str("full-reimage"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationIsolationModel {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user-revoke" => Ok(Self::UserRevoke),
+                "full-reimage" => Ok(Self::FullReimage),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationListCursor(::std::string::String);
+    impl ::std::ops::Deref for AllocationListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationListCursor> for ::std::string::String {
+        fn from(value: AllocationListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationListGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationListGroupId(::std::string::String);
+    impl ::std::ops::Deref for AllocationListGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationListGroupId> for ::std::string::String {
+        fn from(value: AllocationListGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationListGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationListGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationListGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationListGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationListLive`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationListLive {
+        #[serde(rename = "true")]
+        True,
+        #[serde(rename = "false")]
+        False,
+    }
+    impl ::std::fmt::Display for AllocationListLive {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::True => f.write_str("true"),
+                Self::False => f.write_str("false"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationListLive {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "true" => Ok(Self::True),
+                "false" => Ok(Self::False),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationListLive {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationListLive {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationListProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationListProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationListProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationListProjectId> for ::std::string::String {
+        fn from(value: AllocationListProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationListProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationListProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationListState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationListState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for AllocationListState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationListState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationPage {
+        pub items: ::std::vec::Vec<Allocation>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl AllocationPage {
+        pub fn builder() -> builder::AllocationPage {
+            Default::default()
+        }
+    }
+    ///`AllocationPriceUnit`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationPriceUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for AllocationPriceUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationPriceUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///The size of a machine, as it was when it was sold.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationProfile {
+        pub gpus: i32,
+        ///For machines that are made from an image.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub image: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub memory_mib: ::std::option::Option<i64>,
+        pub name: ::std::string::String,
+        ///None: all that the machine has.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub vcpus: ::std::option::Option<i32>,
+    }
+    impl AllocationProfile {
+        pub fn builder() -> builder::AllocationProfile {
+            Default::default()
+        }
+    }
+    ///`AllocationProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationProjectId> for ::std::string::String {
+        fn from(value: AllocationProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationReleaseAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationReleaseAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationReleaseAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationReleaseAllocationId> for ::std::string::String {
+        fn from(value: AllocationReleaseAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationReleaseAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationReleaseAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationReleaseAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationReleaseAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationReleaseProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationReleaseProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationReleaseProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationReleaseProjectId> for ::std::string::String {
+        fn from(value: AllocationReleaseProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationReleaseProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationReleaseProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationReleaseProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationReleaseProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationReleaseXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationReleaseXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationReleaseXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationReleaseXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationReleaseXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationReleaseXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationReleaseXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRestartAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRestartAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationRestartAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRestartAllocationId> for ::std::string::String {
+        fn from(value: AllocationRestartAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRestartAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRestartAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationRestartAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRestartAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRestartProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRestartProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationRestartProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRestartProjectId> for ::std::string::String {
+        fn from(value: AllocationRestartProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRestartProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRestartProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationRestartProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRestartProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRestartXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRestartXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationRestartXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRestartXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: AllocationRestartXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRestartXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRestartXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationRestartXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRestartXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRetryAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRetryAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationRetryAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRetryAllocationId> for ::std::string::String {
+        fn from(value: AllocationRetryAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRetryAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRetryAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationRetryAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRetryAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRetryProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRetryProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationRetryProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRetryProjectId> for ::std::string::String {
+        fn from(value: AllocationRetryProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRetryProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRetryProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationRetryProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRetryProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationRetryXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationRetryXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for AllocationRetryXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationRetryXIdempotencyKey> for ::std::string::String {
+        fn from(value: AllocationRetryXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationRetryXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationRetryXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationRetryXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationRetryXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for AllocationShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum AllocationState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for AllocationState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for AllocationState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`AllocationStreamAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationStreamAllocationId(::std::string::String);
+    impl ::std::ops::Deref for AllocationStreamAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationStreamAllocationId> for ::std::string::String {
+        fn from(value: AllocationStreamAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationStreamAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationStreamAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for AllocationStreamAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationStreamAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationStreamProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationStreamProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationStreamProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationStreamProjectId> for ::std::string::String {
+        fn from(value: AllocationStreamProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationStreamProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationStreamProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationStreamProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationStreamProjectId {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -2310,6 +7163,119 @@ pub mod types {
                 })
         }
     }
+    ///A product that can be had.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct CatalogEntry {
+        pub display_name: ::std::string::String,
+        ///The numbers of GPUs that one machine of it can have.
+        pub gpu_counts: ::std::vec::Vec<i32>,
+        pub price: SkuPrice,
+        ///The sizes that can be asked for by name; none where it is whole machines only.
+        pub profiles: ::std::vec::Vec<SkuProfile>,
+        ///Where there are machines for it. The counts are true at the moment of the answer and promise nothing.
+        pub regions: ::std::vec::Vec<CatalogRegion>,
+        ///What a machine is made of and how it is sold.
+        pub shape: CatalogEntryShape,
+        pub sku: ::std::string::String,
+        pub vendor: ::std::string::String,
+    }
+    impl CatalogEntry {
+        pub fn builder() -> builder::CatalogEntry {
+            Default::default()
+        }
+    }
+    ///`CatalogEntryPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct CatalogEntryPage {
+        pub items: ::std::vec::Vec<CatalogEntry>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl CatalogEntryPage {
+        pub fn builder() -> builder::CatalogEntryPage {
+            Default::default()
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum CatalogEntryShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for CatalogEntryShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for CatalogEntryShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for CatalogEntryShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for CatalogEntryShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///How much of a product one region has.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct CatalogRegion {
+        ///Those that are free now.
+        pub free: i64,
+        ///The most of them that are free on one machine.
+        pub largest: i64,
+        ///How many of its smallest size could be launched now, as far as this count tells.
+        pub launchable: i64,
+        pub region: ::std::string::String,
+        ///Slots that it could be made of: GPUs, or places for machines without.
+        pub total: i64,
+        ///Whole machines that are free now.
+        pub whole_machines: i64,
+    }
+    impl CatalogRegion {
+        pub fn builder() -> builder::CatalogRegion {
+            Default::default()
+        }
+    }
     ///`CertificateRevoke`
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     #[serde(deny_unknown_fields)]
@@ -3783,6 +8749,532 @@ pub mod types {
             value.parse()
         }
     }
+    ///Something that two records disagree about, as long as it lasts and afterwards.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct Discrepancy {
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub allocation_id: ::std::option::Option<DiscrepancyAllocationId>,
+        pub first_seen_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub id: DiscrepancyId,
+        pub kind: ::std::string::String,
+        pub last_seen_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub message: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub node_id: ::std::option::Option<DiscrepancyNodeId>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub resolved_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub state: DiscrepancyState,
+        pub subject: ::std::string::String,
+        ///What a person can do about it. Nothing is done by itself.
+        pub suggestion: ::std::string::String,
+    }
+    impl Discrepancy {
+        pub fn builder() -> builder::Discrepancy {
+            Default::default()
+        }
+    }
+    ///`DiscrepancyAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DiscrepancyAllocationId(::std::string::String);
+    impl ::std::ops::Deref for DiscrepancyAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DiscrepancyAllocationId> for ::std::string::String {
+        fn from(value: DiscrepancyAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DiscrepancyAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`DiscrepancyGetDiscrepancyId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DiscrepancyGetDiscrepancyId(::std::string::String);
+    impl ::std::ops::Deref for DiscrepancyGetDiscrepancyId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DiscrepancyGetDiscrepancyId> for ::std::string::String {
+        fn from(value: DiscrepancyGetDiscrepancyId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyGetDiscrepancyId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^disc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^disc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyGetDiscrepancyId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyGetDiscrepancyId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DiscrepancyGetDiscrepancyId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`DiscrepancyId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DiscrepancyId(::std::string::String);
+    impl ::std::ops::Deref for DiscrepancyId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DiscrepancyId> for ::std::string::String {
+        fn from(value: DiscrepancyId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^disc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^disc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DiscrepancyId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`DiscrepancyListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DiscrepancyListCursor(::std::string::String);
+    impl ::std::ops::Deref for DiscrepancyListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DiscrepancyListCursor> for ::std::string::String {
+        fn from(value: DiscrepancyListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DiscrepancyListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`DiscrepancyListKind`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum DiscrepancyListKind {
+        ///An allocation is over and still holds capacity.
+        #[serde(rename = "claim_of_ended")]
+        ClaimOfEnded,
+        ///An allocation is not over and does not hold what it was given.
+        #[serde(rename = "claim_missing")]
+        ClaimMissing,
+        ///A slot is taken and nobody holds it.
+        #[serde(rename = "slot_unclaimed")]
+        SlotUnclaimed,
+        ///A slot can be sold although somebody holds it.
+        #[serde(rename = "claim_on_free_slot")]
+        ClaimOnFreeSlot,
+        ///An allocation is on its way and nothing moves it.
+        #[serde(rename = "workflow_missing")]
+        WorkflowMissing,
+        ///What somebody holds is counted wrongly, so limits are too.
+        #[serde(rename = "holdings_differ")]
+        HoldingsDiffer,
+        ///What a node could take is counted wrongly.
+        #[serde(rename = "node_capacity_differs")]
+        NodeCapacityDiffers,
+        ///A task is open for a workflow that is over.
+        #[serde(rename = "task_unawaited")]
+        TaskUnawaited,
+        ///A node has a user or a machine that no allocation explains.
+        #[serde(rename = "unknown_on_node")]
+        UnknownOnNode,
+        ///An active allocation has no user or machine on its node.
+        #[serde(rename = "missing_on_node")]
+        MissingOnNode,
+    }
+    impl ::std::fmt::Display for DiscrepancyListKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::ClaimOfEnded => f.write_str("claim_of_ended"),
+                Self::ClaimMissing => f.write_str("claim_missing"),
+                Self::SlotUnclaimed => f.write_str("slot_unclaimed"),
+                Self::ClaimOnFreeSlot => f.write_str("claim_on_free_slot"),
+                Self::WorkflowMissing => f.write_str("workflow_missing"),
+                Self::HoldingsDiffer => f.write_str("holdings_differ"),
+                Self::NodeCapacityDiffers => f.write_str("node_capacity_differs"),
+                Self::TaskUnawaited => f.write_str("task_unawaited"),
+                Self::UnknownOnNode => f.write_str("unknown_on_node"),
+                Self::MissingOnNode => f.write_str("missing_on_node"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyListKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "claim_of_ended" => Ok(Self::ClaimOfEnded),
+                "claim_missing" => Ok(Self::ClaimMissing),
+                "slot_unclaimed" => Ok(Self::SlotUnclaimed),
+                "claim_on_free_slot" => Ok(Self::ClaimOnFreeSlot),
+                "workflow_missing" => Ok(Self::WorkflowMissing),
+                "holdings_differ" => Ok(Self::HoldingsDiffer),
+                "node_capacity_differs" => Ok(Self::NodeCapacityDiffers),
+                "task_unawaited" => Ok(Self::TaskUnawaited),
+                "unknown_on_node" => Ok(Self::UnknownOnNode),
+                "missing_on_node" => Ok(Self::MissingOnNode),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyListKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyListKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`DiscrepancyListState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum DiscrepancyListState {
+        #[serde(rename = "open")]
+        Open,
+        #[serde(rename = "resolved")]
+        Resolved,
+    }
+    impl ::std::fmt::Display for DiscrepancyListState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Open => f.write_str("open"),
+                Self::Resolved => f.write_str("resolved"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyListState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "open" => Ok(Self::Open),
+                "resolved" => Ok(Self::Resolved),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`DiscrepancyNodeId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct DiscrepancyNodeId(::std::string::String);
+    impl ::std::ops::Deref for DiscrepancyNodeId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<DiscrepancyNodeId> for ::std::string::String {
+        fn from(value: DiscrepancyNodeId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyNodeId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^node_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^node_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for DiscrepancyNodeId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`DiscrepancyPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct DiscrepancyPage {
+        pub items: ::std::vec::Vec<Discrepancy>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl DiscrepancyPage {
+        pub fn builder() -> builder::DiscrepancyPage {
+            Default::default()
+        }
+    }
+    ///`DiscrepancyState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum DiscrepancyState {
+        #[serde(rename = "open")]
+        Open,
+        #[serde(rename = "resolved")]
+        Resolved,
+    }
+    impl ::std::fmt::Display for DiscrepancyState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Open => f.write_str("open"),
+                Self::Resolved => f.write_str("resolved"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for DiscrepancyState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "open" => Ok(Self::Open),
+                "resolved" => Ok(Self::Resolved),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for DiscrepancyState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for DiscrepancyState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
     ///`Ending`
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     #[serde(tag = "status")]
@@ -4707,6 +10199,146 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for FindingResolveXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`ForceCleanup`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct ForceCleanup {
+        ///Its project can read it.
+        pub reason: ForceCleanupReason,
+        ///That somebody looked at the machine, and nothing of the former user is left there.
+        pub runtime_verified_absent: bool,
+    }
+    impl ForceCleanup {
+        pub fn builder() -> builder::ForceCleanup {
+            Default::default()
+        }
+    }
+    ///Its project can read it.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ForceCleanupReason(::std::string::String);
+    impl ::std::ops::Deref for ForceCleanupReason {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ForceCleanupReason> for ::std::string::String {
+        fn from(value: ForceCleanupReason) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ForceCleanupReason {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 500usize {
+                return Err("longer than 500 characters".into());
+            }
+            if value.chars().count() < 3usize {
+                return Err("shorter than 3 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ForceCleanupReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ForceCleanupReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ForceCleanupReason {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`ForceRelease`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct ForceRelease {
+        ///Its project can read it.
+        pub reason: ForceReleaseReason,
+    }
+    impl ForceRelease {
+        pub fn builder() -> builder::ForceRelease {
+            Default::default()
+        }
+    }
+    ///Its project can read it.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct ForceReleaseReason(::std::string::String);
+    impl ::std::ops::Deref for ForceReleaseReason {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<ForceReleaseReason> for ::std::string::String {
+        fn from(value: ForceReleaseReason) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for ForceReleaseReason {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 500usize {
+                return Err("longer than 500 characters".into());
+            }
+            if value.chars().count() < 3usize {
+                return Err("shorter than 3 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for ForceReleaseReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for ForceReleaseReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for ForceReleaseReason {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -9611,6 +15243,11 @@ but the token, which is kept apart.*/
         pub simulated: bool,
         ///The products that this node may serve; none named means any that its slots fit.
         pub sku_eligibility: ::std::vec::Vec<::std::string::String>,
+        ///Where users of the machine reach it by SSH, when that is not its host name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_host: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_port: ::std::option::Option<u16>,
         pub state: NodeState,
         pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
         pub state_reason: ::std::string::String,
@@ -10755,6 +16392,12 @@ but the token, which is kept apart.*/
         ///The products that it may serve; none named means any that its slots fit.
         #[serde(default, skip_serializing_if = "::std::vec::Vec::is_empty")]
         pub sku_eligibility: ::std::vec::Vec<NodeCreateSkuEligibilityItem>,
+        ///Where users of the machine reach it by SSH, when that is not its host name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_host: ::std::option::Option<NodeCreateSshHost>,
+        ///22 when nothing is said.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_port: ::std::option::Option<::std::num::NonZeroU16>,
     }
     impl NodeCreate {
         pub fn builder() -> builder::NodeCreate {
@@ -11075,6 +16718,68 @@ but the token, which is kept apart.*/
                 })
         }
     }
+    ///Where users of the machine reach it by SSH, when that is not its host name.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct NodeCreateSshHost(::std::string::String);
+    impl ::std::ops::Deref for NodeCreateSshHost {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<NodeCreateSshHost> for ::std::string::String {
+        fn from(value: NodeCreateSshHost) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for NodeCreateSshHost {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 253usize {
+                return Err("longer than 253 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9.:-]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9.:-]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeCreateSshHost {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeCreateSshHost {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for NodeCreateSshHost {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`NodeCreateXIdempotencyKey`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -11179,6 +16884,11 @@ but the token, which is kept apart.*/
         ///The products that this node may serve; none named means any that its slots fit.
         pub sku_eligibility: ::std::vec::Vec<::std::string::String>,
         pub slots: ::std::vec::Vec<NodeSlotCount>,
+        ///Where users of the machine reach it by SSH, when that is not its host name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_host: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_port: ::std::option::Option<u16>,
         pub state: NodeDetailState,
         pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
         pub state_reason: ::std::string::String,
@@ -13610,8 +19320,14 @@ but the token, which is kept apart.*/
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct NodeSlot {
         pub blockers: ::std::vec::Vec<ReadinessBlocker>,
+        ///Why it could not be cleaned; it is not sold until it was.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub cleanup_reason: ::std::option::Option<::std::string::String>,
         pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
         pub fabric_mode: NodeSlotFabricMode,
+        ///The NUMA node of the fabric's function; none while it is not known.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub fabric_numa: ::std::option::Option<i32>,
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub fabric_vf: ::std::option::Option<::std::string::String>,
         pub health: NodeSlotHealth,
@@ -14380,6 +20096,11 @@ but the token, which is kept apart.*/
         ///Those that could be sold now, as far as their own state goes.
         pub slots_available: i64,
         pub slots_total: i64,
+        ///Where users of the machine reach it by SSH, when that is not its host name.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_host: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_port: ::std::option::Option<u16>,
         pub state: NodeSummaryState,
         pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
         pub state_reason: ::std::string::String,
@@ -15393,6 +21114,11 @@ but the token, which is kept apart.*/
         pub pool_id: ::std::option::Option<NodeUpdatePoolId>,
         #[serde(default, skip_serializing_if = "::std::vec::Vec::is_empty")]
         pub sku_eligibility: ::std::vec::Vec<NodeUpdateSkuEligibilityItem>,
+        ///Where users of the machine reach it by SSH from now on; allocations that exist keep what they were told.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_host: ::std::option::Option<NodeUpdateSshHost>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub ssh_port: ::std::option::Option<::std::num::NonZeroU16>,
     }
     impl NodeUpdate {
         pub fn builder() -> builder::NodeUpdate {
@@ -15680,6 +21406,68 @@ but the token, which is kept apart.*/
         }
     }
     impl<'de> ::serde::Deserialize<'de> for NodeUpdateSkuEligibilityItem {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Where users of the machine reach it by SSH from now on; allocations that exist keep what they were told.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct NodeUpdateSshHost(::std::string::String);
+    impl ::std::ops::Deref for NodeUpdateSshHost {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<NodeUpdateSshHost> for ::std::string::String {
+        fn from(value: NodeUpdateSshHost) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for NodeUpdateSshHost {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 253usize {
+                return Err("longer than 253 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9.:-]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9.:-]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeUpdateSshHost {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeUpdateSshHost {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for NodeUpdateSshHost {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -18887,6 +24675,2074 @@ but the token, which is kept apart.*/
                 .map_err(|e: self::error::ConversionError| {
                     <D::Error as ::serde::de::Error>::custom(e.to_string())
                 })
+        }
+    }
+    ///An allocation with where it stands.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct PlatformAllocation {
+        ///False while the machine does not have the newest key set yet.
+        pub access_current: bool,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub active_at: ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+        ///While it is active.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub connection: ::std::option::Option<AllocationConnection>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub creator_id: ::std::string::String,
+        pub creator_kind: PlatformAllocationCreatorKind,
+        pub currency: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub gpus: i32,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub group_id: ::std::option::Option<PlatformAllocationGroupId>,
+        pub id: PlatformAllocationId,
+        pub isolation_model: PlatformAllocationIsolationModel,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_closed_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_opened_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub name: ::std::string::String,
+        pub node_id: PlatformAllocationNodeId,
+        pub org_id: PlatformAllocationOrgId,
+        pub price_unit: PlatformAllocationPriceUnit,
+        pub profile: AllocationProfile,
+        pub project_id: PlatformAllocationProjectId,
+        pub region: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub release_cause: ::std::option::Option<::std::string::String>,
+        ///What a machine is made of and how it is sold.
+        pub shape: PlatformAllocationShape,
+        pub sku: ::std::string::String,
+        pub slot_ids: ::std::vec::Vec<PlatformAllocationSlotIdsItem>,
+        pub state: PlatformAllocationState,
+        pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub state_reason: ::std::string::String,
+        pub unit_price_minor: i64,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub version: i64,
+    }
+    impl PlatformAllocation {
+        pub fn builder() -> builder::PlatformAllocation {
+            Default::default()
+        }
+    }
+    ///`PlatformAllocationCreatorKind`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationCreatorKind {
+        #[serde(rename = "user")]
+        User,
+        #[serde(rename = "service_account")]
+        ServiceAccount,
+    }
+    impl ::std::fmt::Display for PlatformAllocationCreatorKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::User => f.write_str("user"),
+                Self::ServiceAccount => f.write_str("service_account"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationCreatorKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user" => Ok(Self::User),
+                "service_account" => Ok(Self::ServiceAccount),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///The same with what its workflows did, newest first.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct PlatformAllocationDetail {
+        ///False while the machine does not have the newest key set yet.
+        pub access_current: bool,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub active_at: ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+        ///While it is active.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub connection: ::std::option::Option<AllocationConnection>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub creator_id: ::std::string::String,
+        pub creator_kind: PlatformAllocationDetailCreatorKind,
+        pub currency: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub gpus: i32,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub group_id: ::std::option::Option<PlatformAllocationDetailGroupId>,
+        pub id: PlatformAllocationDetailId,
+        pub isolation_model: PlatformAllocationDetailIsolationModel,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_closed_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub meter_opened_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub name: ::std::string::String,
+        pub node_id: PlatformAllocationDetailNodeId,
+        pub org_id: PlatformAllocationDetailOrgId,
+        pub price_unit: PlatformAllocationDetailPriceUnit,
+        pub profile: AllocationProfile,
+        pub project_id: PlatformAllocationDetailProjectId,
+        pub region: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub release_cause: ::std::option::Option<::std::string::String>,
+        ///What a machine is made of and how it is sold.
+        pub shape: PlatformAllocationDetailShape,
+        pub sku: ::std::string::String,
+        pub slot_ids: ::std::vec::Vec<PlatformAllocationDetailSlotIdsItem>,
+        pub state: PlatformAllocationDetailState,
+        pub state_changed_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub state_reason: ::std::string::String,
+        pub timeline: ::std::vec::Vec<TimelineEntry>,
+        pub unit_price_minor: i64,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub version: i64,
+    }
+    impl PlatformAllocationDetail {
+        pub fn builder() -> builder::PlatformAllocationDetail {
+            Default::default()
+        }
+    }
+    ///`PlatformAllocationDetailCreatorKind`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationDetailCreatorKind {
+        #[serde(rename = "user")]
+        User,
+        #[serde(rename = "service_account")]
+        ServiceAccount,
+    }
+    impl ::std::fmt::Display for PlatformAllocationDetailCreatorKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::User => f.write_str("user"),
+                Self::ServiceAccount => f.write_str("service_account"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailCreatorKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user" => Ok(Self::User),
+                "service_account" => Ok(Self::ServiceAccount),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailCreatorKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationDetailGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailGroupId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailGroupId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationDetailGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationDetailId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailId> for ::std::string::String {
+        fn from(value: PlatformAllocationDetailId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationDetailIsolationModel`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationDetailIsolationModel {
+        #[serde(rename = "user-revoke")]
+        UserRevoke,
+        #[serde(rename = "full-reimage")]
+        FullReimage,
+    }
+    impl ::std::fmt::Display for PlatformAllocationDetailIsolationModel {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::UserRevoke => f.write_str("user-revoke"),
+                Self::FullReimage => f.write_str("full-reimage"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailIsolationModel {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user-revoke" => Ok(Self::UserRevoke),
+                "full-reimage" => Ok(Self::FullReimage),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationDetailNodeId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailNodeId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailNodeId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailNodeId> for ::std::string::String {
+        fn from(value: PlatformAllocationDetailNodeId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailNodeId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^node_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^node_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailNodeId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationDetailOrgId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailOrgId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailOrgId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailOrgId> for ::std::string::String {
+        fn from(value: PlatformAllocationDetailOrgId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailOrgId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^org_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^org_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailOrgId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationDetailPriceUnit`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationDetailPriceUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for PlatformAllocationDetailPriceUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailPriceUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationDetailProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailProjectId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailProjectId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationDetailProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationDetailShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for PlatformAllocationDetailShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationDetailSlotIdsItem`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationDetailSlotIdsItem(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationDetailSlotIdsItem {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationDetailSlotIdsItem>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationDetailSlotIdsItem) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailSlotIdsItem {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationDetailSlotIdsItem {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationDetailState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationDetailState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for PlatformAllocationDetailState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationDetailState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationDetailState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationDetailState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationForceCleanupAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationForceCleanupAllocationId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationForceCleanupAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationForceCleanupAllocationId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationForceCleanupAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationForceCleanupAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationForceCleanupAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationForceCleanupAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationForceCleanupAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationForceCleanupXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationForceCleanupXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationForceCleanupXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationForceCleanupXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationForceCleanupXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationForceCleanupXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str>
+    for PlatformAllocationForceCleanupXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationForceCleanupXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de>
+    for PlatformAllocationForceCleanupXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationForceReleaseAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationForceReleaseAllocationId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationForceReleaseAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationForceReleaseAllocationId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationForceReleaseAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationForceReleaseAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationForceReleaseAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationForceReleaseAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationForceReleaseAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationForceReleaseXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationForceReleaseXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationForceReleaseXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationForceReleaseXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationForceReleaseXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationForceReleaseXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str>
+    for PlatformAllocationForceReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationForceReleaseXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de>
+    for PlatformAllocationForceReleaseXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationGetAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationGetAllocationId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationGetAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationGetAllocationId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationGetAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationGetAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationGetAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationGetAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationGetAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationGroupId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationGroupId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationGroupId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationGroupId> for ::std::string::String {
+        fn from(value: PlatformAllocationGroupId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationGroupId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^agrp_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^agrp_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationGroupId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationGroupId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationId> for ::std::string::String {
+        fn from(value: PlatformAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationIsolationModel`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationIsolationModel {
+        #[serde(rename = "user-revoke")]
+        UserRevoke,
+        #[serde(rename = "full-reimage")]
+        FullReimage,
+    }
+    impl ::std::fmt::Display for PlatformAllocationIsolationModel {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::UserRevoke => f.write_str("user-revoke"),
+                Self::FullReimage => f.write_str("full-reimage"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationIsolationModel {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "user-revoke" => Ok(Self::UserRevoke),
+                "full-reimage" => Ok(Self::FullReimage),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationIsolationModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationListCursor(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationListCursor> for ::std::string::String {
+        fn from(value: PlatformAllocationListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationListNodeId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationListNodeId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationListNodeId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationListNodeId> for ::std::string::String {
+        fn from(value: PlatformAllocationListNodeId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListNodeId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^node_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^node_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationListNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationListNodeId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationListOrgId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationListOrgId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationListOrgId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationListOrgId> for ::std::string::String {
+        fn from(value: PlatformAllocationListOrgId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListOrgId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^org_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^org_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationListOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationListOrgId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationListProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationListProjectId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationListProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationListProjectId>
+    for ::std::string::String {
+        fn from(value: PlatformAllocationListProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationListProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationListProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationListSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationListSku(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationListSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationListSku> for ::std::string::String {
+        fn from(value: PlatformAllocationListSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationListSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationListSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationListState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationListState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for PlatformAllocationListState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationListState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationListState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationNodeId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationNodeId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationNodeId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationNodeId> for ::std::string::String {
+        fn from(value: PlatformAllocationNodeId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationNodeId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^node_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^node_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationNodeId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationNodeId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationOrgId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationOrgId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationOrgId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationOrgId> for ::std::string::String {
+        fn from(value: PlatformAllocationOrgId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationOrgId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^org_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^org_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationOrgId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct PlatformAllocationPage {
+        pub items: ::std::vec::Vec<PlatformAllocation>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl PlatformAllocationPage {
+        pub fn builder() -> builder::PlatformAllocationPage {
+            Default::default()
+        }
+    }
+    ///`PlatformAllocationPriceUnit`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationPriceUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for PlatformAllocationPriceUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationPriceUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationProjectId(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationProjectId> for ::std::string::String {
+        fn from(value: PlatformAllocationProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for PlatformAllocationShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`PlatformAllocationSlotIdsItem`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct PlatformAllocationSlotIdsItem(::std::string::String);
+    impl ::std::ops::Deref for PlatformAllocationSlotIdsItem {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<PlatformAllocationSlotIdsItem> for ::std::string::String {
+        fn from(value: PlatformAllocationSlotIdsItem) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationSlotIdsItem {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for PlatformAllocationSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for PlatformAllocationSlotIdsItem {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`PlatformAllocationState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlatformAllocationState {
+        #[serde(rename = "requested")]
+        Requested,
+        #[serde(rename = "provisioning")]
+        Provisioning,
+        #[serde(rename = "active")]
+        Active,
+        #[serde(rename = "releasing")]
+        Releasing,
+        #[serde(rename = "released")]
+        Released,
+        #[serde(rename = "release_failed")]
+        ReleaseFailed,
+        #[serde(rename = "failed")]
+        Failed,
+    }
+    impl ::std::fmt::Display for PlatformAllocationState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Requested => f.write_str("requested"),
+                Self::Provisioning => f.write_str("provisioning"),
+                Self::Active => f.write_str("active"),
+                Self::Releasing => f.write_str("releasing"),
+                Self::Released => f.write_str("released"),
+                Self::ReleaseFailed => f.write_str("release_failed"),
+                Self::Failed => f.write_str("failed"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlatformAllocationState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "requested" => Ok(Self::Requested),
+                "provisioning" => Ok(Self::Provisioning),
+                "active" => Ok(Self::Active),
+                "releasing" => Ok(Self::Releasing),
+                "released" => Ok(Self::Released),
+                "release_failed" => Ok(Self::ReleaseFailed),
+                "failed" => Ok(Self::Failed),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlatformAllocationState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlatformAllocationState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`PlatformAuditExportOrgId`
@@ -25295,6 +33151,1058 @@ but the token, which is kept apart.*/
                 })
         }
     }
+    ///Why a run is cancelled.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct SagaCancel {
+        pub reason: SagaCancelReason,
+    }
+    impl SagaCancel {
+        pub fn builder() -> builder::SagaCancel {
+            Default::default()
+        }
+    }
+    ///`SagaCancelReason`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaCancelReason(::std::string::String);
+    impl ::std::ops::Deref for SagaCancelReason {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaCancelReason> for ::std::string::String {
+        fn from(value: SagaCancelReason) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaCancelReason {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 500usize {
+                return Err("longer than 500 characters".into());
+            }
+            if value.chars().count() < 3usize {
+                return Err("shorter than 3 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaCancelReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaCancelReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaCancelReason {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaCancelRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaCancelRunId(::std::string::String);
+    impl ::std::ops::Deref for SagaCancelRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaCancelRunId> for ::std::string::String {
+        fn from(value: SagaCancelRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaCancelRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaCancelRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaCancelRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaCancelRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaCancelXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaCancelXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SagaCancelXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaCancelXIdempotencyKey> for ::std::string::String {
+        fn from(value: SagaCancelXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaCancelXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaCancelXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaCancelXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaCancelXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaGetRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaGetRunId(::std::string::String);
+    impl ::std::ops::Deref for SagaGetRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaGetRunId> for ::std::string::String {
+        fn from(value: SagaGetRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaGetRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaGetRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaGetRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaGetRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaListCursor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaListCursor(::std::string::String);
+    impl ::std::ops::Deref for SagaListCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaListCursor> for ::std::string::String {
+        fn from(value: SagaListCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaListCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaListCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaListCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaListName`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaListName(::std::string::String);
+    impl ::std::ops::Deref for SagaListName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaListName> for ::std::string::String {
+        fn from(value: SagaListName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaListName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaListName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaListName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaListName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaListSubject`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaListSubject(::std::string::String);
+    impl ::std::ops::Deref for SagaListSubject {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaListSubject> for ::std::string::String {
+        fn from(value: SagaListSubject) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaListSubject {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaListSubject {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaListSubject {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaListSubject {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaPath`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SagaPath {
+        pub run_id: SagaPathRunId,
+    }
+    impl SagaPath {
+        pub fn builder() -> builder::SagaPath {
+            Default::default()
+        }
+    }
+    ///`SagaPathRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaPathRunId(::std::string::String);
+    impl ::std::ops::Deref for SagaPathRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaPathRunId> for ::std::string::String {
+        fn from(value: SagaPathRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaPathRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaPathRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaPathRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaPathRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///The query parameters of every list.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug, Default)]
+    pub struct SagaQuery {
+        ///`next_cursor` of the previous page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub cursor: ::std::option::Option<SagaQueryCursor>,
+        ///Only runs of this workflow.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub name: ::std::option::Option<SagaQueryName>,
+        ///At most this many items (1–200).
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub page_size: ::std::option::Option<::std::num::NonZeroU64>,
+        ///Only runs in this state.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub state: ::std::option::Option<SagaRunState>,
+        ///Only runs about this subject.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub subject: ::std::option::Option<SagaQuerySubject>,
+    }
+    impl SagaQuery {
+        pub fn builder() -> builder::SagaQuery {
+            Default::default()
+        }
+    }
+    ///`next_cursor` of the previous page.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaQueryCursor(::std::string::String);
+    impl ::std::ops::Deref for SagaQueryCursor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaQueryCursor> for ::std::string::String {
+        fn from(value: SagaQueryCursor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaQueryCursor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^c[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^c[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaQueryCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaQueryCursor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaQueryCursor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Only runs of this workflow.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaQueryName(::std::string::String);
+    impl ::std::ops::Deref for SagaQueryName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaQueryName> for ::std::string::String {
+        fn from(value: SagaQueryName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaQueryName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaQueryName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaQueryName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaQueryName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///Only runs about this subject.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaQuerySubject(::std::string::String);
+    impl ::std::ops::Deref for SagaQuerySubject {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaQuerySubject> for ::std::string::String {
+        fn from(value: SagaQuerySubject) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaQuerySubject {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaQuerySubject {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaQuerySubject {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaQuerySubject {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///One run of a durable workflow.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SagaRun {
+        pub attempt: u32,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub cancel_reason: ::std::option::Option<::std::string::String>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub deadline: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///When it is looked at next.
+        pub due_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///Why it goes forward no more.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub failure: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub id: SagaRunId,
+        ///Which workflow, and which version of its definition.
+        pub name: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub org_id: ::std::option::Option<SagaRunOrgId>,
+        ///It is due and no worker has taken it for a minute: perhaps none knows this version.
+        pub overdue: bool,
+        pub spec_version: i32,
+        pub state: SagaRunState,
+        ///The place of the current step in the workflow, from 0.
+        pub step: u32,
+        ///Whom it is about.
+        pub subject: ::std::string::String,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub version: i64,
+        ///The step waits for an answer from elsewhere.
+        pub waiting: bool,
+    }
+    impl SagaRun {
+        pub fn builder() -> builder::SagaRun {
+            Default::default()
+        }
+    }
+    ///The same with what it did.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SagaRunDetail {
+        pub attempt: u32,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub cancel_reason: ::std::option::Option<::std::string::String>,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub deadline: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///When it is looked at next.
+        pub due_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///Why it goes forward no more.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub failure: ::std::option::Option<::std::string::String>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub id: SagaRunDetailId,
+        ///Which workflow, and which version of its definition.
+        pub name: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub org_id: ::std::option::Option<SagaRunDetailOrgId>,
+        ///It is due and no worker has taken it for a minute: perhaps none knows this version.
+        pub overdue: bool,
+        pub spec_version: i32,
+        pub state: SagaRunState,
+        ///The place of the current step in the workflow, from 0.
+        pub step: u32,
+        ///Whom it is about.
+        pub subject: ::std::string::String,
+        pub timeline: ::std::vec::Vec<TimelineEntry>,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub version: i64,
+        ///The step waits for an answer from elsewhere.
+        pub waiting: bool,
+    }
+    impl SagaRunDetail {
+        pub fn builder() -> builder::SagaRunDetail {
+            Default::default()
+        }
+    }
+    ///`SagaRunDetailId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaRunDetailId(::std::string::String);
+    impl ::std::ops::Deref for SagaRunDetailId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaRunDetailId> for ::std::string::String {
+        fn from(value: SagaRunDetailId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaRunDetailId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaRunDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaRunDetailId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaRunDetailId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaRunDetailOrgId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaRunDetailOrgId(::std::string::String);
+    impl ::std::ops::Deref for SagaRunDetailOrgId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaRunDetailOrgId> for ::std::string::String {
+        fn from(value: SagaRunDetailOrgId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaRunDetailOrgId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^org_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^org_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaRunDetailOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaRunDetailOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaRunDetailOrgId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaRunId(::std::string::String);
+    impl ::std::ops::Deref for SagaRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaRunId> for ::std::string::String {
+        fn from(value: SagaRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaRunOrgId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SagaRunOrgId(::std::string::String);
+    impl ::std::ops::Deref for SagaRunOrgId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SagaRunOrgId> for ::std::string::String {
+        fn from(value: SagaRunOrgId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SagaRunOrgId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^org_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^org_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaRunOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaRunOrgId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SagaRunOrgId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SagaRunPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SagaRunPage {
+        pub items: ::std::vec::Vec<SagaRun>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl SagaRunPage {
+        pub fn builder() -> builder::SagaRunPage {
+            Default::default()
+        }
+    }
+    ///`SagaRunState`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SagaRunState {
+        #[serde(rename = "running")]
+        Running,
+        #[serde(rename = "undoing")]
+        Undoing,
+        #[serde(rename = "succeeded")]
+        Succeeded,
+        #[serde(rename = "undone")]
+        Undone,
+        #[serde(rename = "stuck")]
+        Stuck,
+    }
+    impl ::std::fmt::Display for SagaRunState {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Running => f.write_str("running"),
+                Self::Undoing => f.write_str("undoing"),
+                Self::Succeeded => f.write_str("succeeded"),
+                Self::Undone => f.write_str("undone"),
+                Self::Stuck => f.write_str("stuck"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SagaRunState {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "running" => Ok(Self::Running),
+                "undoing" => Ok(Self::Undoing),
+                "succeeded" => Ok(Self::Succeeded),
+                "undone" => Ok(Self::Undone),
+                "stuck" => Ok(Self::Stuck),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SagaRunState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SagaRunState {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
     ///`ServiceAccount`
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct ServiceAccount {
@@ -28698,6 +37606,2511 @@ but the token, which is kept apart.*/
             value.parse()
         }
     }
+    ///A product.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct Sku {
+        ///False: nothing new is launched; what runs goes on.
+        pub active: bool,
+        pub allowed_gpu_counts: ::std::vec::Vec<i32>,
+        ///What a machine is made of and how it is sold.
+        pub capacity_shape: SkuCapacityShape,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub display_name: ::std::string::String,
+        ///Of one node.
+        pub gpus_total: i32,
+        pub resource_class: SkuResourceClass,
+        pub sku: ::std::string::String,
+        ///Which slots it is made of: their kind, and the model as nodes report it.
+        pub slot_kind: SkuSlotKind,
+        pub slot_model: ::std::string::String,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub vendor: ::std::string::String,
+        pub version: i64,
+    }
+    impl Sku {
+        pub fn builder() -> builder::Sku {
+            Default::default()
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuCapacityShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for SkuCapacityShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuCapacityShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCapacityShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCapacityShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuCreate`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct SkuCreate {
+        ///True, when nothing is said.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub active: ::std::option::Option<bool>,
+        pub allowed_gpu_counts: ::std::vec::Vec<i32>,
+        pub display_name: SkuCreateDisplayName,
+        ///Of one node.
+        pub gpus_total: i32,
+        pub price: SkuPriceCreate,
+        ///What a machine is made of and how it is sold.
+        pub shape: SkuCreateShape,
+        pub sku: SkuCreateSku,
+        ///The model of its devices as nodes report it; empty for machines without GPUs.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub slot_model: ::std::option::Option<SkuCreateSlotModel>,
+        pub vendor: SkuCreateVendor,
+    }
+    impl SkuCreate {
+        pub fn builder() -> builder::SkuCreate {
+            Default::default()
+        }
+    }
+    ///`SkuCreateDisplayName`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuCreateDisplayName(::std::string::String);
+    impl ::std::ops::Deref for SkuCreateDisplayName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuCreateDisplayName> for ::std::string::String {
+        fn from(value: SkuCreateDisplayName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateDisplayName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 80usize {
+                return Err("longer than 80 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateDisplayName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateDisplayName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuCreateDisplayName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuCreateShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for SkuCreateShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuCreateSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuCreateSku(::std::string::String);
+    impl ::std::ops::Deref for SkuCreateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuCreateSku> for ::std::string::String {
+        fn from(value: SkuCreateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuCreateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///The model of its devices as nodes report it; empty for machines without GPUs.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuCreateSlotModel(::std::string::String);
+    impl ::std::ops::Deref for SkuCreateSlotModel {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuCreateSlotModel> for ::std::string::String {
+        fn from(value: SkuCreateSlotModel) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateSlotModel {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[A-Za-z0-9 ._-]*$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[A-Za-z0-9 ._-]*$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateSlotModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateSlotModel {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuCreateSlotModel {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuCreateVendor`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuCreateVendor(::std::string::String);
+    impl ::std::ops::Deref for SkuCreateVendor {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuCreateVendor> for ::std::string::String {
+        fn from(value: SkuCreateVendor) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateVendor {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 40usize {
+                return Err("longer than 40 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateVendor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateVendor {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuCreateVendor {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SkuCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuCreateXIdempotencyKey> for ::std::string::String {
+        fn from(value: SkuCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///A product with its sizes and its newest prices.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SkuDetail {
+        ///False: nothing new is launched; what runs goes on.
+        pub active: bool,
+        pub allowed_gpu_counts: ::std::vec::Vec<i32>,
+        ///What a machine is made of and how it is sold.
+        pub capacity_shape: SkuDetailCapacityShape,
+        pub created_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub display_name: ::std::string::String,
+        ///Of one node.
+        pub gpus_total: i32,
+        ///The newest first; also those that do not hold yet.
+        pub prices: ::std::vec::Vec<SkuPrice>,
+        pub profiles: ::std::vec::Vec<SkuProfile>,
+        pub resource_class: SkuDetailResourceClass,
+        pub sku: ::std::string::String,
+        ///Which slots it is made of: their kind, and the model as nodes report it.
+        pub slot_kind: SkuDetailSlotKind,
+        pub slot_model: ::std::string::String,
+        pub updated_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        pub vendor: ::std::string::String,
+        pub version: i64,
+    }
+    impl SkuDetail {
+        pub fn builder() -> builder::SkuDetail {
+            Default::default()
+        }
+    }
+    ///What a machine is made of and how it is sold.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuDetailCapacityShape {
+        #[serde(rename = "baremetal")]
+        Baremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for SkuDetailCapacityShape {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Baremetal => f.write_str("baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuDetailCapacityShape {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "baremetal" => Ok(Self::Baremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuDetailCapacityShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuDetailCapacityShape {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuDetailResourceClass`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuDetailResourceClass {
+        #[serde(rename = "gpu_baremetal")]
+        GpuBaremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for SkuDetailResourceClass {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuBaremetal => f.write_str("gpu_baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuDetailResourceClass {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_baremetal" => Ok(Self::GpuBaremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuDetailResourceClass {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuDetailResourceClass {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///Which slots it is made of: their kind, and the model as nodes report it.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuDetailSlotKind {
+        #[serde(rename = "gpu")]
+        Gpu,
+        #[serde(rename = "cpu")]
+        Cpu,
+    }
+    impl ::std::fmt::Display for SkuDetailSlotKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Gpu => f.write_str("gpu"),
+                Self::Cpu => f.write_str("cpu"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuDetailSlotKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu" => Ok(Self::Gpu),
+                "cpu" => Ok(Self::Cpu),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuDetailSlotKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuDetailSlotKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuGetSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuGetSku(::std::string::String);
+    impl ::std::ops::Deref for SkuGetSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuGetSku> for ::std::string::String {
+        fn from(value: SkuGetSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuGetSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuGetSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuGetSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuGetSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuPage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SkuPage {
+        pub items: ::std::vec::Vec<Sku>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl SkuPage {
+        pub fn builder() -> builder::SkuPage {
+            Default::default()
+        }
+    }
+    ///What a product costs from a moment on. It never changes; a new price is another one.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SkuPrice {
+        pub currency: ::std::string::String,
+        pub unit: SkuPriceUnit,
+        pub unit_price_minor: i64,
+        pub valid_from: ::chrono::DateTime<::chrono::offset::Utc>,
+    }
+    impl SkuPrice {
+        pub fn builder() -> builder::SkuPrice {
+            Default::default()
+        }
+    }
+    ///`SkuPriceCreate`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct SkuPriceCreate {
+        pub currency: SkuPriceCreateCurrency,
+        ///What a price is for.
+        pub unit: SkuPriceCreateUnit,
+        ///Of one unit, in the currency's smallest unit.
+        pub unit_price_minor: i64,
+        ///Now, when nothing is said.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub valid_from: ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+    }
+    impl SkuPriceCreate {
+        pub fn builder() -> builder::SkuPriceCreate {
+            Default::default()
+        }
+    }
+    ///`SkuPriceCreateCurrency`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuPriceCreateCurrency(::std::string::String);
+    impl ::std::ops::Deref for SkuPriceCreateCurrency {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuPriceCreateCurrency> for ::std::string::String {
+        fn from(value: SkuPriceCreateCurrency) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceCreateCurrency {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[A-Z]{3}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[A-Z]{3}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceCreateCurrency {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuPriceCreateCurrency {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuPriceCreateCurrency {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuPriceCreateSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuPriceCreateSku(::std::string::String);
+    impl ::std::ops::Deref for SkuPriceCreateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuPriceCreateSku> for ::std::string::String {
+        fn from(value: SkuPriceCreateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceCreateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuPriceCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuPriceCreateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a price is for.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuPriceCreateUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for SkuPriceCreateUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceCreateUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceCreateUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuPriceCreateUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuPriceCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuPriceCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SkuPriceCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuPriceCreateXIdempotencyKey> for ::std::string::String {
+        fn from(value: SkuPriceCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for SkuPriceCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuPriceCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuPriceListSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuPriceListSku(::std::string::String);
+    impl ::std::ops::Deref for SkuPriceListSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuPriceListSku> for ::std::string::String {
+        fn from(value: SkuPriceListSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceListSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceListSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuPriceListSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuPriceListSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuPricePage`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SkuPricePage {
+        pub items: ::std::vec::Vec<SkuPrice>,
+        ///Absent on the last page.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub next_cursor: ::std::option::Option<::std::string::String>,
+    }
+    impl SkuPricePage {
+        pub fn builder() -> builder::SkuPricePage {
+            Default::default()
+        }
+    }
+    ///`SkuPriceUnit`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuPriceUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for SkuPriceUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuPriceUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///A size that a product comes in.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SkuProfile {
+        pub gpus: i32,
+        ///What is taken for its number of GPUs when nobody names a size.
+        pub is_default: bool,
+        pub memory_mib: i64,
+        pub name: ::std::string::String,
+        pub vcpus: i32,
+    }
+    impl SkuProfile {
+        pub fn builder() -> builder::SkuProfile {
+            Default::default()
+        }
+    }
+    ///`SkuProfileCreate`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(deny_unknown_fields)]
+    pub struct SkuProfileCreate {
+        pub gpus: i32,
+        ///What is taken for this number of GPUs when nobody names a size.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub is_default: ::std::option::Option<bool>,
+        pub memory_mib: i64,
+        pub name: SkuProfileCreateName,
+        pub vcpus: ::std::num::NonZeroU32,
+    }
+    impl SkuProfileCreate {
+        pub fn builder() -> builder::SkuProfileCreate {
+            Default::default()
+        }
+    }
+    ///`SkuProfileCreateName`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileCreateName(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileCreateName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileCreateName> for ::std::string::String {
+        fn from(value: SkuProfileCreateName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileCreateName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9_]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9_]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuProfileCreateName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileCreateName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileCreateSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileCreateSku(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileCreateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileCreateSku> for ::std::string::String {
+        fn from(value: SkuProfileCreateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileCreateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuProfileCreateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileCreateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileCreateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileCreateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileCreateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileCreateXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: SkuProfileCreateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileCreateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for SkuProfileCreateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileCreateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileDeleteIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileDeleteIfMatch(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileDeleteIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileDeleteIfMatch> for ::std::string::String {
+        fn from(value: SkuProfileDeleteIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileDeleteIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuProfileDeleteIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileDeleteIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileDeleteProfile`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileDeleteProfile(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileDeleteProfile {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileDeleteProfile> for ::std::string::String {
+        fn from(value: SkuProfileDeleteProfile) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileDeleteProfile {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9_]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9_]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileDeleteProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuProfileDeleteProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileDeleteProfile {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileDeleteSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileDeleteSku(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileDeleteSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileDeleteSku> for ::std::string::String {
+        fn from(value: SkuProfileDeleteSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileDeleteSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileDeleteSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuProfileDeleteSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileDeleteSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuProfileDeleteXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuProfileDeleteXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SkuProfileDeleteXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuProfileDeleteXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: SkuProfileDeleteXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuProfileDeleteXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuProfileDeleteXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for SkuProfileDeleteXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuProfileDeleteXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuResourceClass`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuResourceClass {
+        #[serde(rename = "gpu_baremetal")]
+        GpuBaremetal,
+        #[serde(rename = "gpu_slice")]
+        GpuSlice,
+        #[serde(rename = "cpu_vm")]
+        CpuVm,
+    }
+    impl ::std::fmt::Display for SkuResourceClass {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuBaremetal => f.write_str("gpu_baremetal"),
+                Self::GpuSlice => f.write_str("gpu_slice"),
+                Self::CpuVm => f.write_str("cpu_vm"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuResourceClass {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_baremetal" => Ok(Self::GpuBaremetal),
+                "gpu_slice" => Ok(Self::GpuSlice),
+                "cpu_vm" => Ok(Self::CpuVm),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuResourceClass {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuResourceClass {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///Which slots it is made of: their kind, and the model as nodes report it.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum SkuSlotKind {
+        #[serde(rename = "gpu")]
+        Gpu,
+        #[serde(rename = "cpu")]
+        Cpu,
+    }
+    impl ::std::fmt::Display for SkuSlotKind {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Gpu => f.write_str("gpu"),
+                Self::Cpu => f.write_str("cpu"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for SkuSlotKind {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu" => Ok(Self::Gpu),
+                "cpu" => Ok(Self::Cpu),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuSlotKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuSlotKind {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    ///`SkuUpdate`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug, Default)]
+    #[serde(deny_unknown_fields)]
+    pub struct SkuUpdate {
+        ///False withdraws it: nothing new is launched.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub active: ::std::option::Option<bool>,
+        #[serde(default, skip_serializing_if = "::std::vec::Vec::is_empty")]
+        pub allowed_gpu_counts: ::std::vec::Vec<i32>,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub display_name: ::std::option::Option<SkuUpdateDisplayName>,
+    }
+    impl SkuUpdate {
+        pub fn builder() -> builder::SkuUpdate {
+            Default::default()
+        }
+    }
+    ///`SkuUpdateDisplayName`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuUpdateDisplayName(::std::string::String);
+    impl ::std::ops::Deref for SkuUpdateDisplayName {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuUpdateDisplayName> for ::std::string::String {
+        fn from(value: SkuUpdateDisplayName) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuUpdateDisplayName {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 80usize {
+                return Err("longer than 80 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuUpdateDisplayName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuUpdateDisplayName {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuUpdateDisplayName {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuUpdateIfMatch`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuUpdateIfMatch(::std::string::String);
+    impl ::std::ops::Deref for SkuUpdateIfMatch {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuUpdateIfMatch> for ::std::string::String {
+        fn from(value: SkuUpdateIfMatch) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuUpdateIfMatch {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^(\"?[0-9]{1,18}\"?|\\*)$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^(\"?[0-9]{1,18}\"?|\\*)$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuUpdateIfMatch {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuUpdateIfMatch {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuUpdateSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuUpdateSku(::std::string::String);
+    impl ::std::ops::Deref for SkuUpdateSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuUpdateSku> for ::std::string::String {
+        fn from(value: SkuUpdateSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuUpdateSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuUpdateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuUpdateSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuUpdateSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SkuUpdateXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SkuUpdateXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SkuUpdateXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SkuUpdateXIdempotencyKey> for ::std::string::String {
+        fn from(value: SkuUpdateXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SkuUpdateXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SkuUpdateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SkuUpdateXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SkuUpdateXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///A slot that is free by an operator's word.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SlotCleaned {
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub allocation_id: ::std::option::Option<SlotCleanedAllocationId>,
+        pub reason: ::std::string::String,
+        pub slot_id: SlotCleanedSlotId,
+    }
+    impl SlotCleaned {
+        pub fn builder() -> builder::SlotCleaned {
+            Default::default()
+        }
+    }
+    ///`SlotCleanedAllocationId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanedAllocationId(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanedAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanedAllocationId> for ::std::string::String {
+        fn from(value: SlotCleanedAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanedAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanedAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanedAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanedAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotCleanedSlotId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanedSlotId(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanedSlotId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanedSlotId> for ::std::string::String {
+        fn from(value: SlotCleanedSlotId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanedSlotId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanedSlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanedSlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanedSlotId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///A cleaning that was begun.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct SlotCleanup {
+        ///Who left them uncleaned.
+        pub allocation_id: SlotCleanupAllocationId,
+        pub run_id: SlotCleanupRunId,
+        ///All that are cleaned with it: what one allocation left is cleaned together.
+        pub slot_ids: ::std::vec::Vec<SlotCleanupSlotIdsItem>,
+    }
+    impl SlotCleanup {
+        pub fn builder() -> builder::SlotCleanup {
+            Default::default()
+        }
+    }
+    ///Who left them uncleaned.
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanupAllocationId(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanupAllocationId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanupAllocationId> for ::std::string::String {
+        fn from(value: SlotCleanupAllocationId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanupAllocationId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^alloc_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^alloc_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanupAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanupAllocationId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanupAllocationId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotCleanupRetrySlotId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanupRetrySlotId(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanupRetrySlotId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanupRetrySlotId> for ::std::string::String {
+        fn from(value: SlotCleanupRetrySlotId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanupRetrySlotId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanupRetrySlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanupRetrySlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanupRetrySlotId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotCleanupRetryXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanupRetryXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanupRetryXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanupRetryXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: SlotCleanupRetryXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanupRetryXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanupRetryXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for SlotCleanupRetryXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanupRetryXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotCleanupRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanupRunId(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanupRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanupRunId> for ::std::string::String {
+        fn from(value: SlotCleanupRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanupRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanupRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanupRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanupRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotCleanupSlotIdsItem`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotCleanupSlotIdsItem(::std::string::String);
+    impl ::std::ops::Deref for SlotCleanupSlotIdsItem {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotCleanupSlotIdsItem> for ::std::string::String {
+        fn from(value: SlotCleanupSlotIdsItem) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotCleanupSlotIdsItem {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotCleanupSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotCleanupSlotIdsItem {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotCleanupSlotIdsItem {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotForceCleanupSlotId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotForceCleanupSlotId(::std::string::String);
+    impl ::std::ops::Deref for SlotForceCleanupSlotId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotForceCleanupSlotId> for ::std::string::String {
+        fn from(value: SlotForceCleanupSlotId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotForceCleanupSlotId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^slot_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^slot_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotForceCleanupSlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for SlotForceCleanupSlotId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotForceCleanupSlotId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`SlotForceCleanupXIdempotencyKey`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct SlotForceCleanupXIdempotencyKey(::std::string::String);
+    impl ::std::ops::Deref for SlotForceCleanupXIdempotencyKey {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<SlotForceCleanupXIdempotencyKey>
+    for ::std::string::String {
+        fn from(value: SlotForceCleanupXIdempotencyKey) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for SlotForceCleanupXIdempotencyKey {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 255usize {
+                return Err("longer than 255 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for SlotForceCleanupXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String>
+    for SlotForceCleanupXIdempotencyKey {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for SlotForceCleanupXIdempotencyKey {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`SlotGetSlotId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -30735,6 +42148,87 @@ but the token, which is kept apart.*/
                 })
         }
     }
+    ///One attempt of a step, forwards or back.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct TimelineEntry {
+        pub attempt: u32,
+        ///What went wrong, when something did.
+        pub detail: ::std::string::String,
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub finished_at: ::std::option::Option<
+            ::chrono::DateTime<::chrono::offset::Utc>,
+        >,
+        pub run_id: TimelineEntryRunId,
+        ///Which workflow.
+        pub saga: ::std::string::String,
+        pub started_at: ::chrono::DateTime<::chrono::offset::Utc>,
+        ///`waiting`, `done`, `failed` or `skipped`.
+        pub state: ::std::string::String,
+        pub step: ::std::string::String,
+        ///The step was taken back.
+        pub undo: bool,
+    }
+    impl TimelineEntry {
+        pub fn builder() -> builder::TimelineEntry {
+            Default::default()
+        }
+    }
+    ///`TimelineEntryRunId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct TimelineEntryRunId(::std::string::String);
+    impl ::std::ops::Deref for TimelineEntryRunId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<TimelineEntryRunId> for ::std::string::String {
+        fn from(value: TimelineEntryRunId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for TimelineEntryRunId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^run_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^run_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for TimelineEntryRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for TimelineEntryRunId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for TimelineEntryRunId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
     ///`TrustStage`
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug, Default)]
     #[serde(deny_unknown_fields)]
@@ -30952,6 +42446,194 @@ but the token, which is kept apart.*/
     }
     /// Types for composing complex structures.
     pub mod builder {
+        #[derive(Clone, Debug)]
+        pub struct AccessGrant {
+            granted_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            granted_by: ::std::result::Result<
+                super::AccessGrantGrantedBy,
+                ::std::string::String,
+            >,
+            user_id: ::std::result::Result<
+                super::AccessGrantUserId,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AccessGrant {
+            fn default() -> Self {
+                Self {
+                    granted_at: Err("no value supplied for granted_at".to_string()),
+                    granted_by: Err("no value supplied for granted_by".to_string()),
+                    user_id: Err("no value supplied for user_id".to_string()),
+                }
+            }
+        }
+        impl AccessGrant {
+            pub fn granted_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.granted_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for granted_at: {e}")
+                    });
+                self
+            }
+            pub fn granted_by<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AccessGrantGrantedBy>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.granted_by = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for granted_by: {e}")
+                    });
+                self
+            }
+            pub fn user_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AccessGrantUserId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.user_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for user_id: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AccessGrant> for super::AccessGrant {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AccessGrant,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    granted_at: value.granted_at?,
+                    granted_by: value.granted_by?,
+                    user_id: value.user_id?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AccessGrant> for AccessGrant {
+            fn from(value: super::AccessGrant) -> Self {
+                Self {
+                    granted_at: Ok(value.granted_at),
+                    granted_by: Ok(value.granted_by),
+                    user_id: Ok(value.user_id),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AccessGrantCreate {
+            user_id: ::std::result::Result<
+                super::AccessGrantCreateUserId,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AccessGrantCreate {
+            fn default() -> Self {
+                Self {
+                    user_id: Err("no value supplied for user_id".to_string()),
+                }
+            }
+        }
+        impl AccessGrantCreate {
+            pub fn user_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AccessGrantCreateUserId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.user_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for user_id: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AccessGrantCreate> for super::AccessGrantCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AccessGrantCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self { user_id: value.user_id? })
+            }
+        }
+        impl ::std::convert::From<super::AccessGrantCreate> for AccessGrantCreate {
+            fn from(value: super::AccessGrantCreate) -> Self {
+                Self { user_id: Ok(value.user_id) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AccessGrantPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::AccessGrant>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AccessGrantPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl AccessGrantPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::AccessGrant>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AccessGrantPage> for super::AccessGrantPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AccessGrantPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AccessGrantPage> for AccessGrantPage {
+            fn from(value: super::AccessGrantPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
         #[derive(Clone, Debug)]
         pub struct Account {
             created_at: ::std::result::Result<
@@ -31535,6 +43217,1813 @@ but the token, which is kept apart.*/
         impl ::std::convert::From<super::AgentUpdate> for AgentUpdate {
             fn from(value: super::AgentUpdate) -> Self {
                 Self { sha256: Ok(value.sha256) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct Allocation {
+            access_current: ::std::result::Result<bool, ::std::string::String>,
+            active_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            connection: ::std::result::Result<
+                ::std::option::Option<super::AllocationConnection>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            creator_id: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            creator_kind: ::std::result::Result<
+                super::AllocationCreatorKind,
+                ::std::string::String,
+            >,
+            currency: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            group_id: ::std::result::Result<
+                ::std::option::Option<super::AllocationGroupId>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<super::AllocationId, ::std::string::String>,
+            isolation_model: ::std::result::Result<
+                super::AllocationIsolationModel,
+                ::std::string::String,
+            >,
+            meter_closed_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            meter_opened_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            price_unit: ::std::result::Result<
+                super::AllocationPriceUnit,
+                ::std::string::String,
+            >,
+            profile: ::std::result::Result<
+                super::AllocationProfile,
+                ::std::string::String,
+            >,
+            project_id: ::std::result::Result<
+                super::AllocationProjectId,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            release_cause: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            shape: ::std::result::Result<super::AllocationShape, ::std::string::String>,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            state: ::std::result::Result<super::AllocationState, ::std::string::String>,
+            state_changed_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            state_reason: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            version: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for Allocation {
+            fn default() -> Self {
+                Self {
+                    access_current: Err(
+                        "no value supplied for access_current".to_string(),
+                    ),
+                    active_at: Ok(Default::default()),
+                    connection: Ok(Default::default()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    creator_id: Err("no value supplied for creator_id".to_string()),
+                    creator_kind: Err("no value supplied for creator_kind".to_string()),
+                    currency: Err("no value supplied for currency".to_string()),
+                    finished_at: Ok(Default::default()),
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    group_id: Ok(Default::default()),
+                    id: Err("no value supplied for id".to_string()),
+                    isolation_model: Err(
+                        "no value supplied for isolation_model".to_string(),
+                    ),
+                    meter_closed_at: Ok(Default::default()),
+                    meter_opened_at: Ok(Default::default()),
+                    name: Err("no value supplied for name".to_string()),
+                    price_unit: Err("no value supplied for price_unit".to_string()),
+                    profile: Err("no value supplied for profile".to_string()),
+                    project_id: Err("no value supplied for project_id".to_string()),
+                    region: Err("no value supplied for region".to_string()),
+                    release_cause: Ok(Default::default()),
+                    shape: Err("no value supplied for shape".to_string()),
+                    sku: Err("no value supplied for sku".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    state_changed_at: Err(
+                        "no value supplied for state_changed_at".to_string(),
+                    ),
+                    state_reason: Err("no value supplied for state_reason".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                }
+            }
+        }
+        impl Allocation {
+            pub fn access_current<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.access_current = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for access_current: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn active_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active_at: {e}")
+                    });
+                self
+            }
+            pub fn connection<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationConnection>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.connection = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for connection: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn creator_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_id: {e}")
+                    });
+                self
+            }
+            pub fn creator_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationCreatorKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_kind: {e}")
+                    });
+                self
+            }
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn group_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationGroupId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.group_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for group_id: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn isolation_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationIsolationModel>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.isolation_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for isolation_model: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_closed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_closed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_closed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_opened_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_opened_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_opened_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn price_unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationPriceUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price_unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price_unit: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationProfile>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn project_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationProjectId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_id: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn release_cause<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.release_cause = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for release_cause: {e}")
+                    });
+                self
+            }
+            pub fn shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for shape: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn state_changed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_changed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for state_changed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn state_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state_reason: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<Allocation> for super::Allocation {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: Allocation,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    access_current: value.access_current?,
+                    active_at: value.active_at?,
+                    connection: value.connection?,
+                    created_at: value.created_at?,
+                    creator_id: value.creator_id?,
+                    creator_kind: value.creator_kind?,
+                    currency: value.currency?,
+                    finished_at: value.finished_at?,
+                    gpus: value.gpus?,
+                    group_id: value.group_id?,
+                    id: value.id?,
+                    isolation_model: value.isolation_model?,
+                    meter_closed_at: value.meter_closed_at?,
+                    meter_opened_at: value.meter_opened_at?,
+                    name: value.name?,
+                    price_unit: value.price_unit?,
+                    profile: value.profile?,
+                    project_id: value.project_id?,
+                    region: value.region?,
+                    release_cause: value.release_cause?,
+                    shape: value.shape?,
+                    sku: value.sku?,
+                    state: value.state?,
+                    state_changed_at: value.state_changed_at?,
+                    state_reason: value.state_reason?,
+                    unit_price_minor: value.unit_price_minor?,
+                    updated_at: value.updated_at?,
+                    version: value.version?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::Allocation> for Allocation {
+            fn from(value: super::Allocation) -> Self {
+                Self {
+                    access_current: Ok(value.access_current),
+                    active_at: Ok(value.active_at),
+                    connection: Ok(value.connection),
+                    created_at: Ok(value.created_at),
+                    creator_id: Ok(value.creator_id),
+                    creator_kind: Ok(value.creator_kind),
+                    currency: Ok(value.currency),
+                    finished_at: Ok(value.finished_at),
+                    gpus: Ok(value.gpus),
+                    group_id: Ok(value.group_id),
+                    id: Ok(value.id),
+                    isolation_model: Ok(value.isolation_model),
+                    meter_closed_at: Ok(value.meter_closed_at),
+                    meter_opened_at: Ok(value.meter_opened_at),
+                    name: Ok(value.name),
+                    price_unit: Ok(value.price_unit),
+                    profile: Ok(value.profile),
+                    project_id: Ok(value.project_id),
+                    region: Ok(value.region),
+                    release_cause: Ok(value.release_cause),
+                    shape: Ok(value.shape),
+                    sku: Ok(value.sku),
+                    state: Ok(value.state),
+                    state_changed_at: Ok(value.state_changed_at),
+                    state_reason: Ok(value.state_reason),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                    updated_at: Ok(value.updated_at),
+                    version: Ok(value.version),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationConnection {
+            ssh_host: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<i32, ::std::string::String>,
+            username: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationConnection {
+            fn default() -> Self {
+                Self {
+                    ssh_host: Err("no value supplied for ssh_host".to_string()),
+                    ssh_port: Err("no value supplied for ssh_port".to_string()),
+                    username: Err("no value supplied for username".to_string()),
+                }
+            }
+        }
+        impl AllocationConnection {
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
+            pub fn username<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.username = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for username: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationConnection>
+        for super::AllocationConnection {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationConnection,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
+                    username: value.username?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationConnection> for AllocationConnection {
+            fn from(value: super::AllocationConnection) -> Self {
+                Self {
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
+                    username: Ok(value.username),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationCreate {
+            gpus: ::std::result::Result<
+                ::std::option::Option<i32>,
+                ::std::string::String,
+            >,
+            image: ::std::result::Result<
+                ::std::option::Option<super::AllocationCreateImage>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<
+                ::std::option::Option<super::AllocationCreateName>,
+                ::std::string::String,
+            >,
+            profile: ::std::result::Result<
+                ::std::option::Option<super::AllocationCreateProfile>,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<
+                ::std::option::Option<super::AllocationCreateRegion>,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<
+                super::AllocationCreateSku,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationCreate {
+            fn default() -> Self {
+                Self {
+                    gpus: Ok(Default::default()),
+                    image: Ok(Default::default()),
+                    name: Ok(Default::default()),
+                    profile: Ok(Default::default()),
+                    region: Ok(Default::default()),
+                    sku: Err("no value supplied for sku".to_string()),
+                }
+            }
+        }
+        impl AllocationCreate {
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn image<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationCreateImage>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.image = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for image: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationCreateName>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationCreateProfile>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationCreateRegion>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationCreateSku>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationCreate> for super::AllocationCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    gpus: value.gpus?,
+                    image: value.image?,
+                    name: value.name?,
+                    profile: value.profile?,
+                    region: value.region?,
+                    sku: value.sku?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationCreate> for AllocationCreate {
+            fn from(value: super::AllocationCreate) -> Self {
+                Self {
+                    gpus: Ok(value.gpus),
+                    image: Ok(value.image),
+                    name: Ok(value.name),
+                    profile: Ok(value.profile),
+                    region: Ok(value.region),
+                    sku: Ok(value.sku),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationEvent {
+            actor_id: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            actor_kind: ::std::result::Result<
+                super::AllocationEventActorKind,
+                ::std::string::String,
+            >,
+            allocation_id: ::std::result::Result<
+                super::AllocationEventAllocationId,
+                ::std::string::String,
+            >,
+            at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            duration_ms: ::std::result::Result<
+                ::std::option::Option<i64>,
+                ::std::string::String,
+            >,
+            from_state: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            kind: ::std::result::Result<
+                super::AllocationEventKind,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            reason: ::std::result::Result<::std::string::String, ::std::string::String>,
+            seq: ::std::result::Result<i64, ::std::string::String>,
+            to_state: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationEvent {
+            fn default() -> Self {
+                Self {
+                    actor_id: Ok(Default::default()),
+                    actor_kind: Err("no value supplied for actor_kind".to_string()),
+                    allocation_id: Err(
+                        "no value supplied for allocation_id".to_string(),
+                    ),
+                    at: Err("no value supplied for at".to_string()),
+                    duration_ms: Ok(Default::default()),
+                    from_state: Ok(Default::default()),
+                    kind: Err("no value supplied for kind".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    reason: Err("no value supplied for reason".to_string()),
+                    seq: Err("no value supplied for seq".to_string()),
+                    to_state: Ok(Default::default()),
+                }
+            }
+        }
+        impl AllocationEvent {
+            pub fn actor_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.actor_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for actor_id: {e}")
+                    });
+                self
+            }
+            pub fn actor_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationEventActorKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.actor_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for actor_kind: {e}")
+                    });
+                self
+            }
+            pub fn allocation_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationEventAllocationId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allocation_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allocation_id: {e}")
+                    });
+                self
+            }
+            pub fn at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.at = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for at: {e}"));
+                self
+            }
+            pub fn duration_ms<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i64>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.duration_ms = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for duration_ms: {e}")
+                    });
+                self
+            }
+            pub fn from_state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.from_state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for from_state: {e}")
+                    });
+                self
+            }
+            pub fn kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationEventKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for kind: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+            pub fn seq<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.seq = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for seq: {e}")
+                    });
+                self
+            }
+            pub fn to_state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.to_state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for to_state: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationEvent> for super::AllocationEvent {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationEvent,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    actor_id: value.actor_id?,
+                    actor_kind: value.actor_kind?,
+                    allocation_id: value.allocation_id?,
+                    at: value.at?,
+                    duration_ms: value.duration_ms?,
+                    from_state: value.from_state?,
+                    kind: value.kind?,
+                    name: value.name?,
+                    reason: value.reason?,
+                    seq: value.seq?,
+                    to_state: value.to_state?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationEvent> for AllocationEvent {
+            fn from(value: super::AllocationEvent) -> Self {
+                Self {
+                    actor_id: Ok(value.actor_id),
+                    actor_kind: Ok(value.actor_kind),
+                    allocation_id: Ok(value.allocation_id),
+                    at: Ok(value.at),
+                    duration_ms: Ok(value.duration_ms),
+                    from_state: Ok(value.from_state),
+                    kind: Ok(value.kind),
+                    name: Ok(value.name),
+                    reason: Ok(value.reason),
+                    seq: Ok(value.seq),
+                    to_state: Ok(value.to_state),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationGroup {
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            created_by: ::std::result::Result<
+                super::AllocationGroupCreatedBy,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<super::AllocationGroupId, ::std::string::String>,
+            members: ::std::result::Result<i32, ::std::string::String>,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            project_id: ::std::result::Result<
+                super::AllocationGroupProjectId,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<
+                super::AllocationGroupState,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationGroup {
+            fn default() -> Self {
+                Self {
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    created_by: Err("no value supplied for created_by".to_string()),
+                    id: Err("no value supplied for id".to_string()),
+                    members: Err("no value supplied for members".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    project_id: Err("no value supplied for project_id".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                }
+            }
+        }
+        impl AllocationGroup {
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn created_by<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupCreatedBy>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_by = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_by: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn members<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.members = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for members: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn project_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupProjectId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_id: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationGroup> for super::AllocationGroup {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationGroup,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    created_at: value.created_at?,
+                    created_by: value.created_by?,
+                    id: value.id?,
+                    members: value.members?,
+                    name: value.name?,
+                    project_id: value.project_id?,
+                    state: value.state?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationGroup> for AllocationGroup {
+            fn from(value: super::AllocationGroup) -> Self {
+                Self {
+                    created_at: Ok(value.created_at),
+                    created_by: Ok(value.created_by),
+                    id: Ok(value.id),
+                    members: Ok(value.members),
+                    name: Ok(value.name),
+                    project_id: Ok(value.project_id),
+                    state: Ok(value.state),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationGroupCreate {
+            gpus: ::std::result::Result<
+                ::std::option::Option<i32>,
+                ::std::string::String,
+            >,
+            image: ::std::result::Result<
+                ::std::option::Option<super::AllocationGroupCreateImage>,
+                ::std::string::String,
+            >,
+            members: ::std::result::Result<
+                ::std::num::NonZeroU32,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<
+                ::std::option::Option<super::AllocationGroupCreateName>,
+                ::std::string::String,
+            >,
+            profile: ::std::result::Result<
+                ::std::option::Option<super::AllocationGroupCreateProfile>,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<
+                ::std::option::Option<super::AllocationGroupCreateRegion>,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<
+                super::AllocationGroupCreateSku,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationGroupCreate {
+            fn default() -> Self {
+                Self {
+                    gpus: Ok(Default::default()),
+                    image: Ok(Default::default()),
+                    members: Err("no value supplied for members".to_string()),
+                    name: Ok(Default::default()),
+                    profile: Ok(Default::default()),
+                    region: Ok(Default::default()),
+                    sku: Err("no value supplied for sku".to_string()),
+                }
+            }
+        }
+        impl AllocationGroupCreate {
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn image<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationGroupCreateImage>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.image = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for image: {e}")
+                    });
+                self
+            }
+            pub fn members<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::num::NonZeroU32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.members = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for members: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationGroupCreateName>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationGroupCreateProfile>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationGroupCreateRegion>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupCreateSku>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationGroupCreate>
+        for super::AllocationGroupCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationGroupCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    gpus: value.gpus?,
+                    image: value.image?,
+                    members: value.members?,
+                    name: value.name?,
+                    profile: value.profile?,
+                    region: value.region?,
+                    sku: value.sku?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationGroupCreate>
+        for AllocationGroupCreate {
+            fn from(value: super::AllocationGroupCreate) -> Self {
+                Self {
+                    gpus: Ok(value.gpus),
+                    image: Ok(value.image),
+                    members: Ok(value.members),
+                    name: Ok(value.name),
+                    profile: Ok(value.profile),
+                    region: Ok(value.region),
+                    sku: Ok(value.sku),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationGroupDetail {
+            allocations: ::std::result::Result<
+                ::std::vec::Vec<super::Allocation>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            created_by: ::std::result::Result<
+                super::AllocationGroupDetailCreatedBy,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<
+                super::AllocationGroupDetailId,
+                ::std::string::String,
+            >,
+            members: ::std::result::Result<i32, ::std::string::String>,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            project_id: ::std::result::Result<
+                super::AllocationGroupDetailProjectId,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<
+                super::AllocationGroupDetailState,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationGroupDetail {
+            fn default() -> Self {
+                Self {
+                    allocations: Err("no value supplied for allocations".to_string()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    created_by: Err("no value supplied for created_by".to_string()),
+                    id: Err("no value supplied for id".to_string()),
+                    members: Err("no value supplied for members".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    project_id: Err("no value supplied for project_id".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                }
+            }
+        }
+        impl AllocationGroupDetail {
+            pub fn allocations<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::Allocation>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allocations = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allocations: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn created_by<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupDetailCreatedBy>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_by = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_by: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupDetailId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn members<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.members = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for members: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn project_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupDetailProjectId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_id: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationGroupDetailState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationGroupDetail>
+        for super::AllocationGroupDetail {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationGroupDetail,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    allocations: value.allocations?,
+                    created_at: value.created_at?,
+                    created_by: value.created_by?,
+                    id: value.id?,
+                    members: value.members?,
+                    name: value.name?,
+                    project_id: value.project_id?,
+                    state: value.state?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationGroupDetail>
+        for AllocationGroupDetail {
+            fn from(value: super::AllocationGroupDetail) -> Self {
+                Self {
+                    allocations: Ok(value.allocations),
+                    created_at: Ok(value.created_at),
+                    created_by: Ok(value.created_by),
+                    id: Ok(value.id),
+                    members: Ok(value.members),
+                    name: Ok(value.name),
+                    project_id: Ok(value.project_id),
+                    state: Ok(value.state),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationGroupPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::AllocationGroup>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationGroupPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl AllocationGroupPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::AllocationGroup>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationGroupPage>
+        for super::AllocationGroupPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationGroupPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationGroupPage> for AllocationGroupPage {
+            fn from(value: super::AllocationGroupPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationHistory {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::AllocationEvent>,
+                ::std::string::String,
+            >,
+            next_after: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for AllocationHistory {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_after: Err("no value supplied for next_after".to_string()),
+                }
+            }
+        }
+        impl AllocationHistory {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::AllocationEvent>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_after<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_after = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_after: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationHistory> for super::AllocationHistory {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationHistory,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_after: value.next_after?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationHistory> for AllocationHistory {
+            fn from(value: super::AllocationHistory) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_after: Ok(value.next_after),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::Allocation>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl AllocationPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::Allocation>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationPage> for super::AllocationPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationPage> for AllocationPage {
+            fn from(value: super::AllocationPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct AllocationProfile {
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            image: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            memory_mib: ::std::result::Result<
+                ::std::option::Option<i64>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            vcpus: ::std::result::Result<
+                ::std::option::Option<i32>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for AllocationProfile {
+            fn default() -> Self {
+                Self {
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    image: Ok(Default::default()),
+                    memory_mib: Ok(Default::default()),
+                    name: Err("no value supplied for name".to_string()),
+                    vcpus: Ok(Default::default()),
+                }
+            }
+        }
+        impl AllocationProfile {
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn image<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.image = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for image: {e}")
+                    });
+                self
+            }
+            pub fn memory_mib<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i64>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.memory_mib = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for memory_mib: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn vcpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vcpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vcpus: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationProfile> for super::AllocationProfile {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationProfile,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    gpus: value.gpus?,
+                    image: value.image?,
+                    memory_mib: value.memory_mib?,
+                    name: value.name?,
+                    vcpus: value.vcpus?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationProfile> for AllocationProfile {
+            fn from(value: super::AllocationProfile) -> Self {
+                Self {
+                    gpus: Ok(value.gpus),
+                    image: Ok(value.image),
+                    memory_mib: Ok(value.memory_mib),
+                    name: Ok(value.name),
+                    vcpus: Ok(value.vcpus),
+                }
             }
         }
         #[derive(Clone, Debug)]
@@ -32604,6 +46093,365 @@ but the token, which is kept apart.*/
         impl ::std::convert::From<super::Because> for Because {
             fn from(value: super::Because) -> Self {
                 Self { reason: Ok(value.reason) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct CatalogEntry {
+            display_name: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            gpu_counts: ::std::result::Result<
+                ::std::vec::Vec<i32>,
+                ::std::string::String,
+            >,
+            price: ::std::result::Result<super::SkuPrice, ::std::string::String>,
+            profiles: ::std::result::Result<
+                ::std::vec::Vec<super::SkuProfile>,
+                ::std::string::String,
+            >,
+            regions: ::std::result::Result<
+                ::std::vec::Vec<super::CatalogRegion>,
+                ::std::string::String,
+            >,
+            shape: ::std::result::Result<
+                super::CatalogEntryShape,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            vendor: ::std::result::Result<::std::string::String, ::std::string::String>,
+        }
+        impl ::std::default::Default for CatalogEntry {
+            fn default() -> Self {
+                Self {
+                    display_name: Err("no value supplied for display_name".to_string()),
+                    gpu_counts: Err("no value supplied for gpu_counts".to_string()),
+                    price: Err("no value supplied for price".to_string()),
+                    profiles: Err("no value supplied for profiles".to_string()),
+                    regions: Err("no value supplied for regions".to_string()),
+                    shape: Err("no value supplied for shape".to_string()),
+                    sku: Err("no value supplied for sku".to_string()),
+                    vendor: Err("no value supplied for vendor".to_string()),
+                }
+            }
+        }
+        impl CatalogEntry {
+            pub fn display_name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.display_name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for display_name: {e}")
+                    });
+                self
+            }
+            pub fn gpu_counts<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpu_counts = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpu_counts: {e}")
+                    });
+                self
+            }
+            pub fn price<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuPrice>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price: {e}")
+                    });
+                self
+            }
+            pub fn profiles<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::SkuProfile>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profiles = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profiles: {e}")
+                    });
+                self
+            }
+            pub fn regions<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::CatalogRegion>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.regions = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for regions: {e}")
+                    });
+                self
+            }
+            pub fn shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::CatalogEntryShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for shape: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn vendor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vendor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vendor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<CatalogEntry> for super::CatalogEntry {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: CatalogEntry,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    display_name: value.display_name?,
+                    gpu_counts: value.gpu_counts?,
+                    price: value.price?,
+                    profiles: value.profiles?,
+                    regions: value.regions?,
+                    shape: value.shape?,
+                    sku: value.sku?,
+                    vendor: value.vendor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::CatalogEntry> for CatalogEntry {
+            fn from(value: super::CatalogEntry) -> Self {
+                Self {
+                    display_name: Ok(value.display_name),
+                    gpu_counts: Ok(value.gpu_counts),
+                    price: Ok(value.price),
+                    profiles: Ok(value.profiles),
+                    regions: Ok(value.regions),
+                    shape: Ok(value.shape),
+                    sku: Ok(value.sku),
+                    vendor: Ok(value.vendor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct CatalogEntryPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::CatalogEntry>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for CatalogEntryPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl CatalogEntryPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::CatalogEntry>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<CatalogEntryPage> for super::CatalogEntryPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: CatalogEntryPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::CatalogEntryPage> for CatalogEntryPage {
+            fn from(value: super::CatalogEntryPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct CatalogRegion {
+            free: ::std::result::Result<i64, ::std::string::String>,
+            largest: ::std::result::Result<i64, ::std::string::String>,
+            launchable: ::std::result::Result<i64, ::std::string::String>,
+            region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            total: ::std::result::Result<i64, ::std::string::String>,
+            whole_machines: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for CatalogRegion {
+            fn default() -> Self {
+                Self {
+                    free: Err("no value supplied for free".to_string()),
+                    largest: Err("no value supplied for largest".to_string()),
+                    launchable: Err("no value supplied for launchable".to_string()),
+                    region: Err("no value supplied for region".to_string()),
+                    total: Err("no value supplied for total".to_string()),
+                    whole_machines: Err(
+                        "no value supplied for whole_machines".to_string(),
+                    ),
+                }
+            }
+        }
+        impl CatalogRegion {
+            pub fn free<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.free = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for free: {e}")
+                    });
+                self
+            }
+            pub fn largest<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.largest = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for largest: {e}")
+                    });
+                self
+            }
+            pub fn launchable<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.launchable = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for launchable: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn total<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.total = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for total: {e}")
+                    });
+                self
+            }
+            pub fn whole_machines<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.whole_machines = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for whole_machines: {e}"
+                        )
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<CatalogRegion> for super::CatalogRegion {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: CatalogRegion,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    free: value.free?,
+                    largest: value.largest?,
+                    launchable: value.launchable?,
+                    region: value.region?,
+                    total: value.total?,
+                    whole_machines: value.whole_machines?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::CatalogRegion> for CatalogRegion {
+            fn from(value: super::CatalogRegion) -> Self {
+                Self {
+                    free: Ok(value.free),
+                    largest: Ok(value.largest),
+                    launchable: Ok(value.launchable),
+                    region: Ok(value.region),
+                    total: Ok(value.total),
+                    whole_machines: Ok(value.whole_machines),
+                }
             }
         }
         #[derive(Clone, Debug)]
@@ -33683,6 +47531,296 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct Discrepancy {
+            allocation_id: ::std::result::Result<
+                ::std::option::Option<super::DiscrepancyAllocationId>,
+                ::std::string::String,
+            >,
+            first_seen_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<super::DiscrepancyId, ::std::string::String>,
+            kind: ::std::result::Result<::std::string::String, ::std::string::String>,
+            last_seen_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            message: ::std::result::Result<::std::string::String, ::std::string::String>,
+            node_id: ::std::result::Result<
+                ::std::option::Option<super::DiscrepancyNodeId>,
+                ::std::string::String,
+            >,
+            resolved_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<super::DiscrepancyState, ::std::string::String>,
+            subject: ::std::result::Result<::std::string::String, ::std::string::String>,
+            suggestion: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for Discrepancy {
+            fn default() -> Self {
+                Self {
+                    allocation_id: Ok(Default::default()),
+                    first_seen_at: Err(
+                        "no value supplied for first_seen_at".to_string(),
+                    ),
+                    id: Err("no value supplied for id".to_string()),
+                    kind: Err("no value supplied for kind".to_string()),
+                    last_seen_at: Err("no value supplied for last_seen_at".to_string()),
+                    message: Err("no value supplied for message".to_string()),
+                    node_id: Ok(Default::default()),
+                    resolved_at: Ok(Default::default()),
+                    state: Err("no value supplied for state".to_string()),
+                    subject: Err("no value supplied for subject".to_string()),
+                    suggestion: Err("no value supplied for suggestion".to_string()),
+                }
+            }
+        }
+        impl Discrepancy {
+            pub fn allocation_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::DiscrepancyAllocationId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allocation_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allocation_id: {e}")
+                    });
+                self
+            }
+            pub fn first_seen_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.first_seen_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for first_seen_at: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::DiscrepancyId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for kind: {e}")
+                    });
+                self
+            }
+            pub fn last_seen_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.last_seen_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for last_seen_at: {e}")
+                    });
+                self
+            }
+            pub fn message<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.message = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for message: {e}")
+                    });
+                self
+            }
+            pub fn node_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::DiscrepancyNodeId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.node_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for node_id: {e}")
+                    });
+                self
+            }
+            pub fn resolved_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.resolved_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for resolved_at: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::DiscrepancyState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn subject<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.subject = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for subject: {e}")
+                    });
+                self
+            }
+            pub fn suggestion<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.suggestion = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for suggestion: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<Discrepancy> for super::Discrepancy {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: Discrepancy,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    allocation_id: value.allocation_id?,
+                    first_seen_at: value.first_seen_at?,
+                    id: value.id?,
+                    kind: value.kind?,
+                    last_seen_at: value.last_seen_at?,
+                    message: value.message?,
+                    node_id: value.node_id?,
+                    resolved_at: value.resolved_at?,
+                    state: value.state?,
+                    subject: value.subject?,
+                    suggestion: value.suggestion?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::Discrepancy> for Discrepancy {
+            fn from(value: super::Discrepancy) -> Self {
+                Self {
+                    allocation_id: Ok(value.allocation_id),
+                    first_seen_at: Ok(value.first_seen_at),
+                    id: Ok(value.id),
+                    kind: Ok(value.kind),
+                    last_seen_at: Ok(value.last_seen_at),
+                    message: Ok(value.message),
+                    node_id: Ok(value.node_id),
+                    resolved_at: Ok(value.resolved_at),
+                    state: Ok(value.state),
+                    subject: Ok(value.subject),
+                    suggestion: Ok(value.suggestion),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct DiscrepancyPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::Discrepancy>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for DiscrepancyPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl DiscrepancyPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::Discrepancy>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<DiscrepancyPage> for super::DiscrepancyPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: DiscrepancyPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::DiscrepancyPage> for DiscrepancyPage {
+            fn from(value: super::DiscrepancyPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct Envelope {
             correlation_id: ::std::result::Result<::uuid::Uuid, ::std::string::String>,
             event_id: ::std::result::Result<::uuid::Uuid, ::std::string::String>,
@@ -34112,6 +48250,112 @@ but the token, which is kept apart.*/
         impl ::std::convert::From<super::FindingResolve> for FindingResolve {
             fn from(value: super::FindingResolve) -> Self {
                 Self { note: Ok(value.note) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct ForceCleanup {
+            reason: ::std::result::Result<
+                super::ForceCleanupReason,
+                ::std::string::String,
+            >,
+            runtime_verified_absent: ::std::result::Result<bool, ::std::string::String>,
+        }
+        impl ::std::default::Default for ForceCleanup {
+            fn default() -> Self {
+                Self {
+                    reason: Err("no value supplied for reason".to_string()),
+                    runtime_verified_absent: Err(
+                        "no value supplied for runtime_verified_absent".to_string(),
+                    ),
+                }
+            }
+        }
+        impl ForceCleanup {
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::ForceCleanupReason>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+            pub fn runtime_verified_absent<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.runtime_verified_absent = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for runtime_verified_absent: {e}"
+                        )
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<ForceCleanup> for super::ForceCleanup {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: ForceCleanup,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    reason: value.reason?,
+                    runtime_verified_absent: value.runtime_verified_absent?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::ForceCleanup> for ForceCleanup {
+            fn from(value: super::ForceCleanup) -> Self {
+                Self {
+                    reason: Ok(value.reason),
+                    runtime_verified_absent: Ok(value.runtime_verified_absent),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct ForceRelease {
+            reason: ::std::result::Result<
+                super::ForceReleaseReason,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for ForceRelease {
+            fn default() -> Self {
+                Self {
+                    reason: Err("no value supplied for reason".to_string()),
+                }
+            }
+        }
+        impl ForceRelease {
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::ForceReleaseReason>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<ForceRelease> for super::ForceRelease {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: ForceRelease,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self { reason: value.reason? })
+            }
+        }
+        impl ::std::convert::From<super::ForceRelease> for ForceRelease {
+            fn from(value: super::ForceRelease) -> Self {
+                Self { reason: Ok(value.reason) }
             }
         }
         #[derive(Clone, Debug)]
@@ -36172,6 +50416,14 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<::std::string::String>,
                 ::std::string::String,
             >,
+            ssh_host: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<
+                ::std::option::Option<u16>,
+                ::std::string::String,
+            >,
             state: ::std::result::Result<super::NodeState, ::std::string::String>,
             state_changed_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -36205,6 +50457,8 @@ but the token, which is kept apart.*/
                     sku_eligibility: Err(
                         "no value supplied for sku_eligibility".to_string(),
                     ),
+                    ssh_host: Ok(Default::default()),
+                    ssh_port: Ok(Default::default()),
                     state: Err("no value supplied for state".to_string()),
                     state_changed_at: Err(
                         "no value supplied for state_changed_at".to_string(),
@@ -36357,6 +50611,30 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<u16>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
             pub fn state<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<super::NodeState>,
@@ -36437,6 +50715,8 @@ but the token, which is kept apart.*/
                     region: value.region?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
                     state: value.state?,
                     state_changed_at: value.state_changed_at?,
                     state_reason: value.state_reason?,
@@ -36459,6 +50739,8 @@ but the token, which is kept apart.*/
                     region: Ok(value.region),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
                     state: Ok(value.state),
                     state_changed_at: Ok(value.state_changed_at),
                     state_reason: Ok(value.state_reason),
@@ -37072,6 +51354,14 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<super::NodeCreateSkuEligibilityItem>,
                 ::std::string::String,
             >,
+            ssh_host: ::std::result::Result<
+                ::std::option::Option<super::NodeCreateSshHost>,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<
+                ::std::option::Option<::std::num::NonZeroU16>,
+                ::std::string::String,
+            >,
         }
         impl ::std::default::Default for NodeCreate {
             fn default() -> Self {
@@ -37082,6 +51372,8 @@ but the token, which is kept apart.*/
                     region: Err("no value supplied for region".to_string()),
                     simulated: Ok(Default::default()),
                     sku_eligibility: Ok(Default::default()),
+                    ssh_host: Ok(Default::default()),
+                    ssh_port: Ok(Default::default()),
                 }
             }
         }
@@ -37169,6 +51461,34 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::NodeCreateSshHost>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::std::num::NonZeroU16>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
         }
         impl ::std::convert::TryFrom<NodeCreate> for super::NodeCreate {
             type Error = super::error::ConversionError;
@@ -37182,6 +51502,8 @@ but the token, which is kept apart.*/
                     region: value.region?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
                 })
             }
         }
@@ -37194,6 +51516,8 @@ but the token, which is kept apart.*/
                     region: Ok(value.region),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
                 }
             }
         }
@@ -37317,6 +51641,14 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<super::NodeSlotCount>,
                 ::std::string::String,
             >,
+            ssh_host: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<
+                ::std::option::Option<u16>,
+                ::std::string::String,
+            >,
             state: ::std::result::Result<super::NodeDetailState, ::std::string::String>,
             state_changed_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -37361,6 +51693,8 @@ but the token, which is kept apart.*/
                         "no value supplied for sku_eligibility".to_string(),
                     ),
                     slots: Err("no value supplied for slots".to_string()),
+                    ssh_host: Ok(Default::default()),
+                    ssh_port: Ok(Default::default()),
                     state: Err("no value supplied for state".to_string()),
                     state_changed_at: Err(
                         "no value supplied for state_changed_at".to_string(),
@@ -37599,6 +51933,30 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<u16>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
             pub fn state<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<super::NodeDetailState>,
@@ -37686,6 +52044,8 @@ but the token, which is kept apart.*/
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
                     slots: value.slots?,
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
                     state: value.state?,
                     state_changed_at: value.state_changed_at?,
                     state_reason: value.state_reason?,
@@ -37715,6 +52075,8 @@ but the token, which is kept apart.*/
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
                     slots: Ok(value.slots),
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
                     state: Ok(value.state),
                     state_changed_at: Ok(value.state_changed_at),
                     state_reason: Ok(value.state_reason),
@@ -38513,12 +52875,20 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<super::ReadinessBlocker>,
                 ::std::string::String,
             >,
+            cleanup_reason: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
             created_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
                 ::std::string::String,
             >,
             fabric_mode: ::std::result::Result<
                 super::NodeSlotFabricMode,
+                ::std::string::String,
+            >,
+            fabric_numa: ::std::result::Result<
+                ::std::option::Option<i32>,
                 ::std::string::String,
             >,
             fabric_vf: ::std::result::Result<
@@ -38570,8 +52940,10 @@ but the token, which is kept apart.*/
             fn default() -> Self {
                 Self {
                     blockers: Err("no value supplied for blockers".to_string()),
+                    cleanup_reason: Ok(Default::default()),
                     created_at: Err("no value supplied for created_at".to_string()),
                     fabric_mode: Err("no value supplied for fabric_mode".to_string()),
+                    fabric_numa: Ok(Default::default()),
                     fabric_vf: Ok(Default::default()),
                     health: Err("no value supplied for health".to_string()),
                     id: Err("no value supplied for id".to_string()),
@@ -38605,6 +52977,20 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn cleanup_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.cleanup_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for cleanup_reason: {e}"
+                        )
+                    });
+                self
+            }
             pub fn created_at<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
@@ -38626,6 +53012,18 @@ but the token, which is kept apart.*/
                     .try_into()
                     .map_err(|e| {
                         format!("error converting supplied value for fabric_mode: {e}")
+                    });
+                self
+            }
+            pub fn fabric_numa<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.fabric_numa = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for fabric_numa: {e}")
                     });
                 self
             }
@@ -38839,8 +53237,10 @@ but the token, which is kept apart.*/
             ) -> ::std::result::Result<Self, super::error::ConversionError> {
                 Ok(Self {
                     blockers: value.blockers?,
+                    cleanup_reason: value.cleanup_reason?,
                     created_at: value.created_at?,
                     fabric_mode: value.fabric_mode?,
+                    fabric_numa: value.fabric_numa?,
                     fabric_vf: value.fabric_vf?,
                     health: value.health?,
                     id: value.id?,
@@ -38865,8 +53265,10 @@ but the token, which is kept apart.*/
             fn from(value: super::NodeSlot) -> Self {
                 Self {
                     blockers: Ok(value.blockers),
+                    cleanup_reason: Ok(value.cleanup_reason),
                     created_at: Ok(value.created_at),
                     fabric_mode: Ok(value.fabric_mode),
+                    fabric_numa: Ok(value.fabric_numa),
                     fabric_vf: Ok(value.fabric_vf),
                     health: Ok(value.health),
                     id: Ok(value.id),
@@ -39061,6 +53463,14 @@ but the token, which is kept apart.*/
             >,
             slots_available: ::std::result::Result<i64, ::std::string::String>,
             slots_total: ::std::result::Result<i64, ::std::string::String>,
+            ssh_host: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<
+                ::std::option::Option<u16>,
+                ::std::string::String,
+            >,
             state: ::std::result::Result<super::NodeSummaryState, ::std::string::String>,
             state_changed_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -39104,6 +53514,8 @@ but the token, which is kept apart.*/
                         "no value supplied for slots_available".to_string(),
                     ),
                     slots_total: Err("no value supplied for slots_total".to_string()),
+                    ssh_host: Ok(Default::default()),
+                    ssh_port: Ok(Default::default()),
                     state: Err("no value supplied for state".to_string()),
                     state_changed_at: Err(
                         "no value supplied for state_changed_at".to_string(),
@@ -39338,6 +53750,30 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<u16>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
             pub fn state<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<super::NodeSummaryState>,
@@ -39424,6 +53860,8 @@ but the token, which is kept apart.*/
                     sku_eligibility: value.sku_eligibility?,
                     slots_available: value.slots_available?,
                     slots_total: value.slots_total?,
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
                     state: value.state?,
                     state_changed_at: value.state_changed_at?,
                     state_reason: value.state_reason?,
@@ -39452,6 +53890,8 @@ but the token, which is kept apart.*/
                     sku_eligibility: Ok(value.sku_eligibility),
                     slots_available: Ok(value.slots_available),
                     slots_total: Ok(value.slots_total),
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
                     state: Ok(value.state),
                     state_changed_at: Ok(value.state_changed_at),
                     state_reason: Ok(value.state_reason),
@@ -40194,6 +54634,14 @@ but the token, which is kept apart.*/
                 ::std::vec::Vec<super::NodeUpdateSkuEligibilityItem>,
                 ::std::string::String,
             >,
+            ssh_host: ::std::result::Result<
+                ::std::option::Option<super::NodeUpdateSshHost>,
+                ::std::string::String,
+            >,
+            ssh_port: ::std::result::Result<
+                ::std::option::Option<::std::num::NonZeroU16>,
+                ::std::string::String,
+            >,
         }
         impl ::std::default::Default for NodeUpdate {
             fn default() -> Self {
@@ -40202,6 +54650,8 @@ but the token, which is kept apart.*/
                     leave_pool: Ok(Default::default()),
                     pool_id: Ok(Default::default()),
                     sku_eligibility: Ok(Default::default()),
+                    ssh_host: Ok(Default::default()),
+                    ssh_port: Ok(Default::default()),
                 }
             }
         }
@@ -40265,6 +54715,34 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn ssh_host<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::NodeUpdateSshHost>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_host = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_host: {e}")
+                    });
+                self
+            }
+            pub fn ssh_port<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::std::num::NonZeroU16>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.ssh_port = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for ssh_port: {e}")
+                    });
+                self
+            }
         }
         impl ::std::convert::TryFrom<NodeUpdate> for super::NodeUpdate {
             type Error = super::error::ConversionError;
@@ -40276,6 +54754,8 @@ but the token, which is kept apart.*/
                     leave_pool: value.leave_pool?,
                     pool_id: value.pool_id?,
                     sku_eligibility: value.sku_eligibility?,
+                    ssh_host: value.ssh_host?,
+                    ssh_port: value.ssh_port?,
                 })
             }
         }
@@ -40286,6 +54766,8 @@ but the token, which is kept apart.*/
                     leave_pool: Ok(value.leave_pool),
                     pool_id: Ok(value.pool_id),
                     sku_eligibility: Ok(value.sku_eligibility),
+                    ssh_host: Ok(value.ssh_host),
+                    ssh_port: Ok(value.ssh_port),
                 }
             }
         }
@@ -41811,6 +56293,1347 @@ but the token, which is kept apart.*/
                     duration_ms: Ok(value.duration_ms),
                     name: Ok(value.name),
                     started_at: Ok(value.started_at),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct PlatformAllocation {
+            access_current: ::std::result::Result<bool, ::std::string::String>,
+            active_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            connection: ::std::result::Result<
+                ::std::option::Option<super::AllocationConnection>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            creator_id: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            creator_kind: ::std::result::Result<
+                super::PlatformAllocationCreatorKind,
+                ::std::string::String,
+            >,
+            currency: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            group_id: ::std::result::Result<
+                ::std::option::Option<super::PlatformAllocationGroupId>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<
+                super::PlatformAllocationId,
+                ::std::string::String,
+            >,
+            isolation_model: ::std::result::Result<
+                super::PlatformAllocationIsolationModel,
+                ::std::string::String,
+            >,
+            meter_closed_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            meter_opened_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            node_id: ::std::result::Result<
+                super::PlatformAllocationNodeId,
+                ::std::string::String,
+            >,
+            org_id: ::std::result::Result<
+                super::PlatformAllocationOrgId,
+                ::std::string::String,
+            >,
+            price_unit: ::std::result::Result<
+                super::PlatformAllocationPriceUnit,
+                ::std::string::String,
+            >,
+            profile: ::std::result::Result<
+                super::AllocationProfile,
+                ::std::string::String,
+            >,
+            project_id: ::std::result::Result<
+                super::PlatformAllocationProjectId,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            release_cause: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            shape: ::std::result::Result<
+                super::PlatformAllocationShape,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            slot_ids: ::std::result::Result<
+                ::std::vec::Vec<super::PlatformAllocationSlotIdsItem>,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<
+                super::PlatformAllocationState,
+                ::std::string::String,
+            >,
+            state_changed_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            state_reason: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            version: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for PlatformAllocation {
+            fn default() -> Self {
+                Self {
+                    access_current: Err(
+                        "no value supplied for access_current".to_string(),
+                    ),
+                    active_at: Ok(Default::default()),
+                    connection: Ok(Default::default()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    creator_id: Err("no value supplied for creator_id".to_string()),
+                    creator_kind: Err("no value supplied for creator_kind".to_string()),
+                    currency: Err("no value supplied for currency".to_string()),
+                    finished_at: Ok(Default::default()),
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    group_id: Ok(Default::default()),
+                    id: Err("no value supplied for id".to_string()),
+                    isolation_model: Err(
+                        "no value supplied for isolation_model".to_string(),
+                    ),
+                    meter_closed_at: Ok(Default::default()),
+                    meter_opened_at: Ok(Default::default()),
+                    name: Err("no value supplied for name".to_string()),
+                    node_id: Err("no value supplied for node_id".to_string()),
+                    org_id: Err("no value supplied for org_id".to_string()),
+                    price_unit: Err("no value supplied for price_unit".to_string()),
+                    profile: Err("no value supplied for profile".to_string()),
+                    project_id: Err("no value supplied for project_id".to_string()),
+                    region: Err("no value supplied for region".to_string()),
+                    release_cause: Ok(Default::default()),
+                    shape: Err("no value supplied for shape".to_string()),
+                    sku: Err("no value supplied for sku".to_string()),
+                    slot_ids: Err("no value supplied for slot_ids".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    state_changed_at: Err(
+                        "no value supplied for state_changed_at".to_string(),
+                    ),
+                    state_reason: Err("no value supplied for state_reason".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                }
+            }
+        }
+        impl PlatformAllocation {
+            pub fn access_current<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.access_current = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for access_current: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn active_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active_at: {e}")
+                    });
+                self
+            }
+            pub fn connection<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationConnection>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.connection = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for connection: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn creator_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_id: {e}")
+                    });
+                self
+            }
+            pub fn creator_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationCreatorKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_kind: {e}")
+                    });
+                self
+            }
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn group_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::PlatformAllocationGroupId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.group_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for group_id: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn isolation_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationIsolationModel>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.isolation_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for isolation_model: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_closed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_closed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_closed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_opened_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_opened_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_opened_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn node_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationNodeId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.node_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for node_id: {e}")
+                    });
+                self
+            }
+            pub fn org_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationOrgId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.org_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for org_id: {e}")
+                    });
+                self
+            }
+            pub fn price_unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationPriceUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price_unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price_unit: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationProfile>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn project_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationProjectId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_id: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn release_cause<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.release_cause = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for release_cause: {e}")
+                    });
+                self
+            }
+            pub fn shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for shape: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn slot_ids<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::vec::Vec<super::PlatformAllocationSlotIdsItem>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_ids = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_ids: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn state_changed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_changed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for state_changed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn state_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state_reason: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<PlatformAllocation> for super::PlatformAllocation {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: PlatformAllocation,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    access_current: value.access_current?,
+                    active_at: value.active_at?,
+                    connection: value.connection?,
+                    created_at: value.created_at?,
+                    creator_id: value.creator_id?,
+                    creator_kind: value.creator_kind?,
+                    currency: value.currency?,
+                    finished_at: value.finished_at?,
+                    gpus: value.gpus?,
+                    group_id: value.group_id?,
+                    id: value.id?,
+                    isolation_model: value.isolation_model?,
+                    meter_closed_at: value.meter_closed_at?,
+                    meter_opened_at: value.meter_opened_at?,
+                    name: value.name?,
+                    node_id: value.node_id?,
+                    org_id: value.org_id?,
+                    price_unit: value.price_unit?,
+                    profile: value.profile?,
+                    project_id: value.project_id?,
+                    region: value.region?,
+                    release_cause: value.release_cause?,
+                    shape: value.shape?,
+                    sku: value.sku?,
+                    slot_ids: value.slot_ids?,
+                    state: value.state?,
+                    state_changed_at: value.state_changed_at?,
+                    state_reason: value.state_reason?,
+                    unit_price_minor: value.unit_price_minor?,
+                    updated_at: value.updated_at?,
+                    version: value.version?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::PlatformAllocation> for PlatformAllocation {
+            fn from(value: super::PlatformAllocation) -> Self {
+                Self {
+                    access_current: Ok(value.access_current),
+                    active_at: Ok(value.active_at),
+                    connection: Ok(value.connection),
+                    created_at: Ok(value.created_at),
+                    creator_id: Ok(value.creator_id),
+                    creator_kind: Ok(value.creator_kind),
+                    currency: Ok(value.currency),
+                    finished_at: Ok(value.finished_at),
+                    gpus: Ok(value.gpus),
+                    group_id: Ok(value.group_id),
+                    id: Ok(value.id),
+                    isolation_model: Ok(value.isolation_model),
+                    meter_closed_at: Ok(value.meter_closed_at),
+                    meter_opened_at: Ok(value.meter_opened_at),
+                    name: Ok(value.name),
+                    node_id: Ok(value.node_id),
+                    org_id: Ok(value.org_id),
+                    price_unit: Ok(value.price_unit),
+                    profile: Ok(value.profile),
+                    project_id: Ok(value.project_id),
+                    region: Ok(value.region),
+                    release_cause: Ok(value.release_cause),
+                    shape: Ok(value.shape),
+                    sku: Ok(value.sku),
+                    slot_ids: Ok(value.slot_ids),
+                    state: Ok(value.state),
+                    state_changed_at: Ok(value.state_changed_at),
+                    state_reason: Ok(value.state_reason),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                    updated_at: Ok(value.updated_at),
+                    version: Ok(value.version),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct PlatformAllocationDetail {
+            access_current: ::std::result::Result<bool, ::std::string::String>,
+            active_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            connection: ::std::result::Result<
+                ::std::option::Option<super::AllocationConnection>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            creator_id: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            creator_kind: ::std::result::Result<
+                super::PlatformAllocationDetailCreatorKind,
+                ::std::string::String,
+            >,
+            currency: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            group_id: ::std::result::Result<
+                ::std::option::Option<super::PlatformAllocationDetailGroupId>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<
+                super::PlatformAllocationDetailId,
+                ::std::string::String,
+            >,
+            isolation_model: ::std::result::Result<
+                super::PlatformAllocationDetailIsolationModel,
+                ::std::string::String,
+            >,
+            meter_closed_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            meter_opened_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            node_id: ::std::result::Result<
+                super::PlatformAllocationDetailNodeId,
+                ::std::string::String,
+            >,
+            org_id: ::std::result::Result<
+                super::PlatformAllocationDetailOrgId,
+                ::std::string::String,
+            >,
+            price_unit: ::std::result::Result<
+                super::PlatformAllocationDetailPriceUnit,
+                ::std::string::String,
+            >,
+            profile: ::std::result::Result<
+                super::AllocationProfile,
+                ::std::string::String,
+            >,
+            project_id: ::std::result::Result<
+                super::PlatformAllocationDetailProjectId,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            release_cause: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            shape: ::std::result::Result<
+                super::PlatformAllocationDetailShape,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            slot_ids: ::std::result::Result<
+                ::std::vec::Vec<super::PlatformAllocationDetailSlotIdsItem>,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<
+                super::PlatformAllocationDetailState,
+                ::std::string::String,
+            >,
+            state_changed_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            state_reason: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            timeline: ::std::result::Result<
+                ::std::vec::Vec<super::TimelineEntry>,
+                ::std::string::String,
+            >,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            version: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for PlatformAllocationDetail {
+            fn default() -> Self {
+                Self {
+                    access_current: Err(
+                        "no value supplied for access_current".to_string(),
+                    ),
+                    active_at: Ok(Default::default()),
+                    connection: Ok(Default::default()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    creator_id: Err("no value supplied for creator_id".to_string()),
+                    creator_kind: Err("no value supplied for creator_kind".to_string()),
+                    currency: Err("no value supplied for currency".to_string()),
+                    finished_at: Ok(Default::default()),
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    group_id: Ok(Default::default()),
+                    id: Err("no value supplied for id".to_string()),
+                    isolation_model: Err(
+                        "no value supplied for isolation_model".to_string(),
+                    ),
+                    meter_closed_at: Ok(Default::default()),
+                    meter_opened_at: Ok(Default::default()),
+                    name: Err("no value supplied for name".to_string()),
+                    node_id: Err("no value supplied for node_id".to_string()),
+                    org_id: Err("no value supplied for org_id".to_string()),
+                    price_unit: Err("no value supplied for price_unit".to_string()),
+                    profile: Err("no value supplied for profile".to_string()),
+                    project_id: Err("no value supplied for project_id".to_string()),
+                    region: Err("no value supplied for region".to_string()),
+                    release_cause: Ok(Default::default()),
+                    shape: Err("no value supplied for shape".to_string()),
+                    sku: Err("no value supplied for sku".to_string()),
+                    slot_ids: Err("no value supplied for slot_ids".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    state_changed_at: Err(
+                        "no value supplied for state_changed_at".to_string(),
+                    ),
+                    state_reason: Err("no value supplied for state_reason".to_string()),
+                    timeline: Err("no value supplied for timeline".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                }
+            }
+        }
+        impl PlatformAllocationDetail {
+            pub fn access_current<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.access_current = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for access_current: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn active_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active_at: {e}")
+                    });
+                self
+            }
+            pub fn connection<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::AllocationConnection>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.connection = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for connection: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn creator_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_id: {e}")
+                    });
+                self
+            }
+            pub fn creator_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailCreatorKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.creator_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for creator_kind: {e}")
+                    });
+                self
+            }
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn group_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::PlatformAllocationDetailGroupId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.group_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for group_id: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn isolation_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    super::PlatformAllocationDetailIsolationModel,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.isolation_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for isolation_model: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_closed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_closed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_closed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn meter_opened_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.meter_opened_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for meter_opened_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn node_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailNodeId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.node_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for node_id: {e}")
+                    });
+                self
+            }
+            pub fn org_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailOrgId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.org_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for org_id: {e}")
+                    });
+                self
+            }
+            pub fn price_unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailPriceUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price_unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price_unit: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::AllocationProfile>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn project_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailProjectId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_id: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn release_cause<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.release_cause = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for release_cause: {e}")
+                    });
+                self
+            }
+            pub fn shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for shape: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn slot_ids<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::vec::Vec<super::PlatformAllocationDetailSlotIdsItem>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_ids = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_ids: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlatformAllocationDetailState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn state_changed_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_changed_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for state_changed_at: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn state_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state_reason: {e}")
+                    });
+                self
+            }
+            pub fn timeline<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::TimelineEntry>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.timeline = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for timeline: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<PlatformAllocationDetail>
+        for super::PlatformAllocationDetail {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: PlatformAllocationDetail,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    access_current: value.access_current?,
+                    active_at: value.active_at?,
+                    connection: value.connection?,
+                    created_at: value.created_at?,
+                    creator_id: value.creator_id?,
+                    creator_kind: value.creator_kind?,
+                    currency: value.currency?,
+                    finished_at: value.finished_at?,
+                    gpus: value.gpus?,
+                    group_id: value.group_id?,
+                    id: value.id?,
+                    isolation_model: value.isolation_model?,
+                    meter_closed_at: value.meter_closed_at?,
+                    meter_opened_at: value.meter_opened_at?,
+                    name: value.name?,
+                    node_id: value.node_id?,
+                    org_id: value.org_id?,
+                    price_unit: value.price_unit?,
+                    profile: value.profile?,
+                    project_id: value.project_id?,
+                    region: value.region?,
+                    release_cause: value.release_cause?,
+                    shape: value.shape?,
+                    sku: value.sku?,
+                    slot_ids: value.slot_ids?,
+                    state: value.state?,
+                    state_changed_at: value.state_changed_at?,
+                    state_reason: value.state_reason?,
+                    timeline: value.timeline?,
+                    unit_price_minor: value.unit_price_minor?,
+                    updated_at: value.updated_at?,
+                    version: value.version?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::PlatformAllocationDetail>
+        for PlatformAllocationDetail {
+            fn from(value: super::PlatformAllocationDetail) -> Self {
+                Self {
+                    access_current: Ok(value.access_current),
+                    active_at: Ok(value.active_at),
+                    connection: Ok(value.connection),
+                    created_at: Ok(value.created_at),
+                    creator_id: Ok(value.creator_id),
+                    creator_kind: Ok(value.creator_kind),
+                    currency: Ok(value.currency),
+                    finished_at: Ok(value.finished_at),
+                    gpus: Ok(value.gpus),
+                    group_id: Ok(value.group_id),
+                    id: Ok(value.id),
+                    isolation_model: Ok(value.isolation_model),
+                    meter_closed_at: Ok(value.meter_closed_at),
+                    meter_opened_at: Ok(value.meter_opened_at),
+                    name: Ok(value.name),
+                    node_id: Ok(value.node_id),
+                    org_id: Ok(value.org_id),
+                    price_unit: Ok(value.price_unit),
+                    profile: Ok(value.profile),
+                    project_id: Ok(value.project_id),
+                    region: Ok(value.region),
+                    release_cause: Ok(value.release_cause),
+                    shape: Ok(value.shape),
+                    sku: Ok(value.sku),
+                    slot_ids: Ok(value.slot_ids),
+                    state: Ok(value.state),
+                    state_changed_at: Ok(value.state_changed_at),
+                    state_reason: Ok(value.state_reason),
+                    timeline: Ok(value.timeline),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                    updated_at: Ok(value.updated_at),
+                    version: Ok(value.version),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct PlatformAllocationPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::PlatformAllocation>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for PlatformAllocationPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl PlatformAllocationPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::PlatformAllocation>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<PlatformAllocationPage>
+        for super::PlatformAllocationPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: PlatformAllocationPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::PlatformAllocationPage>
+        for PlatformAllocationPage {
+            fn from(value: super::PlatformAllocationPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
                 }
             }
         }
@@ -43848,6 +59671,973 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct SagaCancel {
+            reason: ::std::result::Result<
+                super::SagaCancelReason,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SagaCancel {
+            fn default() -> Self {
+                Self {
+                    reason: Err("no value supplied for reason".to_string()),
+                }
+            }
+        }
+        impl SagaCancel {
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaCancelReason>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaCancel> for super::SagaCancel {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaCancel,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self { reason: value.reason? })
+            }
+        }
+        impl ::std::convert::From<super::SagaCancel> for SagaCancel {
+            fn from(value: super::SagaCancel) -> Self {
+                Self { reason: Ok(value.reason) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SagaPath {
+            run_id: ::std::result::Result<super::SagaPathRunId, ::std::string::String>,
+        }
+        impl ::std::default::Default for SagaPath {
+            fn default() -> Self {
+                Self {
+                    run_id: Err("no value supplied for run_id".to_string()),
+                }
+            }
+        }
+        impl SagaPath {
+            pub fn run_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaPathRunId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.run_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for run_id: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaPath> for super::SagaPath {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaPath,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self { run_id: value.run_id? })
+            }
+        }
+        impl ::std::convert::From<super::SagaPath> for SagaPath {
+            fn from(value: super::SagaPath) -> Self {
+                Self { run_id: Ok(value.run_id) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SagaQuery {
+            cursor: ::std::result::Result<
+                ::std::option::Option<super::SagaQueryCursor>,
+                ::std::string::String,
+            >,
+            name: ::std::result::Result<
+                ::std::option::Option<super::SagaQueryName>,
+                ::std::string::String,
+            >,
+            page_size: ::std::result::Result<
+                ::std::option::Option<::std::num::NonZeroU64>,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<
+                ::std::option::Option<super::SagaRunState>,
+                ::std::string::String,
+            >,
+            subject: ::std::result::Result<
+                ::std::option::Option<super::SagaQuerySubject>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SagaQuery {
+            fn default() -> Self {
+                Self {
+                    cursor: Ok(Default::default()),
+                    name: Ok(Default::default()),
+                    page_size: Ok(Default::default()),
+                    state: Ok(Default::default()),
+                    subject: Ok(Default::default()),
+                }
+            }
+        }
+        impl SagaQuery {
+            pub fn cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SagaQueryCursor>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for cursor: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<super::SagaQueryName>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn page_size<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::std::num::NonZeroU64>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.page_size = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for page_size: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<super::SagaRunState>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn subject<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SagaQuerySubject>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.subject = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for subject: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaQuery> for super::SagaQuery {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaQuery,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    cursor: value.cursor?,
+                    name: value.name?,
+                    page_size: value.page_size?,
+                    state: value.state?,
+                    subject: value.subject?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SagaQuery> for SagaQuery {
+            fn from(value: super::SagaQuery) -> Self {
+                Self {
+                    cursor: Ok(value.cursor),
+                    name: Ok(value.name),
+                    page_size: Ok(value.page_size),
+                    state: Ok(value.state),
+                    subject: Ok(value.subject),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SagaRun {
+            attempt: ::std::result::Result<u32, ::std::string::String>,
+            cancel_reason: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            deadline: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            due_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            failure: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<super::SagaRunId, ::std::string::String>,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            org_id: ::std::result::Result<
+                ::std::option::Option<super::SagaRunOrgId>,
+                ::std::string::String,
+            >,
+            overdue: ::std::result::Result<bool, ::std::string::String>,
+            spec_version: ::std::result::Result<i32, ::std::string::String>,
+            state: ::std::result::Result<super::SagaRunState, ::std::string::String>,
+            step: ::std::result::Result<u32, ::std::string::String>,
+            subject: ::std::result::Result<::std::string::String, ::std::string::String>,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            version: ::std::result::Result<i64, ::std::string::String>,
+            waiting: ::std::result::Result<bool, ::std::string::String>,
+        }
+        impl ::std::default::Default for SagaRun {
+            fn default() -> Self {
+                Self {
+                    attempt: Err("no value supplied for attempt".to_string()),
+                    cancel_reason: Ok(Default::default()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    deadline: Err("no value supplied for deadline".to_string()),
+                    due_at: Err("no value supplied for due_at".to_string()),
+                    failure: Ok(Default::default()),
+                    finished_at: Ok(Default::default()),
+                    id: Err("no value supplied for id".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    org_id: Ok(Default::default()),
+                    overdue: Err("no value supplied for overdue".to_string()),
+                    spec_version: Err("no value supplied for spec_version".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    step: Err("no value supplied for step".to_string()),
+                    subject: Err("no value supplied for subject".to_string()),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                    waiting: Err("no value supplied for waiting".to_string()),
+                }
+            }
+        }
+        impl SagaRun {
+            pub fn attempt<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.attempt = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for attempt: {e}")
+                    });
+                self
+            }
+            pub fn cancel_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.cancel_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for cancel_reason: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn deadline<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.deadline = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for deadline: {e}")
+                    });
+                self
+            }
+            pub fn due_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.due_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for due_at: {e}")
+                    });
+                self
+            }
+            pub fn failure<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.failure = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for failure: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaRunId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn org_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<super::SagaRunOrgId>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.org_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for org_id: {e}")
+                    });
+                self
+            }
+            pub fn overdue<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.overdue = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for overdue: {e}")
+                    });
+                self
+            }
+            pub fn spec_version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.spec_version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for spec_version: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaRunState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn step<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.step = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for step: {e}")
+                    });
+                self
+            }
+            pub fn subject<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.subject = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for subject: {e}")
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+            pub fn waiting<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.waiting = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for waiting: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaRun> for super::SagaRun {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaRun,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    attempt: value.attempt?,
+                    cancel_reason: value.cancel_reason?,
+                    created_at: value.created_at?,
+                    deadline: value.deadline?,
+                    due_at: value.due_at?,
+                    failure: value.failure?,
+                    finished_at: value.finished_at?,
+                    id: value.id?,
+                    name: value.name?,
+                    org_id: value.org_id?,
+                    overdue: value.overdue?,
+                    spec_version: value.spec_version?,
+                    state: value.state?,
+                    step: value.step?,
+                    subject: value.subject?,
+                    updated_at: value.updated_at?,
+                    version: value.version?,
+                    waiting: value.waiting?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SagaRun> for SagaRun {
+            fn from(value: super::SagaRun) -> Self {
+                Self {
+                    attempt: Ok(value.attempt),
+                    cancel_reason: Ok(value.cancel_reason),
+                    created_at: Ok(value.created_at),
+                    deadline: Ok(value.deadline),
+                    due_at: Ok(value.due_at),
+                    failure: Ok(value.failure),
+                    finished_at: Ok(value.finished_at),
+                    id: Ok(value.id),
+                    name: Ok(value.name),
+                    org_id: Ok(value.org_id),
+                    overdue: Ok(value.overdue),
+                    spec_version: Ok(value.spec_version),
+                    state: Ok(value.state),
+                    step: Ok(value.step),
+                    subject: Ok(value.subject),
+                    updated_at: Ok(value.updated_at),
+                    version: Ok(value.version),
+                    waiting: Ok(value.waiting),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SagaRunDetail {
+            attempt: ::std::result::Result<u32, ::std::string::String>,
+            cancel_reason: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            deadline: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            due_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            failure: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            id: ::std::result::Result<super::SagaRunDetailId, ::std::string::String>,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            org_id: ::std::result::Result<
+                ::std::option::Option<super::SagaRunDetailOrgId>,
+                ::std::string::String,
+            >,
+            overdue: ::std::result::Result<bool, ::std::string::String>,
+            spec_version: ::std::result::Result<i32, ::std::string::String>,
+            state: ::std::result::Result<super::SagaRunState, ::std::string::String>,
+            step: ::std::result::Result<u32, ::std::string::String>,
+            subject: ::std::result::Result<::std::string::String, ::std::string::String>,
+            timeline: ::std::result::Result<
+                ::std::vec::Vec<super::TimelineEntry>,
+                ::std::string::String,
+            >,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            version: ::std::result::Result<i64, ::std::string::String>,
+            waiting: ::std::result::Result<bool, ::std::string::String>,
+        }
+        impl ::std::default::Default for SagaRunDetail {
+            fn default() -> Self {
+                Self {
+                    attempt: Err("no value supplied for attempt".to_string()),
+                    cancel_reason: Ok(Default::default()),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    deadline: Err("no value supplied for deadline".to_string()),
+                    due_at: Err("no value supplied for due_at".to_string()),
+                    failure: Ok(Default::default()),
+                    finished_at: Ok(Default::default()),
+                    id: Err("no value supplied for id".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    org_id: Ok(Default::default()),
+                    overdue: Err("no value supplied for overdue".to_string()),
+                    spec_version: Err("no value supplied for spec_version".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    step: Err("no value supplied for step".to_string()),
+                    subject: Err("no value supplied for subject".to_string()),
+                    timeline: Err("no value supplied for timeline".to_string()),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                    waiting: Err("no value supplied for waiting".to_string()),
+                }
+            }
+        }
+        impl SagaRunDetail {
+            pub fn attempt<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.attempt = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for attempt: {e}")
+                    });
+                self
+            }
+            pub fn cancel_reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.cancel_reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for cancel_reason: {e}")
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn deadline<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.deadline = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for deadline: {e}")
+                    });
+                self
+            }
+            pub fn due_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.due_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for due_at: {e}")
+                    });
+                self
+            }
+            pub fn failure<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.failure = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for failure: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaRunDetailId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.id = value
+                    .try_into()
+                    .map_err(|e| format!("error converting supplied value for id: {e}"));
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn org_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SagaRunDetailOrgId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.org_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for org_id: {e}")
+                    });
+                self
+            }
+            pub fn overdue<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.overdue = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for overdue: {e}")
+                    });
+                self
+            }
+            pub fn spec_version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.spec_version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for spec_version: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SagaRunState>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn step<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.step = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for step: {e}")
+                    });
+                self
+            }
+            pub fn subject<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.subject = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for subject: {e}")
+                    });
+                self
+            }
+            pub fn timeline<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::TimelineEntry>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.timeline = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for timeline: {e}")
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+            pub fn waiting<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.waiting = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for waiting: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaRunDetail> for super::SagaRunDetail {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaRunDetail,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    attempt: value.attempt?,
+                    cancel_reason: value.cancel_reason?,
+                    created_at: value.created_at?,
+                    deadline: value.deadline?,
+                    due_at: value.due_at?,
+                    failure: value.failure?,
+                    finished_at: value.finished_at?,
+                    id: value.id?,
+                    name: value.name?,
+                    org_id: value.org_id?,
+                    overdue: value.overdue?,
+                    spec_version: value.spec_version?,
+                    state: value.state?,
+                    step: value.step?,
+                    subject: value.subject?,
+                    timeline: value.timeline?,
+                    updated_at: value.updated_at?,
+                    version: value.version?,
+                    waiting: value.waiting?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SagaRunDetail> for SagaRunDetail {
+            fn from(value: super::SagaRunDetail) -> Self {
+                Self {
+                    attempt: Ok(value.attempt),
+                    cancel_reason: Ok(value.cancel_reason),
+                    created_at: Ok(value.created_at),
+                    deadline: Ok(value.deadline),
+                    due_at: Ok(value.due_at),
+                    failure: Ok(value.failure),
+                    finished_at: Ok(value.finished_at),
+                    id: Ok(value.id),
+                    name: Ok(value.name),
+                    org_id: Ok(value.org_id),
+                    overdue: Ok(value.overdue),
+                    spec_version: Ok(value.spec_version),
+                    state: Ok(value.state),
+                    step: Ok(value.step),
+                    subject: Ok(value.subject),
+                    timeline: Ok(value.timeline),
+                    updated_at: Ok(value.updated_at),
+                    version: Ok(value.version),
+                    waiting: Ok(value.waiting),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SagaRunPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::SagaRun>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SagaRunPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl SagaRunPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::SagaRun>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SagaRunPage> for super::SagaRunPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SagaRunPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SagaRunPage> for SagaRunPage {
+            fn from(value: super::SagaRunPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct ServiceAccount {
             created_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -45403,6 +62193,1576 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct Sku {
+            active: ::std::result::Result<bool, ::std::string::String>,
+            allowed_gpu_counts: ::std::result::Result<
+                ::std::vec::Vec<i32>,
+                ::std::string::String,
+            >,
+            capacity_shape: ::std::result::Result<
+                super::SkuCapacityShape,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            display_name: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            gpus_total: ::std::result::Result<i32, ::std::string::String>,
+            resource_class: ::std::result::Result<
+                super::SkuResourceClass,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            slot_kind: ::std::result::Result<super::SkuSlotKind, ::std::string::String>,
+            slot_model: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            vendor: ::std::result::Result<::std::string::String, ::std::string::String>,
+            version: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for Sku {
+            fn default() -> Self {
+                Self {
+                    active: Err("no value supplied for active".to_string()),
+                    allowed_gpu_counts: Err(
+                        "no value supplied for allowed_gpu_counts".to_string(),
+                    ),
+                    capacity_shape: Err(
+                        "no value supplied for capacity_shape".to_string(),
+                    ),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    display_name: Err("no value supplied for display_name".to_string()),
+                    gpus_total: Err("no value supplied for gpus_total".to_string()),
+                    resource_class: Err(
+                        "no value supplied for resource_class".to_string(),
+                    ),
+                    sku: Err("no value supplied for sku".to_string()),
+                    slot_kind: Err("no value supplied for slot_kind".to_string()),
+                    slot_model: Err("no value supplied for slot_model".to_string()),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    vendor: Err("no value supplied for vendor".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                }
+            }
+        }
+        impl Sku {
+            pub fn active<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active: {e}")
+                    });
+                self
+            }
+            pub fn allowed_gpu_counts<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allowed_gpu_counts = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for allowed_gpu_counts: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn capacity_shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuCapacityShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.capacity_shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for capacity_shape: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn display_name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.display_name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for display_name: {e}")
+                    });
+                self
+            }
+            pub fn gpus_total<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus_total = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus_total: {e}")
+                    });
+                self
+            }
+            pub fn resource_class<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuResourceClass>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.resource_class = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for resource_class: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn slot_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuSlotKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_kind: {e}")
+                    });
+                self
+            }
+            pub fn slot_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_model: {e}")
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn vendor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vendor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vendor: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<Sku> for super::Sku {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: Sku,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    active: value.active?,
+                    allowed_gpu_counts: value.allowed_gpu_counts?,
+                    capacity_shape: value.capacity_shape?,
+                    created_at: value.created_at?,
+                    display_name: value.display_name?,
+                    gpus_total: value.gpus_total?,
+                    resource_class: value.resource_class?,
+                    sku: value.sku?,
+                    slot_kind: value.slot_kind?,
+                    slot_model: value.slot_model?,
+                    updated_at: value.updated_at?,
+                    vendor: value.vendor?,
+                    version: value.version?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::Sku> for Sku {
+            fn from(value: super::Sku) -> Self {
+                Self {
+                    active: Ok(value.active),
+                    allowed_gpu_counts: Ok(value.allowed_gpu_counts),
+                    capacity_shape: Ok(value.capacity_shape),
+                    created_at: Ok(value.created_at),
+                    display_name: Ok(value.display_name),
+                    gpus_total: Ok(value.gpus_total),
+                    resource_class: Ok(value.resource_class),
+                    sku: Ok(value.sku),
+                    slot_kind: Ok(value.slot_kind),
+                    slot_model: Ok(value.slot_model),
+                    updated_at: Ok(value.updated_at),
+                    vendor: Ok(value.vendor),
+                    version: Ok(value.version),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuCreate {
+            active: ::std::result::Result<
+                ::std::option::Option<bool>,
+                ::std::string::String,
+            >,
+            allowed_gpu_counts: ::std::result::Result<
+                ::std::vec::Vec<i32>,
+                ::std::string::String,
+            >,
+            display_name: ::std::result::Result<
+                super::SkuCreateDisplayName,
+                ::std::string::String,
+            >,
+            gpus_total: ::std::result::Result<i32, ::std::string::String>,
+            price: ::std::result::Result<super::SkuPriceCreate, ::std::string::String>,
+            shape: ::std::result::Result<super::SkuCreateShape, ::std::string::String>,
+            sku: ::std::result::Result<super::SkuCreateSku, ::std::string::String>,
+            slot_model: ::std::result::Result<
+                ::std::option::Option<super::SkuCreateSlotModel>,
+                ::std::string::String,
+            >,
+            vendor: ::std::result::Result<super::SkuCreateVendor, ::std::string::String>,
+        }
+        impl ::std::default::Default for SkuCreate {
+            fn default() -> Self {
+                Self {
+                    active: Ok(Default::default()),
+                    allowed_gpu_counts: Err(
+                        "no value supplied for allowed_gpu_counts".to_string(),
+                    ),
+                    display_name: Err("no value supplied for display_name".to_string()),
+                    gpus_total: Err("no value supplied for gpus_total".to_string()),
+                    price: Err("no value supplied for price".to_string()),
+                    shape: Err("no value supplied for shape".to_string()),
+                    sku: Err("no value supplied for sku".to_string()),
+                    slot_model: Ok(Default::default()),
+                    vendor: Err("no value supplied for vendor".to_string()),
+                }
+            }
+        }
+        impl SkuCreate {
+            pub fn active<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<bool>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active: {e}")
+                    });
+                self
+            }
+            pub fn allowed_gpu_counts<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allowed_gpu_counts = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for allowed_gpu_counts: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn display_name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuCreateDisplayName>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.display_name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for display_name: {e}")
+                    });
+                self
+            }
+            pub fn gpus_total<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus_total = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus_total: {e}")
+                    });
+                self
+            }
+            pub fn price<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuPriceCreate>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price: {e}")
+                    });
+                self
+            }
+            pub fn shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuCreateShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for shape: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuCreateSku>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn slot_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SkuCreateSlotModel>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_model: {e}")
+                    });
+                self
+            }
+            pub fn vendor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuCreateVendor>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vendor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vendor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuCreate> for super::SkuCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    active: value.active?,
+                    allowed_gpu_counts: value.allowed_gpu_counts?,
+                    display_name: value.display_name?,
+                    gpus_total: value.gpus_total?,
+                    price: value.price?,
+                    shape: value.shape?,
+                    sku: value.sku?,
+                    slot_model: value.slot_model?,
+                    vendor: value.vendor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuCreate> for SkuCreate {
+            fn from(value: super::SkuCreate) -> Self {
+                Self {
+                    active: Ok(value.active),
+                    allowed_gpu_counts: Ok(value.allowed_gpu_counts),
+                    display_name: Ok(value.display_name),
+                    gpus_total: Ok(value.gpus_total),
+                    price: Ok(value.price),
+                    shape: Ok(value.shape),
+                    sku: Ok(value.sku),
+                    slot_model: Ok(value.slot_model),
+                    vendor: Ok(value.vendor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuDetail {
+            active: ::std::result::Result<bool, ::std::string::String>,
+            allowed_gpu_counts: ::std::result::Result<
+                ::std::vec::Vec<i32>,
+                ::std::string::String,
+            >,
+            capacity_shape: ::std::result::Result<
+                super::SkuDetailCapacityShape,
+                ::std::string::String,
+            >,
+            created_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            display_name: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            gpus_total: ::std::result::Result<i32, ::std::string::String>,
+            prices: ::std::result::Result<
+                ::std::vec::Vec<super::SkuPrice>,
+                ::std::string::String,
+            >,
+            profiles: ::std::result::Result<
+                ::std::vec::Vec<super::SkuProfile>,
+                ::std::string::String,
+            >,
+            resource_class: ::std::result::Result<
+                super::SkuDetailResourceClass,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+            slot_kind: ::std::result::Result<
+                super::SkuDetailSlotKind,
+                ::std::string::String,
+            >,
+            slot_model: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            updated_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            vendor: ::std::result::Result<::std::string::String, ::std::string::String>,
+            version: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for SkuDetail {
+            fn default() -> Self {
+                Self {
+                    active: Err("no value supplied for active".to_string()),
+                    allowed_gpu_counts: Err(
+                        "no value supplied for allowed_gpu_counts".to_string(),
+                    ),
+                    capacity_shape: Err(
+                        "no value supplied for capacity_shape".to_string(),
+                    ),
+                    created_at: Err("no value supplied for created_at".to_string()),
+                    display_name: Err("no value supplied for display_name".to_string()),
+                    gpus_total: Err("no value supplied for gpus_total".to_string()),
+                    prices: Err("no value supplied for prices".to_string()),
+                    profiles: Err("no value supplied for profiles".to_string()),
+                    resource_class: Err(
+                        "no value supplied for resource_class".to_string(),
+                    ),
+                    sku: Err("no value supplied for sku".to_string()),
+                    slot_kind: Err("no value supplied for slot_kind".to_string()),
+                    slot_model: Err("no value supplied for slot_model".to_string()),
+                    updated_at: Err("no value supplied for updated_at".to_string()),
+                    vendor: Err("no value supplied for vendor".to_string()),
+                    version: Err("no value supplied for version".to_string()),
+                }
+            }
+        }
+        impl SkuDetail {
+            pub fn active<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active: {e}")
+                    });
+                self
+            }
+            pub fn allowed_gpu_counts<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allowed_gpu_counts = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for allowed_gpu_counts: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn capacity_shape<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuDetailCapacityShape>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.capacity_shape = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for capacity_shape: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn created_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.created_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for created_at: {e}")
+                    });
+                self
+            }
+            pub fn display_name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.display_name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for display_name: {e}")
+                    });
+                self
+            }
+            pub fn gpus_total<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus_total = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus_total: {e}")
+                    });
+                self
+            }
+            pub fn prices<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::SkuPrice>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.prices = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for prices: {e}")
+                    });
+                self
+            }
+            pub fn profiles<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::SkuProfile>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profiles = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profiles: {e}")
+                    });
+                self
+            }
+            pub fn resource_class<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuDetailResourceClass>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.resource_class = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for resource_class: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+            pub fn slot_kind<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuDetailSlotKind>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_kind = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_kind: {e}")
+                    });
+                self
+            }
+            pub fn slot_model<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_model = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_model: {e}")
+                    });
+                self
+            }
+            pub fn updated_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.updated_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for updated_at: {e}")
+                    });
+                self
+            }
+            pub fn vendor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vendor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vendor: {e}")
+                    });
+                self
+            }
+            pub fn version<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.version = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for version: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuDetail> for super::SkuDetail {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuDetail,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    active: value.active?,
+                    allowed_gpu_counts: value.allowed_gpu_counts?,
+                    capacity_shape: value.capacity_shape?,
+                    created_at: value.created_at?,
+                    display_name: value.display_name?,
+                    gpus_total: value.gpus_total?,
+                    prices: value.prices?,
+                    profiles: value.profiles?,
+                    resource_class: value.resource_class?,
+                    sku: value.sku?,
+                    slot_kind: value.slot_kind?,
+                    slot_model: value.slot_model?,
+                    updated_at: value.updated_at?,
+                    vendor: value.vendor?,
+                    version: value.version?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuDetail> for SkuDetail {
+            fn from(value: super::SkuDetail) -> Self {
+                Self {
+                    active: Ok(value.active),
+                    allowed_gpu_counts: Ok(value.allowed_gpu_counts),
+                    capacity_shape: Ok(value.capacity_shape),
+                    created_at: Ok(value.created_at),
+                    display_name: Ok(value.display_name),
+                    gpus_total: Ok(value.gpus_total),
+                    prices: Ok(value.prices),
+                    profiles: Ok(value.profiles),
+                    resource_class: Ok(value.resource_class),
+                    sku: Ok(value.sku),
+                    slot_kind: Ok(value.slot_kind),
+                    slot_model: Ok(value.slot_model),
+                    updated_at: Ok(value.updated_at),
+                    vendor: Ok(value.vendor),
+                    version: Ok(value.version),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuPage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::Sku>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SkuPage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl SkuPage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::Sku>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuPage> for super::SkuPage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuPage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuPage> for SkuPage {
+            fn from(value: super::SkuPage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuPrice {
+            currency: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            unit: ::std::result::Result<super::SkuPriceUnit, ::std::string::String>,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+            valid_from: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SkuPrice {
+            fn default() -> Self {
+                Self {
+                    currency: Err("no value supplied for currency".to_string()),
+                    unit: Err("no value supplied for unit".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                    valid_from: Err("no value supplied for valid_from".to_string()),
+                }
+            }
+        }
+        impl SkuPrice {
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuPriceUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for unit: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn valid_from<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.valid_from = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for valid_from: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuPrice> for super::SkuPrice {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuPrice,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    currency: value.currency?,
+                    unit: value.unit?,
+                    unit_price_minor: value.unit_price_minor?,
+                    valid_from: value.valid_from?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuPrice> for SkuPrice {
+            fn from(value: super::SkuPrice) -> Self {
+                Self {
+                    currency: Ok(value.currency),
+                    unit: Ok(value.unit),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                    valid_from: Ok(value.valid_from),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuPriceCreate {
+            currency: ::std::result::Result<
+                super::SkuPriceCreateCurrency,
+                ::std::string::String,
+            >,
+            unit: ::std::result::Result<
+                super::SkuPriceCreateUnit,
+                ::std::string::String,
+            >,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+            valid_from: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SkuPriceCreate {
+            fn default() -> Self {
+                Self {
+                    currency: Err("no value supplied for currency".to_string()),
+                    unit: Err("no value supplied for unit".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                    valid_from: Ok(Default::default()),
+                }
+            }
+        }
+        impl SkuPriceCreate {
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuPriceCreateCurrency>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuPriceCreateUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for unit: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn valid_from<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.valid_from = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for valid_from: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuPriceCreate> for super::SkuPriceCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuPriceCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    currency: value.currency?,
+                    unit: value.unit?,
+                    unit_price_minor: value.unit_price_minor?,
+                    valid_from: value.valid_from?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuPriceCreate> for SkuPriceCreate {
+            fn from(value: super::SkuPriceCreate) -> Self {
+                Self {
+                    currency: Ok(value.currency),
+                    unit: Ok(value.unit),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                    valid_from: Ok(value.valid_from),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuPricePage {
+            items: ::std::result::Result<
+                ::std::vec::Vec<super::SkuPrice>,
+                ::std::string::String,
+            >,
+            next_cursor: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SkuPricePage {
+            fn default() -> Self {
+                Self {
+                    items: Err("no value supplied for items".to_string()),
+                    next_cursor: Ok(Default::default()),
+                }
+            }
+        }
+        impl SkuPricePage {
+            pub fn items<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<super::SkuPrice>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.items = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for items: {e}")
+                    });
+                self
+            }
+            pub fn next_cursor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.next_cursor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for next_cursor: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuPricePage> for super::SkuPricePage {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuPricePage,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    items: value.items?,
+                    next_cursor: value.next_cursor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuPricePage> for SkuPricePage {
+            fn from(value: super::SkuPricePage) -> Self {
+                Self {
+                    items: Ok(value.items),
+                    next_cursor: Ok(value.next_cursor),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuProfile {
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            is_default: ::std::result::Result<bool, ::std::string::String>,
+            memory_mib: ::std::result::Result<i64, ::std::string::String>,
+            name: ::std::result::Result<::std::string::String, ::std::string::String>,
+            vcpus: ::std::result::Result<i32, ::std::string::String>,
+        }
+        impl ::std::default::Default for SkuProfile {
+            fn default() -> Self {
+                Self {
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    is_default: Err("no value supplied for is_default".to_string()),
+                    memory_mib: Err("no value supplied for memory_mib".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    vcpus: Err("no value supplied for vcpus".to_string()),
+                }
+            }
+        }
+        impl SkuProfile {
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn is_default<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.is_default = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for is_default: {e}")
+                    });
+                self
+            }
+            pub fn memory_mib<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.memory_mib = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for memory_mib: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn vcpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vcpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vcpus: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuProfile> for super::SkuProfile {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuProfile,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    gpus: value.gpus?,
+                    is_default: value.is_default?,
+                    memory_mib: value.memory_mib?,
+                    name: value.name?,
+                    vcpus: value.vcpus?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuProfile> for SkuProfile {
+            fn from(value: super::SkuProfile) -> Self {
+                Self {
+                    gpus: Ok(value.gpus),
+                    is_default: Ok(value.is_default),
+                    memory_mib: Ok(value.memory_mib),
+                    name: Ok(value.name),
+                    vcpus: Ok(value.vcpus),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuProfileCreate {
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            is_default: ::std::result::Result<
+                ::std::option::Option<bool>,
+                ::std::string::String,
+            >,
+            memory_mib: ::std::result::Result<i64, ::std::string::String>,
+            name: ::std::result::Result<
+                super::SkuProfileCreateName,
+                ::std::string::String,
+            >,
+            vcpus: ::std::result::Result<::std::num::NonZeroU32, ::std::string::String>,
+        }
+        impl ::std::default::Default for SkuProfileCreate {
+            fn default() -> Self {
+                Self {
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    is_default: Ok(Default::default()),
+                    memory_mib: Err("no value supplied for memory_mib".to_string()),
+                    name: Err("no value supplied for name".to_string()),
+                    vcpus: Err("no value supplied for vcpus".to_string()),
+                }
+            }
+        }
+        impl SkuProfileCreate {
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn is_default<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<bool>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.is_default = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for is_default: {e}")
+                    });
+                self
+            }
+            pub fn memory_mib<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.memory_mib = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for memory_mib: {e}")
+                    });
+                self
+            }
+            pub fn name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SkuProfileCreateName>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for name: {e}")
+                    });
+                self
+            }
+            pub fn vcpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::num::NonZeroU32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.vcpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for vcpus: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuProfileCreate> for super::SkuProfileCreate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuProfileCreate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    gpus: value.gpus?,
+                    is_default: value.is_default?,
+                    memory_mib: value.memory_mib?,
+                    name: value.name?,
+                    vcpus: value.vcpus?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuProfileCreate> for SkuProfileCreate {
+            fn from(value: super::SkuProfileCreate) -> Self {
+                Self {
+                    gpus: Ok(value.gpus),
+                    is_default: Ok(value.is_default),
+                    memory_mib: Ok(value.memory_mib),
+                    name: Ok(value.name),
+                    vcpus: Ok(value.vcpus),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SkuUpdate {
+            active: ::std::result::Result<
+                ::std::option::Option<bool>,
+                ::std::string::String,
+            >,
+            allowed_gpu_counts: ::std::result::Result<
+                ::std::vec::Vec<i32>,
+                ::std::string::String,
+            >,
+            display_name: ::std::result::Result<
+                ::std::option::Option<super::SkuUpdateDisplayName>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SkuUpdate {
+            fn default() -> Self {
+                Self {
+                    active: Ok(Default::default()),
+                    allowed_gpu_counts: Ok(Default::default()),
+                    display_name: Ok(Default::default()),
+                }
+            }
+        }
+        impl SkuUpdate {
+            pub fn active<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<bool>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.active = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for active: {e}")
+                    });
+                self
+            }
+            pub fn allowed_gpu_counts<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::vec::Vec<i32>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allowed_gpu_counts = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for allowed_gpu_counts: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn display_name<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SkuUpdateDisplayName>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.display_name = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for display_name: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SkuUpdate> for super::SkuUpdate {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SkuUpdate,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    active: value.active?,
+                    allowed_gpu_counts: value.allowed_gpu_counts?,
+                    display_name: value.display_name?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SkuUpdate> for SkuUpdate {
+            fn from(value: super::SkuUpdate) -> Self {
+                Self {
+                    active: Ok(value.active),
+                    allowed_gpu_counts: Ok(value.allowed_gpu_counts),
+                    display_name: Ok(value.display_name),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SlotCleaned {
+            allocation_id: ::std::result::Result<
+                ::std::option::Option<super::SlotCleanedAllocationId>,
+                ::std::string::String,
+            >,
+            reason: ::std::result::Result<::std::string::String, ::std::string::String>,
+            slot_id: ::std::result::Result<
+                super::SlotCleanedSlotId,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SlotCleaned {
+            fn default() -> Self {
+                Self {
+                    allocation_id: Ok(Default::default()),
+                    reason: Err("no value supplied for reason".to_string()),
+                    slot_id: Err("no value supplied for slot_id".to_string()),
+                }
+            }
+        }
+        impl SlotCleaned {
+            pub fn allocation_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::SlotCleanedAllocationId>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allocation_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allocation_id: {e}")
+                    });
+                self
+            }
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+            pub fn slot_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SlotCleanedSlotId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_id: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SlotCleaned> for super::SlotCleaned {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SlotCleaned,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    allocation_id: value.allocation_id?,
+                    reason: value.reason?,
+                    slot_id: value.slot_id?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SlotCleaned> for SlotCleaned {
+            fn from(value: super::SlotCleaned) -> Self {
+                Self {
+                    allocation_id: Ok(value.allocation_id),
+                    reason: Ok(value.reason),
+                    slot_id: Ok(value.slot_id),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct SlotCleanup {
+            allocation_id: ::std::result::Result<
+                super::SlotCleanupAllocationId,
+                ::std::string::String,
+            >,
+            run_id: ::std::result::Result<
+                super::SlotCleanupRunId,
+                ::std::string::String,
+            >,
+            slot_ids: ::std::result::Result<
+                ::std::vec::Vec<super::SlotCleanupSlotIdsItem>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for SlotCleanup {
+            fn default() -> Self {
+                Self {
+                    allocation_id: Err(
+                        "no value supplied for allocation_id".to_string(),
+                    ),
+                    run_id: Err("no value supplied for run_id".to_string()),
+                    slot_ids: Err("no value supplied for slot_ids".to_string()),
+                }
+            }
+        }
+        impl SlotCleanup {
+            pub fn allocation_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SlotCleanupAllocationId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allocation_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allocation_id: {e}")
+                    });
+                self
+            }
+            pub fn run_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::SlotCleanupRunId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.run_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for run_id: {e}")
+                    });
+                self
+            }
+            pub fn slot_ids<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::vec::Vec<super::SlotCleanupSlotIdsItem>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.slot_ids = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for slot_ids: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<SlotCleanup> for super::SlotCleanup {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: SlotCleanup,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    allocation_id: value.allocation_id?,
+                    run_id: value.run_id?,
+                    slot_ids: value.slot_ids?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::SlotCleanup> for SlotCleanup {
+            fn from(value: super::SlotCleanup) -> Self {
+                Self {
+                    allocation_id: Ok(value.allocation_id),
+                    run_id: Ok(value.run_id),
+                    slot_ids: Ok(value.slot_ids),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct SlotsApprove {
             all_ready: ::std::result::Result<bool, ::std::string::String>,
             sku: ::std::result::Result<
@@ -45866,6 +64226,187 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct TimelineEntry {
+            attempt: ::std::result::Result<u32, ::std::string::String>,
+            detail: ::std::result::Result<::std::string::String, ::std::string::String>,
+            finished_at: ::std::result::Result<
+                ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                ::std::string::String,
+            >,
+            run_id: ::std::result::Result<
+                super::TimelineEntryRunId,
+                ::std::string::String,
+            >,
+            saga: ::std::result::Result<::std::string::String, ::std::string::String>,
+            started_at: ::std::result::Result<
+                ::chrono::DateTime<::chrono::offset::Utc>,
+                ::std::string::String,
+            >,
+            state: ::std::result::Result<::std::string::String, ::std::string::String>,
+            step: ::std::result::Result<::std::string::String, ::std::string::String>,
+            undo: ::std::result::Result<bool, ::std::string::String>,
+        }
+        impl ::std::default::Default for TimelineEntry {
+            fn default() -> Self {
+                Self {
+                    attempt: Err("no value supplied for attempt".to_string()),
+                    detail: Err("no value supplied for detail".to_string()),
+                    finished_at: Ok(Default::default()),
+                    run_id: Err("no value supplied for run_id".to_string()),
+                    saga: Err("no value supplied for saga".to_string()),
+                    started_at: Err("no value supplied for started_at".to_string()),
+                    state: Err("no value supplied for state".to_string()),
+                    step: Err("no value supplied for step".to_string()),
+                    undo: Err("no value supplied for undo".to_string()),
+                }
+            }
+        }
+        impl TimelineEntry {
+            pub fn attempt<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.attempt = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for attempt: {e}")
+                    });
+                self
+            }
+            pub fn detail<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.detail = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for detail: {e}")
+                    });
+                self
+            }
+            pub fn finished_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<::chrono::DateTime<::chrono::offset::Utc>>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.finished_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for finished_at: {e}")
+                    });
+                self
+            }
+            pub fn run_id<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::TimelineEntryRunId>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.run_id = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for run_id: {e}")
+                    });
+                self
+            }
+            pub fn saga<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.saga = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for saga: {e}")
+                    });
+                self
+            }
+            pub fn started_at<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::chrono::DateTime<::chrono::offset::Utc>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.started_at = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for started_at: {e}")
+                    });
+                self
+            }
+            pub fn state<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.state = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for state: {e}")
+                    });
+                self
+            }
+            pub fn step<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.step = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for step: {e}")
+                    });
+                self
+            }
+            pub fn undo<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.undo = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for undo: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<TimelineEntry> for super::TimelineEntry {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: TimelineEntry,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    attempt: value.attempt?,
+                    detail: value.detail?,
+                    finished_at: value.finished_at?,
+                    run_id: value.run_id?,
+                    saga: value.saga?,
+                    started_at: value.started_at?,
+                    state: value.state?,
+                    step: value.step?,
+                    undo: value.undo?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::TimelineEntry> for TimelineEntry {
+            fn from(value: super::TimelineEntry) -> Self {
+                Self {
+                    attempt: Ok(value.attempt),
+                    detail: Ok(value.detail),
+                    finished_at: Ok(value.finished_at),
+                    run_id: Ok(value.run_id),
+                    saga: Ok(value.saga),
+                    started_at: Ok(value.started_at),
+                    state: Ok(value.state),
+                    step: Ok(value.step),
+                    undo: Ok(value.undo),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct TrustStage {
             reason: ::std::result::Result<
                 ::std::option::Option<super::TrustStageReason>,
@@ -46214,6 +64755,20 @@ let response = client.auth_config_get()
 ```*/
     pub fn auth_config_get(&self) -> builder::AuthConfigGet<'_> {
         builder::AuthConfigGet::new(self)
+    }
+    /**List what can be launched
+
+Products that are sold now, with sizes, the price that holds now, and what is free in each region.
+
+Sends a `GET` request to `/api/v1/catalog`
+
+```ignore
+let response = client.catalog_list()
+    .send()
+    .await;
+```*/
+    pub fn catalog_list(&self) -> builder::CatalogList<'_> {
+        builder::CatalogList::new(self)
     }
     /**Accept an invitation
 
@@ -46958,6 +65513,92 @@ let response = client.agent_program_list()
     pub fn agent_program_list(&self) -> builder::AgentProgramList<'_> {
         builder::AgentProgramList::new(self)
     }
+    /**List allocations of all organizations
+
+Sends a `GET` request to `/api/v1/platform/allocations`
+
+Arguments:
+- `cursor`: `next_cursor` of the previous page.
+- `node_id`: Only those on this node.
+- `org_id`: Only those of this organization.
+- `page_size`: At most this many items (1–200).
+- `project_id`: Only those of this project.
+- `sku`: Only those of this product.
+- `state`: Only those in this state.
+```ignore
+let response = client.platform_allocation_list()
+    .cursor(cursor)
+    .node_id(node_id)
+    .org_id(org_id)
+    .page_size(page_size)
+    .project_id(project_id)
+    .sku(sku)
+    .state(state)
+    .send()
+    .await;
+```*/
+    pub fn platform_allocation_list(&self) -> builder::PlatformAllocationList<'_> {
+        builder::PlatformAllocationList::new(self)
+    }
+    /**Show an allocation and what its workflows did
+
+Sends a `GET` request to `/api/v1/platform/allocations/{allocation_id}`
+
+```ignore
+let response = client.platform_allocation_get()
+    .allocation_id(allocation_id)
+    .send()
+    .await;
+```*/
+    pub fn platform_allocation_get(&self) -> builder::PlatformAllocationGet<'_> {
+        builder::PlatformAllocationGet::new(self)
+    }
+    /**End a release that cannot be finished
+
+Its capacity is sold again: only after somebody made sure that nothing of its user is left on the machine.
+
+Sends a `POST` request to `/api/v1/platform/allocations/{allocation_id}/force-cleanup`
+
+Arguments:
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.platform_allocation_force_cleanup()
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn platform_allocation_force_cleanup(
+        &self,
+    ) -> builder::PlatformAllocationForceCleanup<'_> {
+        builder::PlatformAllocationForceCleanup::new(self)
+    }
+    /**Release somebody's allocation
+
+The same as a release by its project. Asking again changes nothing, except that a failed release is tried again.
+
+Sends a `POST` request to `/api/v1/platform/allocations/{allocation_id}/force-release`
+
+Arguments:
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.platform_allocation_force_release()
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn platform_allocation_force_release(
+        &self,
+    ) -> builder::PlatformAllocationForceRelease<'_> {
+        builder::PlatformAllocationForceRelease::new(self)
+    }
     /**List an audit trail
 
 Of the organization given by `org_id`, or the platform's own. Newest first.
@@ -47099,6 +65740,42 @@ let response = client.dead_letter_requeue()
 ```*/
     pub fn dead_letter_requeue(&self) -> builder::DeadLetterRequeue<'_> {
         builder::DeadLetterRequeue::new(self)
+    }
+    /**List where records of capacity disagree
+
+Found by a job that compares claims, allocations, workflows, tasks and nodes, and repairs nothing.
+
+Sends a `GET` request to `/api/v1/platform/discrepancies`
+
+Arguments:
+- `cursor`: `next_cursor` of the previous page.
+- `kind`: Only those of this kind.
+- `page_size`: At most this many items (1–200).
+- `state`: Only those that are open, or only those that are resolved.
+```ignore
+let response = client.discrepancy_list()
+    .cursor(cursor)
+    .kind(kind)
+    .page_size(page_size)
+    .state(state)
+    .send()
+    .await;
+```*/
+    pub fn discrepancy_list(&self) -> builder::DiscrepancyList<'_> {
+        builder::DiscrepancyList::new(self)
+    }
+    /**Show where records disagree
+
+Sends a `GET` request to `/api/v1/platform/discrepancies/{discrepancy_id}`
+
+```ignore
+let response = client.discrepancy_get()
+    .discrepancy_id(discrepancy_id)
+    .send()
+    .await;
+```*/
+    pub fn discrepancy_get(&self) -> builder::DiscrepancyGet<'_> {
+        builder::DiscrepancyGet::new(self)
     }
     /**List health findings of nodes
 
@@ -47304,7 +65981,7 @@ let response = client.node_get()
     pub fn node_get(&self) -> builder::NodeGet<'_> {
         builder::NodeGet::new(self)
     }
-    /**Change a node's labels, pool or products
+    /**Change a node's labels, pool, products or address for users
 
 Sends a `PATCH` request to `/api/v1/platform/nodes/{node_id}`
 
@@ -47596,7 +66273,7 @@ let response = client.node_release()
     }
     /**Remove a node from the fleet
 
-For nodes that have not come further than enrolling, or were retired. Its tasks are cancelled, its certificates and tokens are revoked; it is deleted soon after.
+For nodes that have not come further than enrolling, or were retired, with no slot in use. Its tasks are cancelled, its certificates and tokens are revoked; it is deleted soon after.
 
 Sends a `POST` request to `/api/v1/platform/nodes/{node_id}/remove`
 
@@ -48137,6 +66814,212 @@ let response = client.region_update()
     pub fn region_update(&self) -> builder::RegionUpdate<'_> {
         builder::RegionUpdate::new(self)
     }
+    /**List workflow runs
+
+Runs of durable workflows, newest first.
+
+Sends a `GET` request to `/api/v1/platform/sagas`
+
+Arguments:
+- `cursor`: `next_cursor` of the previous page.
+- `name`: Only runs of this workflow.
+- `page_size`: At most this many items (1–200).
+- `state`: Only runs in this state.
+- `subject`: Only runs about this subject.
+```ignore
+let response = client.saga_list()
+    .cursor(cursor)
+    .name(name)
+    .page_size(page_size)
+    .state(state)
+    .subject(subject)
+    .send()
+    .await;
+```*/
+    pub fn saga_list(&self) -> builder::SagaList<'_> {
+        builder::SagaList::new(self)
+    }
+    /**Show a workflow run
+
+The run with its timeline: every attempt of every step, forwards and back.
+
+Sends a `GET` request to `/api/v1/platform/sagas/{run_id}`
+
+```ignore
+let response = client.saga_get()
+    .run_id(run_id)
+    .send()
+    .await;
+```*/
+    pub fn saga_get(&self) -> builder::SagaGet<'_> {
+        builder::SagaGet::new(self)
+    }
+    /**Cancel a workflow run
+
+The run goes no further, and what it did is taken back; one that only goes forward is left stuck.
+
+Sends a `POST` request to `/api/v1/platform/sagas/{run_id}/cancel`
+
+Arguments:
+- `run_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.saga_cancel()
+    .run_id(run_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn saga_cancel(&self) -> builder::SagaCancel<'_> {
+        builder::SagaCancel::new(self)
+    }
+    /**List products
+
+Also those that are not sold.
+
+Sends a `GET` request to `/api/v1/platform/skus`
+
+```ignore
+let response = client.sku_list()
+    .send()
+    .await;
+```*/
+    pub fn sku_list(&self) -> builder::SkuList<'_> {
+        builder::SkuList::new(self)
+    }
+    /**Create a product
+
+Sends a `POST` request to `/api/v1/platform/skus`
+
+Arguments:
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.sku_create()
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn sku_create(&self) -> builder::SkuCreate<'_> {
+        builder::SkuCreate::new(self)
+    }
+    /**Show a product with its sizes and prices
+
+Sends a `GET` request to `/api/v1/platform/skus/{sku}`
+
+```ignore
+let response = client.sku_get()
+    .sku(sku)
+    .send()
+    .await;
+```*/
+    pub fn sku_get(&self) -> builder::SkuGet<'_> {
+        builder::SkuGet::new(self)
+    }
+    /**Rename, offer or withdraw a product
+
+What was launched already goes on as it was sold. What a product is made of cannot be changed.
+
+Sends a `PATCH` request to `/api/v1/platform/skus/{sku}`
+
+Arguments:
+- `sku`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.sku_update()
+    .sku(sku)
+    .if_match(if_match)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn sku_update(&self) -> builder::SkuUpdate<'_> {
+        builder::SkuUpdate::new(self)
+    }
+    /**List the prices of a product
+
+The newest first, also those that do not hold yet.
+
+Sends a `GET` request to `/api/v1/platform/skus/{sku}/prices`
+
+```ignore
+let response = client.sku_price_list()
+    .sku(sku)
+    .send()
+    .await;
+```*/
+    pub fn sku_price_list(&self) -> builder::SkuPriceList<'_> {
+        builder::SkuPriceList::new(self)
+    }
+    /**Set a price from now or from a later moment on
+
+Prices are never changed or removed. What was launched keeps the price that it was launched at.
+
+Sends a `POST` request to `/api/v1/platform/skus/{sku}/prices`
+
+Arguments:
+- `sku`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.sku_price_create()
+    .sku(sku)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn sku_price_create(&self) -> builder::SkuPriceCreate<'_> {
+        builder::SkuPriceCreate::new(self)
+    }
+    /**Add a size to a product
+
+Sends a `POST` request to `/api/v1/platform/skus/{sku}/profiles`
+
+Arguments:
+- `sku`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.sku_profile_create()
+    .sku(sku)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn sku_profile_create(&self) -> builder::SkuProfileCreate<'_> {
+        builder::SkuProfileCreate::new(self)
+    }
+    /**Remove a size of a product
+
+Machines of this size stay as they are.
+
+Sends a `DELETE` request to `/api/v1/platform/skus/{sku}/profiles/{profile}`
+
+Arguments:
+- `sku`
+- `profile`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.sku_profile_delete()
+    .sku(sku)
+    .profile(profile)
+    .if_match(if_match)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn sku_profile_delete(&self) -> builder::SkuProfileDelete<'_> {
+        builder::SkuProfileDelete::new(self)
+    }
     /**List slots of the whole fleet
 
 Sends a `GET` request to `/api/v1/platform/slots`
@@ -48176,6 +67059,46 @@ let response = client.slot_get()
 ```*/
     pub fn slot_get(&self) -> builder::SlotGet<'_> {
         builder::SlotGet::new(self)
+    }
+    /**Clean a slot once more
+
+For a slot that an allocation left uncleaned and that is over. All that it left is cleaned together.
+
+Sends a `POST` request to `/api/v1/platform/slots/{slot_id}/cleanup`
+
+Arguments:
+- `slot_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.slot_cleanup_retry()
+    .slot_id(slot_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn slot_cleanup_retry(&self) -> builder::SlotCleanupRetry<'_> {
+        builder::SlotCleanupRetry::new(self)
+    }
+    /**Say that a slot is clean
+
+It is sold again: only after somebody made sure that nothing is left on it.
+
+Sends a `POST` request to `/api/v1/platform/slots/{slot_id}/force-cleanup`
+
+Arguments:
+- `slot_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.slot_force_cleanup()
+    .slot_id(slot_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn slot_force_cleanup(&self) -> builder::SlotForceCleanup<'_> {
+        builder::SlotForceCleanup::new(self)
     }
     /**Take a slot out of service
 
@@ -48613,6 +67536,347 @@ let response = client.project_update()
     pub fn project_update(&self) -> builder::ProjectUpdate<'_> {
         builder::ProjectUpdate::new(self)
     }
+    /**List groups of allocations
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocation-groups`
+
+Arguments:
+- `project_id`
+- `cursor`: `next_cursor` of the previous page.
+- `page_size`: At most this many items (1–200).
+```ignore
+let response = client.allocation_group_list()
+    .project_id(project_id)
+    .cursor(cursor)
+    .page_size(page_size)
+    .send()
+    .await;
+```*/
+    pub fn allocation_group_list(&self) -> builder::AllocationGroupList<'_> {
+        builder::AllocationGroupList::new(self)
+    }
+    /**Launch several machines together
+
+All members are reserved in one region, or none is. When the launch of one fails later, the others are released.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocation-groups`
+
+Arguments:
+- `project_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.allocation_group_create()
+    .project_id(project_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn allocation_group_create(&self) -> builder::AllocationGroupCreate<'_> {
+        builder::AllocationGroupCreate::new(self)
+    }
+    /**Show a group with its members
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocation-groups/{group_id}`
+
+```ignore
+let response = client.allocation_group_get()
+    .project_id(project_id)
+    .group_id(group_id)
+    .send()
+    .await;
+```*/
+    pub fn allocation_group_get(&self) -> builder::AllocationGroupGet<'_> {
+        builder::AllocationGroupGet::new(self)
+    }
+    /**Release all members of a group
+
+Members that are ending already go on as they are. Asking again changes nothing.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocation-groups/{group_id}/release`
+
+Arguments:
+- `project_id`
+- `group_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_group_release()
+    .project_id(project_id)
+    .group_id(group_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_group_release(&self) -> builder::AllocationGroupRelease<'_> {
+        builder::AllocationGroupRelease::new(self)
+    }
+    /**List allocations
+
+Oldest first; those that are over too, unless `live` is asked for.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations`
+
+Arguments:
+- `project_id`
+- `cursor`: `next_cursor` of the previous page.
+- `group_id`: Only members of this group.
+- `live`: Only those that are not over.
+- `page_size`: At most this many items (1–200).
+- `state`: Only those in this state.
+```ignore
+let response = client.allocation_list()
+    .project_id(project_id)
+    .cursor(cursor)
+    .group_id(group_id)
+    .live(live)
+    .page_size(page_size)
+    .state(state)
+    .send()
+    .await;
+```*/
+    pub fn allocation_list(&self) -> builder::AllocationList<'_> {
+        builder::AllocationList::new(self)
+    }
+    /**Launch a machine
+
+Capacity is reserved and the price pinned at once, or nothing is done and the refusal says what stands in the way. The machine is made after that: follow the allocation until it is `active`. It is billed from then on, and never when the launch fails.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations`
+
+Arguments:
+- `project_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.allocation_create()
+    .project_id(project_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn allocation_create(&self) -> builder::AllocationCreate<'_> {
+        builder::AllocationCreate::new(self)
+    }
+    /**Show an allocation, or wait for it
+
+With `wait`, the answer comes as soon as the allocation has left the state given in `state`; without `state`, as soon as it is in one that lasts; at the latest after that time.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `state`: The state that you know; the wait is over when it is another.
+- `wait`: Wait at most so long, such as `20s`, which is also the longest.
+```ignore
+let response = client.allocation_get()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .state(state)
+    .wait(wait)
+    .send()
+    .await;
+```*/
+    pub fn allocation_get(&self) -> builder::AllocationGet<'_> {
+        builder::AllocationGet::new(self)
+    }
+    /**Bring the machine the keys that its people have now
+
+After somebody added or deleted SSH keys, or left the project.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/access/refresh`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_access_refresh()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_access_refresh(&self) -> builder::AllocationAccessRefresh<'_> {
+        builder::AllocationAccessRefresh::new(self)
+    }
+    /**List what happened to an allocation
+
+Changes of state, phases of the work on its machine with how long they took, access, operations.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/events`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `after`: `next_after` of the previous answer.
+- `limit`: At most this many events (1–500).
+```ignore
+let response = client.allocation_events()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .after(after)
+    .limit(limit)
+    .send()
+    .await;
+```*/
+    pub fn allocation_events(&self) -> builder::AllocationEvents<'_> {
+        builder::AllocationEvents::new(self)
+    }
+    /**List who may log in besides the creator
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `cursor`: `next_cursor` of the previous page.
+- `page_size`: At most this many items (1–200).
+```ignore
+let response = client.allocation_grant_list()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .cursor(cursor)
+    .page_size(page_size)
+    .send()
+    .await;
+```*/
+    pub fn allocation_grant_list(&self) -> builder::AllocationGrantList<'_> {
+        builder::AllocationGrantList::new(self)
+    }
+    /**Let somebody log in
+
+Only people who can enter the project, with their own SSH keys. `access_current` of the allocation tells when the machine has the keys.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+- `body`
+```ignore
+let response = client.allocation_grant_create()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .body(body)
+    .send()
+    .await;
+```*/
+    pub fn allocation_grant_create(&self) -> builder::AllocationGrantCreate<'_> {
+        builder::AllocationGrantCreate::new(self)
+    }
+    /**Let somebody log in no more
+
+Their keys leave the machine; `access_current` tells when. Sessions that are open stay open.
+
+Sends a `DELETE` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants/{user_id}`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `user_id`
+- `if_match`: The version that you read; when it is no longer current the answer is 409 `conflict`.
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_grant_delete()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .user_id(user_id)
+    .if_match(if_match)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_grant_delete(&self) -> builder::AllocationGrantDelete<'_> {
+        builder::AllocationGrantDelete::new(self)
+    }
+    /**Release an allocation
+
+Its meter stops at once; the machine is cleaned and its capacity given back. A launch that is under way is cancelled and ends in `failed`. Asking again changes nothing.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/release`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_release()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_release(&self) -> builder::AllocationRelease<'_> {
+        builder::AllocationRelease::new(self)
+    }
+    /**Restart the machine of an allocation
+
+It stays the same machine, with the same account and keys; what runs on it is lost.
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/restart`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_restart()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_restart(&self) -> builder::AllocationRestart<'_> {
+        builder::AllocationRestart::new(self)
+    }
+    /**Try a failed release again
+
+Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/retry`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `x_idempotency_key`: Makes a retry safe: the same key and request have one effect and one answer.
+```ignore
+let response = client.allocation_retry()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .x_idempotency_key(x_idempotency_key)
+    .send()
+    .await;
+```*/
+    pub fn allocation_retry(&self) -> builder::AllocationRetry<'_> {
+        builder::AllocationRetry::new(self)
+    }
+    /**Follow an allocation
+
+Server-sent events: first those after `Last-Event-ID` (or `after`), then each as it happens. An event `end` says that the allocation is over. The stream ends after some minutes: come again.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/stream`
+
+Arguments:
+- `project_id`
+- `allocation_id`
+- `after`: Only events after this one; `Last-Event-ID` comes before it.
+```ignore
+let response = client.allocation_stream()
+    .project_id(project_id)
+    .allocation_id(allocation_id)
+    .after(after)
+    .send()
+    .await;
+```*/
+    pub fn allocation_stream(&self) -> builder::AllocationStream<'_> {
+        builder::AllocationStream::new(self)
+    }
     /**List the members of a project
 
 Owners, admins and viewers of the organization reach its projects without being listed here.
@@ -48974,6 +68238,71 @@ pub mod builder {
                 .build()?;
             let info = OperationInfo {
                 operation_id: "auth_config_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::catalog_list`]
+
+[`Client::catalog_list`]: super::Client::catalog_list*/
+    #[derive(Debug, Clone)]
+    pub struct CatalogList<'a> {
+        client: &'a super::Client,
+    }
+    impl<'a> CatalogList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self { client: client }
+        }
+        ///Sends a `GET` request to `/api/v1/catalog`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::CatalogEntryPage>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client } = self;
+            let url = format!("{}/api/v1/catalog", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "catalog_list",
             };
             client.pre(&mut request, &info).await?;
             let result = client.exec(request, &info).await;
@@ -53558,6 +72887,564 @@ pub mod builder {
             }
         }
     }
+    /**Builder for [`Client::platform_allocation_list`]
+
+[`Client::platform_allocation_list`]: super::Client::platform_allocation_list*/
+    #[derive(Debug, Clone)]
+    pub struct PlatformAllocationList<'a> {
+        client: &'a super::Client,
+        cursor: Result<Option<types::PlatformAllocationListCursor>, String>,
+        node_id: Result<Option<types::PlatformAllocationListNodeId>, String>,
+        org_id: Result<Option<types::PlatformAllocationListOrgId>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+        project_id: Result<Option<types::PlatformAllocationListProjectId>, String>,
+        sku: Result<Option<types::PlatformAllocationListSku>, String>,
+        state: Result<Option<types::PlatformAllocationListState>, String>,
+    }
+    impl<'a> PlatformAllocationList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                cursor: Ok(None),
+                node_id: Ok(None),
+                org_id: Ok(None),
+                page_size: Ok(None),
+                project_id: Ok(None),
+                sku: Ok(None),
+                state: Ok(None),
+            }
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListCursor` for cursor failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn node_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListNodeId>,
+        {
+            self.node_id = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListNodeId` for node_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn org_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListOrgId>,
+        {
+            self.org_id = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListOrgId` for org_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListSku` for sku failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn state<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationListState>,
+        {
+            self.state = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationListState` for state failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/allocations`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::PlatformAllocationPage>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self {
+                client,
+                cursor,
+                node_id,
+                org_id,
+                page_size,
+                project_id,
+                sku,
+                state,
+            } = self;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let node_id = node_id.map_err(Error::InvalidRequest)?;
+            let org_id = org_id.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let state = state.map_err(Error::InvalidRequest)?;
+            let url = format!("{}/api/v1/platform/allocations", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("node_id", &node_id))
+                .query(&progenitor_client::QueryParam::new("org_id", &org_id))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .query(&progenitor_client::QueryParam::new("project_id", &project_id))
+                .query(&progenitor_client::QueryParam::new("sku", &sku))
+                .query(&progenitor_client::QueryParam::new("state", &state))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "platform_allocation_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::platform_allocation_get`]
+
+[`Client::platform_allocation_get`]: super::Client::platform_allocation_get*/
+    #[derive(Debug, Clone)]
+    pub struct PlatformAllocationGet<'a> {
+        client: &'a super::Client,
+        allocation_id: Result<types::PlatformAllocationGetAllocationId, String>,
+    }
+    impl<'a> PlatformAllocationGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+            }
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationGetAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationGetAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/allocations/{allocation_id}`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::PlatformAllocationDetail>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, allocation_id } = self;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/allocations/{}", client.baseurl, encode_path(&
+                allocation_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "platform_allocation_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::platform_allocation_force_cleanup`]
+
+[`Client::platform_allocation_force_cleanup`]: super::Client::platform_allocation_force_cleanup*/
+    #[derive(Debug, Clone)]
+    pub struct PlatformAllocationForceCleanup<'a> {
+        client: &'a super::Client,
+        allocation_id: Result<types::PlatformAllocationForceCleanupAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::PlatformAllocationForceCleanupXIdempotencyKey>,
+            String,
+        >,
+        body: Result<types::builder::ForceCleanup, String>,
+    }
+    impl<'a> PlatformAllocationForceCleanup<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationForceCleanupAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationForceCleanupAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<
+                types::PlatformAllocationForceCleanupXIdempotencyKey,
+            >,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationForceCleanupXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ForceCleanup>,
+            <V as std::convert::TryInto<types::ForceCleanup>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `ForceCleanup` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::ForceCleanup,
+            ) -> types::builder::ForceCleanup,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/allocations/{allocation_id}/force-cleanup`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::PlatformAllocation>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, allocation_id, x_idempotency_key, body } = self;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::ForceCleanup::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/allocations/{}/force-cleanup", client.baseurl,
+                encode_path(& allocation_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "platform_allocation_force_cleanup",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::platform_allocation_force_release`]
+
+[`Client::platform_allocation_force_release`]: super::Client::platform_allocation_force_release*/
+    #[derive(Debug, Clone)]
+    pub struct PlatformAllocationForceRelease<'a> {
+        client: &'a super::Client,
+        allocation_id: Result<types::PlatformAllocationForceReleaseAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::PlatformAllocationForceReleaseXIdempotencyKey>,
+            String,
+        >,
+        body: Result<types::builder::ForceRelease, String>,
+    }
+    impl<'a> PlatformAllocationForceRelease<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::PlatformAllocationForceReleaseAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationForceReleaseAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<
+                types::PlatformAllocationForceReleaseXIdempotencyKey,
+            >,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `PlatformAllocationForceReleaseXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ForceRelease>,
+            <V as std::convert::TryInto<types::ForceRelease>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `ForceRelease` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::ForceRelease,
+            ) -> types::builder::ForceRelease,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/allocations/{allocation_id}/force-release`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::PlatformAllocation>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, allocation_id, x_idempotency_key, body } = self;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::ForceRelease::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/allocations/{}/force-release", client.baseurl,
+                encode_path(& allocation_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "platform_allocation_force_release",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
     /**Builder for [`Client::platform_audit_list`]
 
 [`Client::platform_audit_list`]: super::Client::platform_audit_list*/
@@ -54358,6 +74245,217 @@ pub mod builder {
                 .build()?;
             let info = OperationInfo {
                 operation_id: "dead_letter_requeue",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::discrepancy_list`]
+
+[`Client::discrepancy_list`]: super::Client::discrepancy_list*/
+    #[derive(Debug, Clone)]
+    pub struct DiscrepancyList<'a> {
+        client: &'a super::Client,
+        cursor: Result<Option<types::DiscrepancyListCursor>, String>,
+        kind: Result<Option<types::DiscrepancyListKind>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+        state: Result<Option<types::DiscrepancyListState>, String>,
+    }
+    impl<'a> DiscrepancyList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                cursor: Ok(None),
+                kind: Ok(None),
+                page_size: Ok(None),
+                state: Ok(None),
+            }
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::DiscrepancyListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `DiscrepancyListCursor` for cursor failed".to_string()
+                });
+            self
+        }
+        pub fn kind<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::DiscrepancyListKind>,
+        {
+            self.kind = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `DiscrepancyListKind` for kind failed".to_string()
+                });
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn state<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::DiscrepancyListState>,
+        {
+            self.state = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `DiscrepancyListState` for state failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/discrepancies`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::DiscrepancyPage>, Error<types::ErrorEnvelope>> {
+            let Self { client, cursor, kind, page_size, state } = self;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let kind = kind.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let state = state.map_err(Error::InvalidRequest)?;
+            let url = format!("{}/api/v1/platform/discrepancies", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("kind", &kind))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .query(&progenitor_client::QueryParam::new("state", &state))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "discrepancy_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::discrepancy_get`]
+
+[`Client::discrepancy_get`]: super::Client::discrepancy_get*/
+    #[derive(Debug, Clone)]
+    pub struct DiscrepancyGet<'a> {
+        client: &'a super::Client,
+        discrepancy_id: Result<types::DiscrepancyGetDiscrepancyId, String>,
+    }
+    impl<'a> DiscrepancyGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                discrepancy_id: Err("discrepancy_id was not initialized".to_string()),
+            }
+        }
+        pub fn discrepancy_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::DiscrepancyGetDiscrepancyId>,
+        {
+            self.discrepancy_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `DiscrepancyGetDiscrepancyId` for discrepancy_id failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/discrepancies/{discrepancy_id}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Discrepancy>, Error<types::ErrorEnvelope>> {
+            let Self { client, discrepancy_id } = self;
+            let discrepancy_id = discrepancy_id.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/discrepancies/{}", client.baseurl, encode_path(&
+                discrepancy_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "discrepancy_get",
             };
             client.pre(&mut request, &info).await?;
             let result = client.exec(request, &info).await;
@@ -60681,6 +80779,1235 @@ pub mod builder {
             }
         }
     }
+    /**Builder for [`Client::saga_list`]
+
+[`Client::saga_list`]: super::Client::saga_list*/
+    #[derive(Debug, Clone)]
+    pub struct SagaList<'a> {
+        client: &'a super::Client,
+        cursor: Result<Option<types::SagaListCursor>, String>,
+        name: Result<Option<types::SagaListName>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+        state: Result<Option<types::SagaRunState>, String>,
+        subject: Result<Option<types::SagaListSubject>, String>,
+    }
+    impl<'a> SagaList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                cursor: Ok(None),
+                name: Ok(None),
+                page_size: Ok(None),
+                state: Ok(None),
+                subject: Ok(None),
+            }
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SagaListCursor` for cursor failed".to_string()
+                });
+            self
+        }
+        pub fn name<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaListName>,
+        {
+            self.name = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| "conversion to `SagaListName` for name failed".to_string());
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn state<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaRunState>,
+        {
+            self.state = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SagaRunState` for state failed".to_string()
+                });
+            self
+        }
+        pub fn subject<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaListSubject>,
+        {
+            self.subject = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SagaListSubject` for subject failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/sagas`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SagaRunPage>, Error<types::ErrorEnvelope>> {
+            let Self { client, cursor, name, page_size, state, subject } = self;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let name = name.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let state = state.map_err(Error::InvalidRequest)?;
+            let subject = subject.map_err(Error::InvalidRequest)?;
+            let url = format!("{}/api/v1/platform/sagas", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("name", &name))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .query(&progenitor_client::QueryParam::new("state", &state))
+                .query(&progenitor_client::QueryParam::new("subject", &subject))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "saga_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::saga_get`]
+
+[`Client::saga_get`]: super::Client::saga_get*/
+    #[derive(Debug, Clone)]
+    pub struct SagaGet<'a> {
+        client: &'a super::Client,
+        run_id: Result<types::SagaGetRunId, String>,
+    }
+    impl<'a> SagaGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                run_id: Err("run_id was not initialized".to_string()),
+            }
+        }
+        pub fn run_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaGetRunId>,
+        {
+            self.run_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SagaGetRunId` for run_id failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/sagas/{run_id}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SagaRunDetail>, Error<types::ErrorEnvelope>> {
+            let Self { client, run_id } = self;
+            let run_id = run_id.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/sagas/{}", client.baseurl, encode_path(& run_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "saga_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::saga_cancel`]
+
+[`Client::saga_cancel`]: super::Client::saga_cancel*/
+    #[derive(Debug, Clone)]
+    pub struct SagaCancel<'a> {
+        client: &'a super::Client,
+        run_id: Result<types::SagaCancelRunId, String>,
+        x_idempotency_key: Result<Option<types::SagaCancelXIdempotencyKey>, String>,
+        body: Result<types::builder::SagaCancel, String>,
+    }
+    impl<'a> SagaCancel<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                run_id: Err("run_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn run_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaCancelRunId>,
+        {
+            self.run_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SagaCancelRunId` for run_id failed".to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaCancelXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SagaCancelXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SagaCancel>,
+            <V as std::convert::TryInto<types::SagaCancel>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `SagaCancel` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::SagaCancel,
+            ) -> types::builder::SagaCancel,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/sagas/{run_id}/cancel`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SagaRun>, Error<types::ErrorEnvelope>> {
+            let Self { client, run_id, x_idempotency_key, body } = self;
+            let run_id = run_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| types::SagaCancel::try_from(v).map_err(|e| e.to_string()))
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/sagas/{}/cancel", client.baseurl, encode_path(&
+                run_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "saga_cancel",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_list`]
+
+[`Client::sku_list`]: super::Client::sku_list*/
+    #[derive(Debug, Clone)]
+    pub struct SkuList<'a> {
+        client: &'a super::Client,
+    }
+    impl<'a> SkuList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self { client: client }
+        }
+        ///Sends a `GET` request to `/api/v1/platform/skus`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuPage>, Error<types::ErrorEnvelope>> {
+            let Self { client } = self;
+            let url = format!("{}/api/v1/platform/skus", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_create`]
+
+[`Client::sku_create`]: super::Client::sku_create*/
+    #[derive(Debug, Clone)]
+    pub struct SkuCreate<'a> {
+        client: &'a super::Client,
+        x_idempotency_key: Result<Option<types::SkuCreateXIdempotencyKey>, String>,
+        body: Result<types::builder::SkuCreate, String>,
+    }
+    impl<'a> SkuCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuCreate>,
+            <V as std::convert::TryInto<types::SkuCreate>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `SkuCreate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(types::builder::SkuCreate) -> types::builder::SkuCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/skus`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuDetail>, Error<types::ErrorEnvelope>> {
+            let Self { client, x_idempotency_key, body } = self;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| types::SkuCreate::try_from(v).map_err(|e| e.to_string()))
+                .map_err(Error::InvalidRequest)?;
+            let url = format!("{}/api/v1/platform/skus", client.baseurl,);
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                201u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_get`]
+
+[`Client::sku_get`]: super::Client::sku_get*/
+    #[derive(Debug, Clone)]
+    pub struct SkuGet<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuGetSku, String>,
+    }
+    impl<'a> SkuGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuGetSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| "conversion to `SkuGetSku` for sku failed".to_string());
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/skus/{sku}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuDetail>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}", client.baseurl, encode_path(& sku
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_update`]
+
+[`Client::sku_update`]: super::Client::sku_update*/
+    #[derive(Debug, Clone)]
+    pub struct SkuUpdate<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuUpdateSku, String>,
+        if_match: Result<Option<types::SkuUpdateIfMatch>, String>,
+        x_idempotency_key: Result<Option<types::SkuUpdateXIdempotencyKey>, String>,
+        body: Result<types::builder::SkuUpdate, String>,
+    }
+    impl<'a> SkuUpdate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+                if_match: Ok(None),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuUpdateSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| "conversion to `SkuUpdateSku` for sku failed".to_string());
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuUpdateIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuUpdateIfMatch` for if_match failed".to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuUpdateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuUpdateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuUpdate>,
+            <V as std::convert::TryInto<types::SkuUpdate>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `SkuUpdate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(types::builder::SkuUpdate) -> types::builder::SkuUpdate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `PATCH` request to `/api/v1/platform/skus/{sku}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Sku>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku, if_match, x_idempotency_key, body } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| types::SkuUpdate::try_from(v).map_err(|e| e.to_string()))
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}", client.baseurl, encode_path(& sku
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .patch(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_update",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_price_list`]
+
+[`Client::sku_price_list`]: super::Client::sku_price_list*/
+    #[derive(Debug, Clone)]
+    pub struct SkuPriceList<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuPriceListSku, String>,
+    }
+    impl<'a> SkuPriceList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuPriceListSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SkuPriceListSku` for sku failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/platform/skus/{sku}/prices`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuPricePage>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}/prices", client.baseurl, encode_path(& sku
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_price_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_price_create`]
+
+[`Client::sku_price_create`]: super::Client::sku_price_create*/
+    #[derive(Debug, Clone)]
+    pub struct SkuPriceCreate<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuPriceCreateSku, String>,
+        x_idempotency_key: Result<Option<types::SkuPriceCreateXIdempotencyKey>, String>,
+        body: Result<types::builder::SkuPriceCreate, String>,
+    }
+    impl<'a> SkuPriceCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuPriceCreateSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SkuPriceCreateSku` for sku failed".to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuPriceCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuPriceCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuPriceCreate>,
+            <V as std::convert::TryInto<
+                types::SkuPriceCreate,
+            >>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `SkuPriceCreate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::SkuPriceCreate,
+            ) -> types::builder::SkuPriceCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/skus/{sku}/prices`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuPrice>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku, x_idempotency_key, body } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::SkuPriceCreate::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}/prices", client.baseurl, encode_path(& sku
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_price_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                201u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_profile_create`]
+
+[`Client::sku_profile_create`]: super::Client::sku_profile_create*/
+    #[derive(Debug, Clone)]
+    pub struct SkuProfileCreate<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuProfileCreateSku, String>,
+        x_idempotency_key: Result<
+            Option<types::SkuProfileCreateXIdempotencyKey>,
+            String,
+        >,
+        body: Result<types::builder::SkuProfileCreate, String>,
+    }
+    impl<'a> SkuProfileCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileCreateSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SkuProfileCreateSku` for sku failed".to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuProfileCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileCreate>,
+            <V as std::convert::TryInto<
+                types::SkuProfileCreate,
+            >>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `SkuProfileCreate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::SkuProfileCreate,
+            ) -> types::builder::SkuProfileCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/skus/{sku}/profiles`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SkuProfile>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku, x_idempotency_key, body } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::SkuProfileCreate::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}/profiles", client.baseurl, encode_path(& sku
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_profile_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                201u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::sku_profile_delete`]
+
+[`Client::sku_profile_delete`]: super::Client::sku_profile_delete*/
+    #[derive(Debug, Clone)]
+    pub struct SkuProfileDelete<'a> {
+        client: &'a super::Client,
+        sku: Result<types::SkuProfileDeleteSku, String>,
+        profile: Result<types::SkuProfileDeleteProfile, String>,
+        if_match: Result<Option<types::SkuProfileDeleteIfMatch>, String>,
+        x_idempotency_key: Result<
+            Option<types::SkuProfileDeleteXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> SkuProfileDelete<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                sku: Err("sku was not initialized".to_string()),
+                profile: Err("profile was not initialized".to_string()),
+                if_match: Ok(None),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileDeleteSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SkuProfileDeleteSku` for sku failed".to_string()
+                });
+            self
+        }
+        pub fn profile<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileDeleteProfile>,
+        {
+            self.profile = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SkuProfileDeleteProfile` for profile failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuProfileDeleteIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SkuProfileDeleteXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SkuProfileDeleteXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `DELETE` request to `/api/v1/platform/skus/{sku}/profiles/{profile}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
+            let Self { client, sku, profile, if_match, x_idempotency_key } = self;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let profile = profile.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/skus/{}/profiles/{}", client.baseurl, encode_path(&
+                sku.to_string()), encode_path(& profile.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .delete(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "sku_profile_delete",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                204u16 => Ok(ResponseValue::empty(response)),
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
     /**Builder for [`Client::slot_list`]
 
 [`Client::slot_list`]: super::Client::slot_list*/
@@ -60921,6 +82248,244 @@ pub mod builder {
                 .build()?;
             let info = OperationInfo {
                 operation_id: "slot_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::slot_cleanup_retry`]
+
+[`Client::slot_cleanup_retry`]: super::Client::slot_cleanup_retry*/
+    #[derive(Debug, Clone)]
+    pub struct SlotCleanupRetry<'a> {
+        client: &'a super::Client,
+        slot_id: Result<types::SlotCleanupRetrySlotId, String>,
+        x_idempotency_key: Result<
+            Option<types::SlotCleanupRetryXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> SlotCleanupRetry<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                slot_id: Err("slot_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn slot_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SlotCleanupRetrySlotId>,
+        {
+            self.slot_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SlotCleanupRetrySlotId` for slot_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SlotCleanupRetryXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SlotCleanupRetryXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/slots/{slot_id}/cleanup`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SlotCleanup>, Error<types::ErrorEnvelope>> {
+            let Self { client, slot_id, x_idempotency_key } = self;
+            let slot_id = slot_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/slots/{}/cleanup", client.baseurl, encode_path(&
+                slot_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "slot_cleanup_retry",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::slot_force_cleanup`]
+
+[`Client::slot_force_cleanup`]: super::Client::slot_force_cleanup*/
+    #[derive(Debug, Clone)]
+    pub struct SlotForceCleanup<'a> {
+        client: &'a super::Client,
+        slot_id: Result<types::SlotForceCleanupSlotId, String>,
+        x_idempotency_key: Result<
+            Option<types::SlotForceCleanupXIdempotencyKey>,
+            String,
+        >,
+        body: Result<types::builder::ForceCleanup, String>,
+    }
+    impl<'a> SlotForceCleanup<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                slot_id: Err("slot_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn slot_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SlotForceCleanupSlotId>,
+        {
+            self.slot_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `SlotForceCleanupSlotId` for slot_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::SlotForceCleanupXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `SlotForceCleanupXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::ForceCleanup>,
+            <V as std::convert::TryInto<types::ForceCleanup>>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `ForceCleanup` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::ForceCleanup,
+            ) -> types::builder::ForceCleanup,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/platform/slots/{slot_id}/force-cleanup`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::SlotCleaned>, Error<types::ErrorEnvelope>> {
+            let Self { client, slot_id, x_idempotency_key, body } = self;
+            let slot_id = slot_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::ForceCleanup::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/platform/slots/{}/force-cleanup", client.baseurl,
+                encode_path(& slot_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "slot_force_cleanup",
             };
             client.pre(&mut request, &info).await?;
             let result = client.exec(request, &info).await;
@@ -63532,6 +85097,2075 @@ pub mod builder {
             let response = result?;
             match response.status().as_u16() {
                 200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_group_list`]
+
+[`Client::allocation_group_list`]: super::Client::allocation_group_list*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGroupList<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGroupListProjectId, String>,
+        cursor: Result<Option<types::AllocationGroupListCursor>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+    }
+    impl<'a> AllocationGroupList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                cursor: Ok(None),
+                page_size: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupListProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupListProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGroupListCursor` for cursor failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocation-groups`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationGroupPage>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, cursor, page_size } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocation-groups", client.baseurl, encode_path(&
+                project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_group_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_group_create`]
+
+[`Client::allocation_group_create`]: super::Client::allocation_group_create*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGroupCreate<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGroupCreateProjectId, String>,
+        x_idempotency_key: Result<types::AllocationGroupCreateXIdempotencyKey, String>,
+        body: Result<types::builder::AllocationGroupCreate, String>,
+    }
+    impl<'a> AllocationGroupCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                x_idempotency_key: Err(
+                    "x_idempotency_key was not initialized".to_string(),
+                ),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupCreateProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupCreateProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupCreate>,
+            <V as std::convert::TryInto<
+                types::AllocationGroupCreate,
+            >>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!(
+                        "conversion to `AllocationGroupCreate` for body failed: {}", s
+                    )
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::AllocationGroupCreate,
+            ) -> types::builder::AllocationGroupCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocation-groups`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationGroupDetail>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, x_idempotency_key, body } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::AllocationGroupCreate::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocation-groups", client.baseurl, encode_path(&
+                project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            header_map
+                .append("X-Idempotency-Key", x_idempotency_key.to_string().try_into()?);
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_group_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_group_get`]
+
+[`Client::allocation_group_get`]: super::Client::allocation_group_get*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGroupGet<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGroupGetProjectId, String>,
+        group_id: Result<types::AllocationGroupGetGroupId, String>,
+    }
+    impl<'a> AllocationGroupGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                group_id: Err("group_id was not initialized".to_string()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupGetProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupGetProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn group_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupGetGroupId>,
+        {
+            self.group_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupGetGroupId` for group_id failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocation-groups/{group_id}`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationGroupDetail>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, group_id } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let group_id = group_id.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocation-groups/{}", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& group_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_group_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_group_release`]
+
+[`Client::allocation_group_release`]: super::Client::allocation_group_release*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGroupRelease<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGroupReleaseProjectId, String>,
+        group_id: Result<types::AllocationGroupReleaseGroupId, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationGroupReleaseXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> AllocationGroupRelease<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                group_id: Err("group_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupReleaseProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupReleaseProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn group_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupReleaseGroupId>,
+        {
+            self.group_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGroupReleaseGroupId` for group_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGroupReleaseXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGroupReleaseXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocation-groups/{group_id}/release`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationGroupDetail>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, group_id, x_idempotency_key } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let group_id = group_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocation-groups/{}/release", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& group_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_group_release",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_list`]
+
+[`Client::allocation_list`]: super::Client::allocation_list*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationList<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationListProjectId, String>,
+        cursor: Result<Option<types::AllocationListCursor>, String>,
+        group_id: Result<Option<types::AllocationListGroupId>, String>,
+        live: Result<Option<types::AllocationListLive>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+        state: Result<Option<types::AllocationListState>, String>,
+    }
+    impl<'a> AllocationList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                cursor: Ok(None),
+                group_id: Ok(None),
+                live: Ok(None),
+                page_size: Ok(None),
+                state: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationListProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationListProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationListCursor` for cursor failed".to_string()
+                });
+            self
+        }
+        pub fn group_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationListGroupId>,
+        {
+            self.group_id = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationListGroupId` for group_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn live<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationListLive>,
+        {
+            self.live = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationListLive` for live failed".to_string()
+                });
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn state<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationListState>,
+        {
+            self.state = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationListState` for state failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::AllocationPage>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, cursor, group_id, live, page_size, state } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let group_id = group_id.map_err(Error::InvalidRequest)?;
+            let live = live.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let state = state.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations", client.baseurl, encode_path(&
+                project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("group_id", &group_id))
+                .query(&progenitor_client::QueryParam::new("live", &live))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .query(&progenitor_client::QueryParam::new("state", &state))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_create`]
+
+[`Client::allocation_create`]: super::Client::allocation_create*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationCreate<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationCreateProjectId, String>,
+        x_idempotency_key: Result<types::AllocationCreateXIdempotencyKey, String>,
+        body: Result<types::builder::AllocationCreate, String>,
+    }
+    impl<'a> AllocationCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                x_idempotency_key: Err(
+                    "x_idempotency_key was not initialized".to_string(),
+                ),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationCreateProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationCreateProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationCreate>,
+            <V as std::convert::TryInto<
+                types::AllocationCreate,
+            >>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `AllocationCreate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::AllocationCreate,
+            ) -> types::builder::AllocationCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, x_idempotency_key, body } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::AllocationCreate::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations", client.baseurl, encode_path(&
+                project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            header_map
+                .append("X-Idempotency-Key", x_idempotency_key.to_string().try_into()?);
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_get`]
+
+[`Client::allocation_get`]: super::Client::allocation_get*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGet<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGetProjectId, String>,
+        allocation_id: Result<types::AllocationGetAllocationId, String>,
+        state: Result<Option<types::AllocationGetState>, String>,
+        wait: Result<Option<types::AllocationGetWait>, String>,
+    }
+    impl<'a> AllocationGet<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                state: Ok(None),
+                wait: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGetProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGetProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGetAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGetAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn state<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGetState>,
+        {
+            self.state = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGetState` for state failed".to_string()
+                });
+            self
+        }
+        pub fn wait<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGetWait>,
+        {
+            self.wait = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGetWait` for wait failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, state, wait } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let state = state.map_err(Error::InvalidRequest)?;
+            let wait = wait.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}", client.baseurl, encode_path(&
+                project_id.to_string()), encode_path(& allocation_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("state", &state))
+                .query(&progenitor_client::QueryParam::new("wait", &wait))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_get",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_access_refresh`]
+
+[`Client::allocation_access_refresh`]: super::Client::allocation_access_refresh*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationAccessRefresh<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationAccessRefreshProjectId, String>,
+        allocation_id: Result<types::AllocationAccessRefreshAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationAccessRefreshXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> AllocationAccessRefresh<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationAccessRefreshProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationAccessRefreshProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationAccessRefreshAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationAccessRefreshAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationAccessRefreshXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationAccessRefreshXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/access/refresh`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, x_idempotency_key } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/access/refresh", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_access_refresh",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_events`]
+
+[`Client::allocation_events`]: super::Client::allocation_events*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationEvents<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationEventsProjectId, String>,
+        allocation_id: Result<types::AllocationEventsAllocationId, String>,
+        after: Result<Option<i64>, String>,
+        limit: Result<Option<::std::num::NonZeroU64>, String>,
+    }
+    impl<'a> AllocationEvents<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                after: Ok(None),
+                limit: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationEventsProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationEventsProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationEventsAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationEventsAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn after<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<i64>,
+        {
+            self.after = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| "conversion to `i64` for after failed".to_string());
+            self
+        }
+        pub fn limit<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.limit = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for limit failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/events`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationHistory>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, allocation_id, after, limit } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let after = after.map_err(Error::InvalidRequest)?;
+            let limit = limit.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/events", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("after", &after))
+                .query(&progenitor_client::QueryParam::new("limit", &limit))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_events",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_grant_list`]
+
+[`Client::allocation_grant_list`]: super::Client::allocation_grant_list*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGrantList<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGrantListProjectId, String>,
+        allocation_id: Result<types::AllocationGrantListAllocationId, String>,
+        cursor: Result<Option<types::AllocationGrantListCursor>, String>,
+        page_size: Result<Option<::std::num::NonZeroU64>, String>,
+    }
+    impl<'a> AllocationGrantList<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                cursor: Ok(None),
+                page_size: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantListProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantListProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantListAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantListAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn cursor<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantListCursor>,
+        {
+            self.cursor = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGrantListCursor` for cursor failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn page_size<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU64>,
+        {
+            self.page_size = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU64` for page_size failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::AccessGrantPage>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, cursor, page_size } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let cursor = cursor.map_err(Error::InvalidRequest)?;
+            let page_size = page_size.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/grants", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("cursor", &cursor))
+                .query(&progenitor_client::QueryParam::new("page_size", &page_size))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_grant_list",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_grant_create`]
+
+[`Client::allocation_grant_create`]: super::Client::allocation_grant_create*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGrantCreate<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGrantCreateProjectId, String>,
+        allocation_id: Result<types::AllocationGrantCreateAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationGrantCreateXIdempotencyKey>,
+            String,
+        >,
+        body: Result<types::builder::AccessGrantCreate, String>,
+    }
+    impl<'a> AllocationGrantCreate<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+                body: Ok(::std::default::Default::default()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantCreateProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantCreateProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantCreateAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantCreateAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantCreateXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGrantCreateXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn body<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AccessGrantCreate>,
+            <V as std::convert::TryInto<
+                types::AccessGrantCreate,
+            >>::Error: std::fmt::Display,
+        {
+            self.body = value
+                .try_into()
+                .map(From::from)
+                .map_err(|s| {
+                    format!("conversion to `AccessGrantCreate` for body failed: {}", s)
+                });
+            self
+        }
+        pub fn body_map<F>(mut self, f: F) -> Self
+        where
+            F: std::ops::FnOnce(
+                types::builder::AccessGrantCreate,
+            ) -> types::builder::AccessGrantCreate,
+        {
+            self.body = self.body.map(f);
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::AccessGrant>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, x_idempotency_key, body } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let body = body
+                .and_then(|v| {
+                    types::AccessGrantCreate::try_from(v).map_err(|e| e.to_string())
+                })
+                .map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/grants", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .json(&body)
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_grant_create",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                201u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_grant_delete`]
+
+[`Client::allocation_grant_delete`]: super::Client::allocation_grant_delete*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationGrantDelete<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationGrantDeleteProjectId, String>,
+        allocation_id: Result<types::AllocationGrantDeleteAllocationId, String>,
+        user_id: Result<types::AllocationGrantDeleteUserId, String>,
+        if_match: Result<Option<types::AllocationGrantDeleteIfMatch>, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationGrantDeleteXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> AllocationGrantDelete<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                user_id: Err("user_id was not initialized".to_string()),
+                if_match: Ok(None),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantDeleteProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantDeleteProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantDeleteAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantDeleteAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn user_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantDeleteUserId>,
+        {
+            self.user_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationGrantDeleteUserId` for user_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn if_match<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantDeleteIfMatch>,
+        {
+            self.if_match = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGrantDeleteIfMatch` for if_match failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationGrantDeleteXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationGrantDeleteXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `DELETE` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/grants/{user_id}`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<()>, Error<types::ErrorEnvelope>> {
+            let Self {
+                client,
+                project_id,
+                allocation_id,
+                user_id,
+                if_match,
+                x_idempotency_key,
+            } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let user_id = user_id.map_err(Error::InvalidRequest)?;
+            let if_match = if_match.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/grants/{}", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()), encode_path(& user_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(3usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = if_match {
+                header_map.append("If-Match", value.to_string().try_into()?);
+            }
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .delete(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_grant_delete",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                204u16 => Ok(ResponseValue::empty(response)),
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_release`]
+
+[`Client::allocation_release`]: super::Client::allocation_release*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationRelease<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationReleaseProjectId, String>,
+        allocation_id: Result<types::AllocationReleaseAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationReleaseXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> AllocationRelease<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationReleaseProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationReleaseProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationReleaseAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationReleaseAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationReleaseXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationReleaseXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/release`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, x_idempotency_key } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/release", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_release",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_restart`]
+
+[`Client::allocation_restart`]: super::Client::allocation_restart*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationRestart<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationRestartProjectId, String>,
+        allocation_id: Result<types::AllocationRestartAllocationId, String>,
+        x_idempotency_key: Result<
+            Option<types::AllocationRestartXIdempotencyKey>,
+            String,
+        >,
+    }
+    impl<'a> AllocationRestart<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRestartProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationRestartProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRestartAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationRestartAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRestartXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationRestartXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/restart`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, x_idempotency_key } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/restart", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_restart",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_retry`]
+
+[`Client::allocation_retry`]: super::Client::allocation_retry*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationRetry<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationRetryProjectId, String>,
+        allocation_id: Result<types::AllocationRetryAllocationId, String>,
+        x_idempotency_key: Result<Option<types::AllocationRetryXIdempotencyKey>, String>,
+    }
+    impl<'a> AllocationRetry<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                x_idempotency_key: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRetryProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationRetryProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRetryAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationRetryAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn x_idempotency_key<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationRetryXIdempotencyKey>,
+        {
+            self.x_idempotency_key = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationRetryXIdempotencyKey` for x_idempotency_key failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `POST` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/retry`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<types::Allocation>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, x_idempotency_key } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let x_idempotency_key = x_idempotency_key.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/retry", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(2usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            if let Some(value) = x_idempotency_key {
+                header_map.append("X-Idempotency-Key", value.to_string().try_into()?);
+            }
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .post(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_retry",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_stream`]
+
+[`Client::allocation_stream`]: super::Client::allocation_stream*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationStream<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationStreamProjectId, String>,
+        allocation_id: Result<types::AllocationStreamAllocationId, String>,
+        after: Result<Option<i64>, String>,
+    }
+    impl<'a> AllocationStream<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                allocation_id: Err("allocation_id was not initialized".to_string()),
+                after: Ok(None),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationStreamProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationStreamProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn allocation_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationStreamAllocationId>,
+        {
+            self.allocation_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationStreamAllocationId` for allocation_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn after<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<i64>,
+        {
+            self.after = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| "conversion to `i64` for after failed".to_string());
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/{allocation_id}/stream`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<ByteStream>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id, allocation_id, after } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let allocation_id = allocation_id.map_err(Error::InvalidRequest)?;
+            let after = after.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/{}/stream", client.baseurl,
+                encode_path(& project_id.to_string()), encode_path(& allocation_id
+                .to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .query(&progenitor_client::QueryParam::new("after", &after))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_stream",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => Ok(ResponseValue::stream(response)),
                 400u16..=499u16 => {
                     Err(
                         Error::ErrorResponse(

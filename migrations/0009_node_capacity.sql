@@ -155,18 +155,19 @@ DECLARE
     v_low   integer;
     v_high  integer;
 BEGIN
+    -- A range of one total, and sorted by it: so only the index of whole nodes gives this order.
     IF p_whole AND p_hold THEN
         RETURN ARRAY (SELECT c.node_id FROM node_capacity c
             WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND c.total BETWEEN p_need AND p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
                 AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+            ORDER BY c.total, c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
     ELSIF p_whole THEN
         RETURN ARRAY (SELECT c.node_id FROM node_capacity c
             WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND c.total BETWEEN p_need AND p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
                 AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit);
+            ORDER BY c.total, c.node_id LIMIT p_limit);
     END IF;
     -- First nodes where it fits on one NUMA node, then the others; level by level of free slots, so that each step
     -- is one descent of the index.

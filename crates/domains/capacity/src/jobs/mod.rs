@@ -1,6 +1,7 @@
 //! Periodic work and consumers. Any replica may run them, and several at once do no harm.
 
 pub mod consistency;
+mod group_consumer;
 
 use std::{future::Future, time::Duration};
 
@@ -8,9 +9,11 @@ use kernel::Failure;
 
 use crate::Capacity;
 
+pub use group_consumer::GroupConsumer;
+
 /// Every consumer of this domain.
-pub fn consumers(_: &Capacity) -> Vec<bus::Registration> {
-    Vec::new()
+pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
+    vec![bus::Registration::of(GroupConsumer::new(capacity.clone()))]
 }
 
 /// All periodic work, until the task is aborted.

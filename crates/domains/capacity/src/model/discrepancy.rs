@@ -46,7 +46,7 @@ kinds! {
         "Tell the developers: the count is kept by the database itself. Limits of the holder are off by the difference.";
     /// What a node could take is counted wrongly.
     NodeCapacityDiffers = "node_capacity_differs",
-        "Cordon and uncordon the node, or probe it again: either counts it anew.";
+        "Tell the developers: the count is kept by the database itself. A change of one of the node's slots counts it anew.";
     /// A task is open for a workflow that is over.
     TaskUnawaited = "task_unawaited",
         "Nothing, when it expires soon; otherwise cancel the task.";

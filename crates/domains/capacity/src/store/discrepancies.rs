@@ -75,7 +75,8 @@ pub async fn list(
     Ok(rows.into_iter().map(Discrepancy::from).collect())
 }
 
-/// Opens what is new and renews what is open already; answers the subjects of what is new.
+/// Opens what is new and renews what is open already; answers the subjects of what is new (a row that was inserted
+/// has no `xmax`).
 pub async fn seen(
     conn: &mut Connection,
     kind: DiscrepancyKind,
@@ -91,7 +92,7 @@ pub async fn seen(
            ORDER BY f.subject
            ON CONFLICT (kind, subject) WHERE state = 'open' DO UPDATE SET message = excluded.message,
                suggestion = excluded.suggestion, last_seen_at = excluded.last_seen_at
-           RETURNING d.subject, d.first_seen_at = d.last_seen_at AS "is_new!""#,
+           RETURNING d.subject, d.xmax = 0 AS "is_new!""#,
         kind.name(),
         kind.suggestion(),
         now,

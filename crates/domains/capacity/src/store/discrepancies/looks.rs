@@ -184,7 +184,7 @@ pub async fn node_capacity_differs(
                FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id
                WHERE s.node_id = ANY ($1) GROUP BY s.node_id, s.kind, s.model, n.id
            ), counted AS (
-               SELECT *, sum(total) OVER node = sum(free) OVER node AS whole FROM slots
+               SELECT *, count(*) OVER node = 1 AND total = free AS whole FROM slots
                WINDOW node AS (PARTITION BY node_id)
            ), kept AS (SELECT * FROM node_capacity WHERE node_id = ANY ($1))
            SELECT coalesce(k.node_id, c.node_id) AS "node_id!", coalesce(k.kind, c.kind) AS "kind!",

@@ -1,6 +1,8 @@
 //! Who may log in to an allocation besides its creator.
 
-use endpoint::{Accepted, Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, post};
+use endpoint::{
+    Accepted, Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, post,
+};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
     ids::{AllocationId, ProjectId, UserId},
@@ -20,8 +22,13 @@ use crate::{
     store::access::Grant,
 };
 
-const ERRORS: &[Code] =
-    &[Code::Conflict, Code::InvalidTransition, Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable];
+const ERRORS: &[Code] = &[
+    Code::Conflict,
+    Code::InvalidTransition,
+    Code::OwnershipRequired,
+    Code::AlreadyExists,
+    Code::Unprocessable,
+];
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![

@@ -74,7 +74,11 @@ pub(super) fn asked<Q, B>(input: &In<AllocationPath, Q, B>) -> Asked {
 
 type Input = In<AllocationPath, Empty, ()>;
 
-async fn release(capacity: Capacity, mut tx: Write, input: Input) -> Result<Accepted<AllocationView>, Failure> {
+async fn release(
+    capacity: Capacity,
+    mut tx: Write,
+    input: Input,
+) -> Result<Accepted<AllocationView>, Failure> {
     Ok(Accepted(allocation_release(&capacity, &mut tx, asked(&input)).await?.into()))
 }
 
@@ -82,6 +86,10 @@ async fn retry(_: Capacity, mut tx: Write, input: Input) -> Result<Accepted<Allo
     Ok(Accepted(allocation_retry(&mut tx, asked(&input)).await?.into()))
 }
 
-async fn restart(capacity: Capacity, mut tx: Write, input: Input) -> Result<Accepted<AllocationView>, Failure> {
+async fn restart(
+    capacity: Capacity,
+    mut tx: Write,
+    input: Input,
+) -> Result<Accepted<AllocationView>, Failure> {
     Ok(Accepted(allocation_restart(&capacity, &mut tx, asked(&input)).await?.into()))
 }

@@ -38,7 +38,10 @@ pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<V
     keys.sort_unstable();
     keys.dedup();
     if keys.len() > MOST_KEYS {
-        let text = format!("That would be {} SSH keys; a machine takes {MOST_KEYS}. Take access from somebody, or delete keys.", keys.len());
+        let text = format!(
+            "That would be {} SSH keys; a machine takes {MOST_KEYS}. Take access from somebody, or delete keys.",
+            keys.len()
+        );
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_KEYS).into());
     }
     Ok(keys)
@@ -114,7 +117,9 @@ fn grant_name(allocation: &Allocation, user: UserId) -> String {
 async fn changeable(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failure> {
     let allocation = operated(tx, asked).await?;
     match allocation.state {
-        AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active => Ok(allocation),
+        AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active => {
+            Ok(allocation)
+        }
         AllocationState::Releasing
         | AllocationState::Released
         | AllocationState::ReleaseFailed

@@ -1,7 +1,7 @@
 //! Slots that could not be cleaned, and how they come back: cleaned after all, or by the word of an operator who
 //! looked at the machine.
 
-use fleet::api::slots_force_cleaned;
+use fleet::api::{slots_force_cleaned, slots_retry_cleaning};
 use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, SagaRunId, SlotId},
@@ -79,13 +79,19 @@ pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCl
         return Err(Problem::new(Code::Unprocessable, text).into());
     };
     let slot_ids = endings::blocked(tx.conn(), allocation.id, &allocation.slot_ids).await?;
+    // From here on they are the workflow's: nobody can say meanwhile that they are clean, and sell them.
+    slots_retry_cleaning(tx, &slot_ids).await?;
     let subject = slot_ids.first().copied().unwrap_or(slot).to_string();
     let input = CleanupInput { allocation_id: allocation.id, slot_ids };
     let started = saga::start(tx, cleanup_spec(), &subject, Some(allocation.org_id), &input).await;
     let run_id = match started {
         Ok(run) => run,
         Err(StartError::AlreadyRunning) => {
-            return Err(Problem::new(Code::Conflict, "The slot is being cleaned already. Wait for the end of that.").into());
+            return Err(Problem::new(
+                Code::Conflict,
+                "The slot is being cleaned already. Wait for the end of that.",
+            )
+            .into());
         }
         Err(error) => return Err(error.into()),
     };
@@ -130,7 +136,9 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
     let allocation = allocation.ok_or_else(|| Problem::not_found("allocation"))?;
     if holder.live || !allocation.state.is_over() {
         let text = "An allocation still holds the slot. Try its release again, or force the cleanup of the allocation.";
-        return Err(Problem::new(Code::InUse, text).detail("allocation_id", allocation.id.to_string()).into());
+        return Err(Problem::new(Code::InUse, text)
+            .detail("allocation_id", allocation.id.to_string())
+            .into());
     }
     tx.audit_in_org(allocation.org_id);
     Ok(Some(allocation))

@@ -34,7 +34,10 @@ pub fn may_operate(tx: &WriteTx, any: bool, allocation: &Allocation) -> Result<(
     if own || any {
         return Ok(());
     }
-    Err(Problem::new(Code::OwnershipRequired, "Only whoever made the allocation, or an admin of the project, may do this."))
+    Err(Problem::new(
+        Code::OwnershipRequired,
+        "Only whoever made the allocation, or an admin of the project, may do this.",
+    ))
 }
 
 /// Ends an allocation that the caller has locked. What has begun to end goes on as it is, so asking twice, or
@@ -185,7 +188,9 @@ pub async fn allocation_restart(
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into());
     }
     let work = match before.shape {
-        Shape::Baremetal => OrderedWork::of::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?,
+        Shape::Baremetal => {
+            OrderedWork::of::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?
+        }
         Shape::GpuSlice | Shape::CpuVm => {
             OrderedWork::of::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
         }
@@ -226,8 +231,7 @@ pub async fn release_for_depletion(
     id: AllocationId,
 ) -> Result<AllocationState, Failure> {
     let before = held(tx, id).await?;
-    let after =
-        release_one(capacity, tx, &before, ReleaseCause::Depletion, "the balance is used up").await?;
+    let after = release_one(capacity, tx, &before, ReleaseCause::Depletion, "the balance is used up").await?;
     record(tx, &before, &after)?;
     Ok(after.state)
 }

@@ -124,7 +124,9 @@ pub async fn lock_blocked(conn: &mut Connection, slot: SlotId) -> Result<(), Fai
         None => Err(Problem::not_found("slot").into()),
         Some("cleanup_blocked") => Ok(()),
         Some(state) => {
-            let text = format!("The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this.");
+            let text = format!(
+                "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
+            );
             Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into())
         }
     }

@@ -1,0 +1,309 @@
+//! A database with an organization, people and allocations in any state; money that counts in the database, so that
+//! what was rolled back does not count.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capacity::{
+    Capacity, Money, Parts, Reimager,
+    service::{money::Meter, release::Asked},
+    workflow::reimage::Reimaging,
+};
+use chrono::{DateTime, Utc};
+use fleet::{
+    Fleet, Settings,
+    authority::{Signing, Trust, TrustSettings},
+};
+use identity::api::Policies;
+use kernel::{
+    Code, CorrelationId, Failure, Permission, Role, Secret,
+    ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
+};
+use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
+use testkit::TestDb;
+use trust::signer::FileCustody;
+
+/// Writes what it is told into a table, in the transaction in which it is told.
+struct Counting;
+
+impl Counting {
+    async fn note(tx: &mut WriteTx, allocation: AllocationId, what: &str) -> Result<(), Failure> {
+        sqlx::query("INSERT INTO test_meters VALUES ($1, $2)")
+            .bind(allocation.uuid())
+            .bind(what)
+            .execute(tx.conn())
+            .await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Money for Counting {
+    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, _: DateTime<Utc>) -> Result<(), Failure> {
+        Self::note(tx, meter.allocation, "open").await
+    }
+
+    async fn meter_close(&self, tx: &mut WriteTx, id: AllocationId, _: DateTime<Utc>) -> Result<(), Failure> {
+        Self::note(tx, id, "close").await
+    }
+
+    async fn launch_failed(&self, tx: &mut WriteTx, id: AllocationId) -> Result<(), Failure> {
+        Self::note(tx, id, "launch_failed").await
+    }
+}
+
+struct NoReimaging;
+
+#[async_trait]
+impl Reimager for NoReimaging {
+    async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
+        Ok(Reimaging::Done)
+    }
+}
+
+pub struct World {
+    pub capacity: Capacity,
+    pub test: TestDb,
+    pub org: OrgId,
+    pub project: ProjectId,
+    /// Who makes allocations.
+    pub creator: UserId,
+    pub other: UserId,
+    pub operator: UserId,
+    _home: tempfile::TempDir,
+}
+
+impl World {
+    pub async fn new() -> Arc<Self> {
+        let test = TestDb::create().await;
+        let home = tempfile::tempdir().unwrap();
+        let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
+        let settings = TrustSettings {
+            trust_domain: "gpuaas.test".to_owned(),
+            master_key: Secret::new([7; 32]),
+            signing: Signing::Custody(Arc::new(custody)),
+        };
+        let trust = Trust::new(test.db.clone(), settings).unwrap();
+        trust.ensure().await.unwrap();
+        let settings = Settings {
+            node_url: "https://nodes.gpuaas.test:8443".to_owned(),
+            public_url: "https://gpuaas.test".to_owned(),
+            programs_dir: home.path().join("programs"),
+            auto_approve_simulated: false,
+        };
+        let policies = Policies::new(test.db.clone());
+        let fleet = Fleet::new(test.db.clone(), trust, Arc::new(policies.clone()), settings, Vec::new());
+        let db = test.db.clone();
+        let capacity = Capacity::new(Parts {
+            db,
+            fleet,
+            policies,
+            money: Arc::new(Counting),
+            reimager: Arc::new(NoReimaging),
+        });
+        let ambient = test.db.ambient();
+        let (org, project, operator) = (ambient.id(), ambient.id(), ambient.id());
+        let (creator, other) = (ambient.id(), ambient.id());
+        test.sql(
+            "CREATE TABLE test_meters (allocation uuid, what text);
+             GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
+        )
+        .await;
+        let world = Self { capacity, test, org, project, creator, other, operator, _home: home };
+        world.tenant(org, project, "first").await;
+        for (user, name) in [(creator, "creator"), (other, "other"), (operator, "operator")] {
+            world.person(user, name).await;
+        }
+        world.joins(creator).await;
+        world.joins(other).await;
+        Arc::new(world)
+    }
+
+    pub async fn sql(&self, sql: &str) {
+        self.test.sql(sql).await;
+    }
+
+    pub async fn count(&self, sql: &str) -> i64 {
+        let mut admin = self.test.conn(Roles::Admin).await;
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
+            .fetch_one(&mut admin)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub async fn tenant(&self, org: OrgId, project: ProjectId, slug: &str) {
+        let (org, project) = (org.uuid(), project.uuid());
+        self.sql(&format!(
+            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
+                 VALUES ('{org}', 'enterprise', '{slug}', '{slug}', now(), now());
+             INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
+                 VALUES ('{project}', '{org}', 'default', 'Default', now(), now())"
+        ))
+        .await;
+    }
+
+    pub async fn person(&self, user: UserId, name: &str) {
+        self.sql(&format!(
+            "INSERT INTO users (id, issuer, subject, name, created_at, updated_at)
+             VALUES ('{}', 'test', '{name}', '{name}', now(), now())",
+            user.uuid()
+        ))
+        .await;
+    }
+
+    /// As a member of the organization and of the project.
+    pub async fn joins(&self, user: UserId) {
+        let (org, project, user) = (self.org.uuid(), self.project.uuid(), user.uuid());
+        self.sql(&format!(
+            "INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at)
+                 VALUES ('{org}', '{user}', 'member', now(), now());
+             INSERT INTO project_memberships (org_id, project_id, user_id, role, created_at, updated_at)
+                 VALUES ('{org}', '{project}', '{user}', 'member', now(), now())"
+        ))
+        .await;
+    }
+
+    pub async fn stores_key(&self, user: UserId, key: &str) {
+        self.sql(&format!(
+            "INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
+             VALUES (gen_random_uuid(), '{}', '{key}', 'ssh-ed25519', '{key}', 'ssh-ed25519 {key}', now())",
+            user.uuid()
+        ))
+        .await;
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::internal(CorrelationId(self.test.db.ambient().uuid()))
+    }
+
+    /// Somebody acts in the project.
+    pub async fn as_user(&self, user: UserId) -> WriteTx {
+        self.as_user_in(user, Scope::Project(self.org, self.project)).await
+    }
+
+    pub async fn as_user_in(&self, user: UserId, scope: Scope) -> WriteTx {
+        let actor = Actor { kind: ActorKind::User, id: Some(user.uuid()), role: Role::ProjectMember.name() };
+        let granted = Role::ProjectMember.permissions().authorize(Permission::AllocationOperate).unwrap();
+        let permit = Permit::granted(actor, scope, self.origin(), granted);
+        self.test.db.write(permit, "allocation.test").await.unwrap()
+    }
+
+    pub async fn as_operator(&self) -> WriteTx {
+        let actor =
+            Actor { kind: ActorKind::User, id: Some(self.operator.uuid()), role: Role::PlatformOps.name() };
+        let granted = Role::PlatformOps.permissions().authorize(Permission::CapacityManage).unwrap();
+        let permit = Permit::granted(actor, Scope::Platform, self.origin(), granted);
+        self.test.db.write(permit, "allocation.test").await.unwrap()
+    }
+
+    pub async fn as_system(&self) -> WriteTx {
+        self.test.db.write(Permit::system("test", self.origin()), "allocation.test").await.unwrap()
+    }
+
+    pub fn asked(&self, allocation: AllocationId) -> Asked {
+        Asked { project: self.project, allocation, any: false, if_match: None }
+    }
+
+    /// As many allocations in a state as wanted, each with a live run when it is on its way.
+    pub async fn allocations(&self, state: &str, shape: &str, count: usize) -> Vec<AllocationId> {
+        let ids: Vec<AllocationId> = (0..count).map(|_| self.test.db.ambient().id()).collect();
+        let list = ids.iter().map(|id| format!("'{}'::uuid", id.uuid())).collect::<Vec<_>>().join(", ");
+        let (meter, cleaned) = match state {
+            "active" => ("now()", "NULL"),
+            "releasing" | "release_failed" | "released" => ("now()", "now()"),
+            _ => ("NULL", "NULL"),
+        };
+        let finished = if matches!(state, "released" | "failed") { "now()" } else { "NULL" };
+        let (org, project, creator) = (self.org.uuid(), self.project.uuid(), self.creator.uuid());
+        self.sql(&format!(
+            "INSERT INTO allocations (id, org_id, project_id, name, creator_kind, creator_id, sku, shape, region, gpus,
+                 profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
+                 ssh_host, ssh_port, work_order, state, state_changed_at, meter_opened_at, meter_closed_at,
+                 finished_at, created_at, updated_at)
+             SELECT id, '{org}', '{project}', 'a', 'user', '{creator}', 'sku', '{shape}', 'eu', 1,
+                 '{{\"name\": \"p\", \"gpus\": 1}}', 'gpu_hour', 450, 'usd', 'user-revoke', gen_random_uuid(), '{{}}',
+                 'u', 20001, 'host', 22, 'x', '{state}', now(), {meter}, {cleaned}, {finished}, now(), now()
+             FROM unnest(ARRAY[{list}]) AS id"
+        ))
+        .await;
+        if let Some(saga) = match state {
+            "requested" | "provisioning" => Some("provision_slice"),
+            "releasing" => Some("release_slice"),
+            _ => None,
+        } {
+            self.sql(&format!(
+                "INSERT INTO saga_runs (id, name, spec_version, subject, org_id, input, wake_at, deadline,
+                     correlation_id, created_at, updated_at)
+                 SELECT gen_random_uuid(), '{saga}', 1, 'alloc_' || replace(id::text, '-', ''), '{org}', '{{}}', now(),
+                     now() + interval '1 day', gen_random_uuid(), now(), now()
+                 FROM unnest(ARRAY[{list}]) AS id"
+            ))
+            .await;
+        }
+        ids
+    }
+
+    pub async fn allocation(&self, state: &str) -> AllocationId {
+        self.allocations(state, "gpu_slice", 1).await[0]
+    }
+
+    pub async fn state(&self, id: AllocationId) -> String {
+        let mut admin = self.test.conn(Roles::Admin).await;
+        sqlx::query_scalar("SELECT state FROM allocations WHERE id = $1")
+            .bind(id.uuid())
+            .fetch_one(&mut admin)
+            .await
+            .unwrap()
+    }
+
+    pub async fn events(&self, id: AllocationId, name: &str) -> i64 {
+        let id = id.uuid();
+        self.count(&format!(
+            "SELECT count(*) FROM allocation_events WHERE allocation_id = '{id}' AND name = '{name}'"
+        ))
+        .await
+    }
+
+    pub async fn meters(&self, id: AllocationId, what: &str) -> i64 {
+        let id = id.uuid();
+        self.count(&format!("SELECT count(*) FROM test_meters WHERE allocation = '{id}' AND what = '{what}'"))
+            .await
+    }
+
+    pub async fn live_runs(&self, subject: &str) -> i64 {
+        self.count(&format!(
+            "SELECT count(*) FROM saga_runs WHERE subject = '{subject}' AND state IN ('running', 'undoing')"
+        ))
+        .await
+    }
+}
+
+/// Commits what succeeded.
+pub async fn ended<T>(tx: WriteTx, result: Result<T, Failure>) -> Result<T, Failure> {
+    match result {
+        Ok(value) => {
+            tx.commit(None).await.unwrap();
+            Ok(value)
+        }
+        Err(failure) => {
+            tx.roll_back().await;
+            Err(failure)
+        }
+    }
+}
+
+pub fn code<T>(result: Result<T, Failure>) -> Option<Code> {
+    match result {
+        Ok(_) => None,
+        Err(Failure::Problem(problem)) => Some(problem.code),
+        Err(internal) => panic!("{internal:?}"),
+    }
+}

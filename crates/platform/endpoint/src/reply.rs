@@ -49,6 +49,11 @@ impl SseFrame {
         Ok(Self(Bytes::from(format!("id: {id}\nevent: {event}\ndata: {data}\n\n"))))
     }
 
+    /// How something is now, for a stream that begins with how everything is: nothing to resume after.
+    pub fn state<T: Serialize>(event: &'static str, data: &T) -> Result<Self, serde_json::Error> {
+        Ok(Self(Bytes::from(format!("event: {event}\ndata: {}\n\n", serde_json::to_string(data)?))))
+    }
+
     /// Nothing happened, and the connection stands.
     pub const fn heartbeat() -> Self {
         Self(Bytes::from_static(b": \n\n"))

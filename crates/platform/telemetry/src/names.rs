@@ -42,6 +42,10 @@ pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
 pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
 /// Labels: `saga`, `step`.
 pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
+/// Labels: `shape`.
+pub const ALLOCATIONS_REQUESTED_TOTAL: &str = "allocations_requested_total";
+/// Labels: `to`.
+pub const ALLOCATION_TRANSITIONS_TOTAL: &str = "allocation_transitions_total";
 /// Labels: `kind`.
 pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
@@ -100,6 +104,8 @@ pub const ALL: &[Metric] = &[
     gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
     counter(SAGA_RUNS_TOTAL, "Workflow runs that ended, by name and how."),
     histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
+    counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
+    counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),
     gauge(CAPACITY_DISCREPANCIES_OPEN, "Places where records of capacity disagree, by kind."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),

@@ -1,16 +1,16 @@
 //! What happened to an allocation: read, or followed as it happens.
 
-use endpoint::{Endpoint, In, Json, ScopeKind, Sse, get};
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Sse, get};
 use kernel::{Code, Failure, Permission, Problem};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::allocations::AllocationPath;
+use super::allocations::{AllocationPath, ProjectPath};
 use crate::{
     Capacity,
     model::history::History,
-    service::{allocations, watching},
+    service::{allocations, project_stream, watching},
 };
 
 const DEFAULT_EVENTS: i64 = 100;
@@ -40,6 +40,15 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         .errors(&[Code::RateLimitExceeded])
         .needs(Permission::AllocationRead)
         .handle(capacity.clone(), follow),
+        get("/api/v1/projects/{project_id}/allocations/stream", "allocation_watch", "Follow all allocations of a project")
+            .describe(
+                "Server-sent events named `allocation`: first each allocation that is not over, then each again when it \
+                 has changed. The stream ends after some minutes: come again, and it begins anew.",
+            )
+            .in_scope(ScopeKind::Project)
+            .errors(&[Code::RateLimitExceeded])
+            .needs(Permission::AllocationRead)
+            .handle(capacity.clone(), watch),
     ]
 }
 
@@ -99,4 +108,8 @@ async fn follow(
     let after = input.last_event_id.or(input.query.after.map(|after| after.0)).unwrap_or(0);
     let (project, id) = (input.path.project_id, input.path.allocation_id);
     Ok(Sse(watching::follow(&capacity, tx, project, id, after).await?))
+}
+
+async fn watch(capacity: Capacity, tx: ReadTx, input: In<ProjectPath, Empty, ()>) -> Result<Sse, Failure> {
+    Ok(Sse(project_stream::follow(&capacity, tx, input.path.project_id)?))
 }

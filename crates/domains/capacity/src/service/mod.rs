@@ -10,6 +10,7 @@ pub mod groups;
 pub mod launch;
 pub mod money;
 pub mod placing;
+pub mod project_stream;
 pub mod regions;
 pub mod release;
 pub mod uids;

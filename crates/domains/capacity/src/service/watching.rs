@@ -19,9 +19,9 @@ use uuid::Uuid;
 
 use crate::{Capacity, model::history::HistoryEntry, store};
 
-const CHANNEL: &str = "gpuaas_allocations";
+pub(super) const CHANNEL: &str = "gpuaas_allocations";
 /// A change whose notification was lost is found after this time.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Waits for changes of one allocation.
 pub struct Watcher {
@@ -59,9 +59,9 @@ impl Watcher {
 const MOST_STREAMS: usize = 2048;
 const MOST_STREAMS_OF_ONE: usize = 16;
 /// A stream ends after this time: what its caller may see is then decided anew.
-const LIFETIME: Duration = Duration::from_secs(5 * 60);
-const COME_AGAIN: Duration = Duration::from_secs(1);
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const LIFETIME: Duration = Duration::from_secs(5 * 60);
+pub(super) const COME_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 const BATCH: i64 = 200;
 
 /// The streams that are open, by caller. Cheap to clone.
@@ -69,13 +69,13 @@ const BATCH: i64 = 200;
 pub struct Streams(Arc<Mutex<HashMap<Uuid, usize>>>);
 
 /// A stream's place among those that are open, given back when the stream is gone.
-struct Seat {
+pub(super) struct Seat {
     streams: Streams,
     caller: Uuid,
 }
 
 impl Streams {
-    fn seat(&self, caller: Uuid) -> Result<Seat, Problem> {
+    pub(super) fn seat(&self, caller: Uuid) -> Result<Seat, Problem> {
         let mut open = self.lock();
         let (all, own) = (open.values().sum::<usize>(), open.get(&caller).copied().unwrap_or(0));
         if all >= MOST_STREAMS || own >= MOST_STREAMS_OF_ONE {

@@ -266,3 +266,14 @@ pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<
     );
     sql.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
 }
+
+/// Those of the given ones that belong to the project.
+pub async fn among(conn: &mut Connection, project: ProjectId, ids: &[Uuid]) -> Result<Vec<Allocation>, Failure> {
+    let sql = sqlx::query_as!(
+        Row,
+        "SELECT * FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",
+        ids,
+        project.uuid()
+    );
+    sql.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
+}

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use crate::world::{World, slice};
+use crate::world::{Tenant, World, slice};
 
 async fn launched() -> (Arc<World>, String) {
     let world = World::new().await;
@@ -74,8 +74,11 @@ struct Stream {
 
 impl Stream {
     async fn open(world: &World, id: &str, headers: &[(&str, &str)]) -> Self {
-        let tenant = world.tenant;
-        let path = format!("{}/allocations/{id}/stream", tenant.project);
+        Self::at(world, world.tenant, &format!("allocations/{id}/stream"), headers).await
+    }
+
+    async fn at(world: &World, tenant: Tenant, path: &str, headers: &[(&str, &str)]) -> Self {
+        let path = format!("{}/{path}", tenant.project);
         let response: Response<Body> = world.raw(tenant.member, Method::GET, &path, headers, None).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -91,7 +94,7 @@ impl Stream {
                     frame.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
                 };
                 if let Some(data) = field("data:") {
-                    let id = field("id:").unwrap().parse().unwrap();
+                    let id = field("id:").map_or(0, |id| id.parse().unwrap());
                     return Some((id, field("event:").unwrap(), serde_json::from_str(&data).unwrap()));
                 }
                 continue;
@@ -131,4 +134,27 @@ async fn a_stream_tells_what_was_then_what_is_and_can_be_resumed() {
     let path = format!("{}/allocations/{id}/stream", world.tenant.project);
     let bad = world.raw(world.tenant.member, Method::GET, &path, &[("last-event-id", "x")], None).await;
     assert_eq!(bad.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_is_followed_and_no_other() {
+    let (world, first) = launched().await;
+    let other = world.another_tenant("second").await;
+    let mut stream = Stream::at(&world, world.tenant, "allocations/stream", &[]).await;
+    let mut others = Stream::at(&world, other, "allocations/stream", &[]).await;
+    let (_, event, data) = stream.next().await.unwrap();
+    assert_eq!((event.as_str(), &data["id"], &data["state"]), ("allocation", &first.as_str().into(), &"requested".into()));
+    let second = world.launch(world.tenant, slice(1)).await.id();
+    let (_, _, data) = stream.next().await.unwrap();
+    assert_eq!((&data["id"], &data["state"]), (&second.as_str().into(), &"requested".into()));
+    moves(&world, &first, "requested", "provisioning").await;
+    moves(&world, &first, "provisioning", "failed").await;
+    let mut last = stream.next().await.unwrap().2;
+    if last["state"] == "provisioning" {
+        last = stream.next().await.unwrap().2;
+    }
+    assert_eq!((&last["id"], &last["state"]), (&first.as_str().into(), &"failed".into()));
+    // All that the other project hears of is its own.
+    let own = world.launch(other, slice(1)).await.id();
+    assert_eq!(others.next().await.unwrap().2["id"], own.as_str());
 }

@@ -4,7 +4,7 @@ use endpoint::{Endpoint, Given, In, Json, ScopeKind, get};
 use kernel::{Code, Failure, Permission, Problem, text::Term};
 use pg::ReadTx;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::allocations::ProjectPath;
 use crate::{
@@ -28,6 +28,18 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     ]
 }
 
+/// A number of a query, where everything is text.
+#[derive(Clone, Copy, JsonSchema)]
+#[schemars(inline)]
+struct Number(u16);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        text.parse().map(Self).map_err(|_| D::Error::custom("must be a whole number up to 65535"))
+    }
+}
+
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ExplainQuery {
@@ -36,14 +48,14 @@ struct ExplainQuery {
     /// How many GPUs; the smallest size of the product when neither this nor `profile` is given.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1024))]
-    gpus: Given<i32>,
+    gpus: Given<Number>,
     /// A size of the product by name.
     #[serde(default)]
     profile: Given<ProfileName>,
     /// So many of it together; one when absent.
     #[serde(default)]
     #[schemars(range(min = 1, max = 64))]
-    count: Given<u32>,
+    count: Given<Number>,
     /// Where; any region when absent.
     #[serde(default)]
     region: Given<Term>,
@@ -61,9 +73,9 @@ async fn show(
     let query = input.query;
     let question = Question {
         sku: query.sku.into_string(),
-        gpus: query.gpus.0,
+        gpus: query.gpus.0.map(|Number(gpus)| i32::from(gpus)),
         profile: query.profile.0.map(ProfileName::into_string),
-        count: query.count.0.unwrap_or(1),
+        count: query.count.0.map_or(1, |Number(count)| u32::from(count)),
         region: query.region.0.map(Term::into_string),
     };
     Ok(Json(explain(&capacity, tx.conn(), asker, question).await?))

@@ -71,8 +71,9 @@ const NEVER: &[(&str, &str)] = &[
         "an end was told other than once",
         "SELECT count(*) FROM allocations a JOIN (VALUES ('active', 'provisioning.active'), ('failed', 'provisioning.failed'),
              ('released', 'provisioning.releasing.completed')) AS e (state, event) ON e.state = a.state
-         WHERE (SELECT count(*) FROM outbox_events o WHERE o.event_type = e.event
-                AND o.payload->>'allocation_id' = 'alloc_' || replace(a.id::text, '-', '')) <> 1",
+             LEFT JOIN (SELECT event_type, payload->>'allocation_id' AS id, count(*) AS times FROM outbox_events
+                 GROUP BY 1, 2) o ON o.event_type = e.event AND o.id = 'alloc_' || replace(a.id::text, '-', '')
+         WHERE o.times IS DISTINCT FROM 1",
     ),
     (
         "a run that failed left work open at a node",

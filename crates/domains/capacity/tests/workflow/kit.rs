@@ -322,6 +322,7 @@ fn world_sql(org: OrgId, project: ProjectId, people: [UserId; 2]) -> Vec<String>
     let (org, project) = (org.uuid(), project.uuid());
     let mut all = vec![format!(
         "CREATE TABLE test_meters (allocation uuid, what text);
+         CREATE INDEX ON test_meters (allocation);
          GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system;
          INSERT INTO regions VALUES ('here', 'Here', 1, now(), now());
          INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)

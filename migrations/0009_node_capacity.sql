@@ -147,7 +147,8 @@ CREATE FUNCTION fleet_nodes_best(
 ) RETURNS uuid[]
 -- Planned once, and by index: what is true of a fleet of ten nodes must not decide for one of ten thousand.
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET jit = off AS $$
 DECLARE
     v_nodes uuid[] := '{}';
     v_more  uuid[];

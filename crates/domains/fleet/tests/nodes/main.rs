@@ -8,6 +8,7 @@ mod absence;
 mod enrolment;
 mod findings;
 mod http;
+mod in_use;
 mod inventory;
 mod lifecycles;
 mod onboarding;

@@ -250,7 +250,7 @@ async fn slots_are_withdrawn_quarantined_and_restored_unless_somebody_is_there()
     assert_eq!(code(slot_withdraw(&mut tx, slot.id, Some(1)).await), Some(Code::Conflict));
     assert_eq!(slot_withdraw(&mut tx, slot.id, Some(restored.version)).await.unwrap().state, "discovered");
     tx.commit(None).await.unwrap();
-    for state in ["reserved", "in_use"] {
+    for state in ["reserved", "in_use", "cleaning", "cleanup_blocked"] {
         world.tamper(&format!("UPDATE node_resource_slots SET state = '{state}'")).await;
         let mut tx = world.write("slot.quarantine").await;
         assert_eq!(code(slot_quarantine(&mut tx, slot.id, None).await), Some(Code::InvalidTransition));

@@ -21,7 +21,6 @@ pub struct HistoryEntry {
     pub from_state: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_state: Option<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// How long the state that ended lasted, or the phase took.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,11 @@ use crate::{
     store::{self, allocations::Filter},
 };
 
-pub async fn list(tx: &mut ReadTx, filter: Filter<'_>, page: &PageQuery) -> Result<Page<AllocationView>, Failure> {
+pub async fn list(
+    tx: &mut ReadTx,
+    filter: Filter<'_>,
+    page: &PageQuery,
+) -> Result<Page<AllocationView>, Failure> {
     let found = store::allocations::list(tx.conn(), filter, page).await?;
     let found = found.into_iter().map(AllocationView::from).collect();
     Ok(page.page(found, |allocation: &AllocationView| allocation.id.uuid()))

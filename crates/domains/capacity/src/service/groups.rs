@@ -53,7 +53,8 @@ pub async fn list(tx: &mut ReadTx, project: ProjectId, page: &PageQuery) -> Resu
 }
 
 pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Result<GroupDetail, Failure> {
-    let group = store::groups::get(conn, project, id).await?.ok_or_else(|| Problem::not_found("allocation group"))?;
+    let group =
+        store::groups::get(conn, project, id).await?.ok_or_else(|| Problem::not_found("allocation group"))?;
     let allocations = store::allocations::of_group(conn, id).await?;
     let allocations = allocations.into_iter().map(AllocationView::from).collect();
     Ok(GroupDetail { group, allocations })

@@ -9,8 +9,8 @@ use kernel::{
     text::Name,
 };
 use node_proto::catalog::{
-    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, ProvisionUser, ProvisionUserInput, VmProvision,
-    VmProvisionInput, VmRelease, VmReleaseInput,
+    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, ProvisionUser, ProvisionUserInput,
+    VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
 };
 use pg::WriteTx;
 
@@ -205,9 +205,12 @@ async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>,
     keys.sort_unstable();
     keys.dedup();
     if keys.is_empty() {
-        let text = "You have no SSH key, or are no member of this project: nobody could log in to the machine.";
+        let text =
+            "You have no SSH key, or are no member of this project: nobody could log in to the machine.";
         let problem = Problem::new(Code::Unprocessable, text).detail("reason", "no_ssh_key");
-        return Err(problem.suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.").into());
+        return Err(problem
+            .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
+            .into());
     }
     Ok(keys)
 }
@@ -278,11 +281,7 @@ fn allocation(
 }
 
 /// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
-fn authorised(
-    new: &Allocation,
-    place: &PlacedMember,
-    keys: &[String],
-) -> Result<Vec<OrderedWork>, Failure> {
+fn authorised(new: &Allocation, place: &PlacedMember, keys: &[String]) -> Result<Vec<OrderedWork>, Failure> {
     let until = new.created_at + PROVISION_WITHIN;
     let owner = new.subject();
     if new.shape == Shape::Baremetal {

@@ -68,7 +68,9 @@ pub async fn after(
         // Who acts on a node is nobody's business but the platform's.
         let (actor_kind, actor_id) = match (row.actor_kind.as_str(), row.actor_id) {
             ("user", id) => ("user", id.map(|id| UserId::from(id).to_string())),
-            ("service_account", id) => ("service_account", id.map(|id| ServiceAccountId::from(id).to_string())),
+            ("service_account", id) => {
+                ("service_account", id.map(|id| ServiceAccountId::from(id).to_string()))
+            }
             _ => ("system", None),
         };
         HistoryEntry {

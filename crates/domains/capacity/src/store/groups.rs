@@ -39,7 +39,11 @@ pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Resu
     }))
 }
 
-pub async fn list(conn: &mut Connection, project: ProjectId, page: &PageQuery) -> Result<Vec<Group>, Failure> {
+pub async fn list(
+    conn: &mut Connection,
+    project: ProjectId,
+    page: &PageQuery,
+) -> Result<Vec<Group>, Failure> {
     let rows = sqlx::query!(
         r#"SELECT id, name, members, created_by, created_at,
                ARRAY (SELECT state FROM allocations a WHERE a.group_id = g.id) AS "states!"

@@ -91,7 +91,10 @@ impl Stream {
             if let Some(end) = self.text.find("\n\n") {
                 let frame: String = self.text.drain(..end + 2).collect();
                 let field = |name: &str| {
-                    frame.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+                    frame
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name))
+                        .map(|value| value.trim().to_owned())
                 };
                 if let Some(data) = field("data:") {
                     let id = field("id:").map_or(0, |id| id.parse().unwrap());
@@ -143,7 +146,10 @@ async fn a_project_is_followed_and_no_other() {
     let mut stream = Stream::at(&world, world.tenant, "allocations/stream", &[]).await;
     let mut others = Stream::at(&world, other, "allocations/stream", &[]).await;
     let (_, event, data) = stream.next().await.unwrap();
-    assert_eq!((event.as_str(), &data["id"], &data["state"]), ("allocation", &first.as_str().into(), &"requested".into()));
+    assert_eq!(
+        (event.as_str(), &data["id"], &data["state"]),
+        ("allocation", &first.as_str().into(), &"requested".into())
+    );
     let second = world.launch(world.tenant, slice(1)).await.id();
     let (_, _, data) = stream.next().await.unwrap();
     assert_eq!((&data["id"], &data["state"]), (&second.as_str().into(), &"requested".into()));

@@ -25,13 +25,17 @@ async fn a_group_that_does_not_fit_whole_leaves_nothing() {
     assert_eq!(world.count("SELECT count(*) FROM allocation_groups").await, 0);
     assert_eq!(world.count("SELECT count(*) FROM node_resource_slots WHERE state <> 'available'").await, 0);
     for bad in [0, 65] {
-        assert_eq!(world.post(world.tenant, "allocation-groups", group(bad)).await.code(), "validation_error");
+        assert_eq!(
+            world.post(world.tenant, "allocation-groups", group(bad)).await.code(),
+            "validation_error"
+        );
     }
 
     let made = world.post(world.tenant, "allocation-groups", group(3)).await;
     assert_eq!(made.status, StatusCode::ACCEPTED, "{made:?}");
     assert_eq!((&made.body["state"], &made.body["members"]), (&json!("requested"), &json!(3)));
-    let names: Vec<_> = made.body["allocations"].as_array().unwrap().iter().map(|a| a["name"].clone()).collect();
+    let names: Vec<_> =
+        made.body["allocations"].as_array().unwrap().iter().map(|a| a["name"].clone()).collect();
     assert_eq!(names, ["gang-1", "gang-2", "gang-3"]);
     let found = world.get(world.tenant, &format!("allocation-groups/{}", made.id())).await;
     assert_eq!(found.body["state"], "requested");

@@ -14,8 +14,7 @@ async fn of_a_hundred_that_want_the_last_slot_one_gets_it() {
     world.region("eu").await;
     world.node("eu", 1).await;
     let other = world.another_tenant("second").await;
-    let requests =
-        (0..100).map(|n| (if n % 2 == 0 { world.tenant } else { other }, slice(1))).collect();
+    let requests = (0..100).map(|n| (if n % 2 == 0 { world.tenant } else { other }, slice(1))).collect();
     let answers = at_once(&world, requests).await;
     assert_eq!(won(&answers), 1, "{answers:?}");
     assert_eq!(refused(&answers, "sku_unavailable"), 99, "{answers:?}");
@@ -68,7 +67,10 @@ async fn a_hundred_at_once_do_not_exceed_what_a_person_may_hold() {
     assert_eq!((won(&answers), refused(&answers, "quota_exceeded")), (10, 90), "{answers:?}");
     let refusal = answers.iter().find(|answer| answer.code() == "quota_exceeded").unwrap();
     let details = &refusal.body["error"]["details"];
-    assert_eq!((&details["limit"], &details["allowed"], &details["held"]), (&json!("person"), &json!(10), &json!(10)));
+    assert_eq!(
+        (&details["limit"], &details["allowed"], &details["held"]),
+        (&json!("person"), &json!(10), &json!(10))
+    );
     invariants::hold(&world).await;
 }
 

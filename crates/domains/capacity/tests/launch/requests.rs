@@ -13,10 +13,14 @@ async fn a_launch_pins_product_price_and_size_and_starts_its_workflow() {
     let world = World::new().await;
     world.region("eu").await;
     world.node("eu", 8).await;
-    let made = world.launch(world.tenant, json!({ "sku": "h200-sxm-slice", "gpus": 2, "name": "training" })).await;
+    let made =
+        world.launch(world.tenant, json!({ "sku": "h200-sxm-slice", "gpus": 2, "name": "training" })).await;
     assert_eq!(made.status, StatusCode::ACCEPTED, "{made:?}");
     let body = &made.body;
-    assert_eq!((&body["state"], &body["region"], &body["gpus"]), (&json!("requested"), &json!("eu"), &json!(2)));
+    assert_eq!(
+        (&body["state"], &body["region"], &body["gpus"]),
+        (&json!("requested"), &json!("eu"), &json!(2))
+    );
     assert_eq!((&body["unit_price_minor"], &body["price_unit"]), (&json!(450), &json!("gpu_hour")));
     assert_eq!((&body["profile"]["vcpus"], &body["name"]), (&json!(48), &json!("training")));
     assert!(body.get("connection").is_none(), "there is nothing to log in to yet");

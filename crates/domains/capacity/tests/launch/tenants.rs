@@ -48,8 +48,7 @@ async fn the_database_itself_keeps_tenants_apart() {
     let mut tx = world.test.db.read(&permit).await.unwrap();
     for table in ["allocations", "allocation_events", "allocation_groups", "capacity_holdings"] {
         let sql = format!("SELECT count(*) FROM {table}");
-        let seen: i64 =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(tx.conn()).await.unwrap();
+        let seen: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(tx.conn()).await.unwrap();
         assert_eq!(seen, 0, "{table}");
     }
     for table in ["capacity_claims", "node_capacity", "nodes", "node_resource_slots", "saga_runs"] {

@@ -152,14 +152,15 @@ impl World {
             authenticator: Arc::new(people.clone()),
             directory: Arc::new(places.clone()),
             policies: Arc::new(policies),
-            answers: Arc::new(trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap()),
+            answers: Arc::new(
+                trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
+            ),
         };
         let router = endpoint::router(services, Limits::default(), capacity::endpoints(&capacity));
         let ambient = test.db.ambient();
         let tenant = Tenant { org: ambient.id(), project: ambient.id(), member: ambient.id() };
         let answers = Mutex::default();
-        let world =
-            Self { capacity, test, tenant, answers, router, people, places, listening, _home: home };
+        let world = Self { capacity, test, tenant, answers, router, people, places, listening, _home: home };
         world.tenant_made(tenant, "first").await;
         Arc::new(world)
     }

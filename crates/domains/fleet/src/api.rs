@@ -4,11 +4,11 @@ pub use crate::{
     Fleet,
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
-        inventories::{NodeInventory, SlotFacts, node_inventories, slot_facts},
+        inventories::{NodeInventory, SlotFacts, node_inventories, node_is_simulated, slot_facts},
         orders::{OrderedRequest, OrderedWork},
         slot_steps::{
-            slots_block, slots_clean, slots_cleaned, slots_force_cleaned, slots_occupy, slots_retry_cleaning,
-            slots_unreserve,
+            slots_block, slots_clean, slots_cleaned, slots_doubt, slots_force_cleaned, slots_occupy,
+            slots_retry_cleaning, slots_unreserve,
         },
         tasks::{TaskRequest, Waiting},
         validations::node_validation_record,

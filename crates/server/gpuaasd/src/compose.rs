@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, response::IntoResponse as _, routing::get};
-use capacity::{Capacity, Unbilled, workflow::reimage::SimulatedReimager};
+use capacity::{Capacity, Unbilled, workflow::reimage::NoProvisioner};
 use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
 use fleet::{
@@ -88,7 +88,7 @@ impl Platform {
             fleet: fleet.clone(),
             policies: identity.policies().clone(),
             money: Arc::new(Unbilled),
-            reimager: Arc::new(SimulatedReimager::new(db.ambient().clone(), TimeDelta::zero())),
+            reimager: Arc::new(NoProvisioner::new(db.clone())),
         });
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;

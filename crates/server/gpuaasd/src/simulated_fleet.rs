@@ -186,6 +186,7 @@ impl SimulatedFleet {
             pool: Some(pool),
             labels,
             sku_eligibility: Vec::new(),
+            serves: Default::default(),
             simulated: true,
             ssh: Default::default(),
         };

@@ -172,9 +172,14 @@ impl Allocation {
         (self.creator_kind == "user").then(|| UserId::from(self.creator_id))
     }
 
-    /// Of the workflow that provisions or releases it: there is one at a time.
+    /// Of the workflow that provisions or releases it: there is one at a time. And of the work that it orders.
     pub fn subject(&self) -> String {
         self.id.to_string()
+    }
+
+    /// Of the workflow that restarts the machine.
+    pub fn restart_subject(&self) -> String {
+        format!("{}/restart", self.id)
     }
 
     /// Of the workflow that brings its key set to the machine.

@@ -98,24 +98,31 @@ async fn take_back(
         meter_opened_at: after.meter_opened_at,
         meter_closed_at: after.meter_closed_at,
     })?;
-    // Keys that are on their way need not arrive.
+    // Keys that are on their way need not arrive, and a restart that waits for the machine must not keep anybody
+    // paying for it.
     saga::cancel(tx, &after.access_subject(), reason).await?;
-    start(tx, &after, release_spec(after.shape)).await?;
+    saga::cancel(tx, &after.restart_subject(), reason).await?;
+    start(tx, &after, &after.subject(), release_spec(after.shape)).await?;
     Ok(after)
 }
 
 async fn retry(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
     let after = step(tx, before, AllocationEvent::RetryRelease, Along { reason, cause: None }).await?;
-    start(tx, &after, release_spec(after.shape)).await?;
+    start(tx, &after, &after.subject(), release_spec(after.shape)).await?;
     Ok(after)
 }
 
-async fn start(tx: &mut WriteTx, allocation: &Allocation, spec: &'static SagaSpec) -> Result<(), Failure> {
+async fn start(
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    subject: &str,
+    spec: &'static SagaSpec,
+) -> Result<(), Failure> {
     let input = LaunchInput { allocation_id: allocation.id };
-    match saga::start(tx, spec, &allocation.subject(), Some(allocation.org_id), &input).await {
+    match saga::start(tx, spec, subject, Some(allocation.org_id), &input).await {
         Ok(_) => Ok(()),
         Err(StartError::AlreadyRunning) => {
-            let text = "Something else is being done with the allocation (a restart, for example). Ask again when that has ended.";
+            let text = "That is being done with the allocation already. Ask again when it has ended.";
             Err(Problem::new(Code::Conflict, text).retry_after(BUSY_RETRY_SECONDS).into())
         }
         Err(error) => Err(error.into()),
@@ -197,7 +204,7 @@ pub async fn allocation_restart(
     };
     let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
     let after = endings::restart_order_set(tx, &before, &order).await?;
-    start(tx, &after, restart_spec()).await?;
+    start(tx, &after, &after.restart_subject(), restart_spec()).await?;
     tell(tx, &after, "operation", "restart", "").await?;
     record(tx, &before, &after)?;
     Ok(after)

@@ -1,6 +1,6 @@
 //! What every launch begins and ends with, whatever machine is made in between.
 
-use fleet::api::slots_occupy;
+use fleet::api::{slots_doubt, slots_occupy};
 use kernel::Failure;
 use node_proto::catalog::{InstallAuthorizedKeys, VmAuthorizedKeys};
 use saga::{RunEnd, Signal, Step, StepCx, StepError};
@@ -151,6 +151,10 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
     let reason = words::plain(cx.failure);
     if end == RunEnd::Undone {
         slots::give_back(cx.tx, &allocation.slot_ids).await?;
+        // Otherwise the next launch would be given the same sick machine, and the next.
+        if words::is_machines_fault(&reason) {
+            slots_doubt(cx.tx, allocation.node_id, &allocation.slot_ids).await?;
+        }
     } else {
         let why = format!(
             "A launch failed and could not be taken back ({}). Bring the node back, then retry the cleanup of the slot.",

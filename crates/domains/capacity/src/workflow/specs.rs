@@ -128,7 +128,7 @@ pub fn release_spec(shape: Shape) -> &'static SagaSpec {
     }
 }
 
-/// Restarts the machine of an active allocation by its `restart_order`. [`super::LaunchInput`], `allocation.subject()`.
+/// Restarts the machine of an active allocation by its `restart_order`. [`super::LaunchInput`], `allocation.restart_subject()`.
 pub fn restart_spec() -> &'static SagaSpec {
     &RESTART
 }

@@ -46,6 +46,11 @@ pub fn plain(failure: Option<&str>) -> String {
     known.min().map_or(INTERNAL, |(_, sentence)| sentence).to_owned()
 }
 
+/// Whether the machine itself is what did not work.
+pub fn is_machines_fault(reason: &str) -> bool {
+    [SICK, GPUS_MISSING, FAILED, UNREADABLE, INTERRUPTED].contains(&reason)
+}
+
 /// Without what was added when it could not be taken back either.
 fn first_of(reason: &str) -> &str {
     let added = reason.find(" could not be taken back: ");

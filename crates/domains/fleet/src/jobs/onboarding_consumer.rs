@@ -1,4 +1,4 @@
-//! Takes new nodes further: what enrolled is looked over, and simulated nodes may be approved by themselves.
+//! Takes nodes further: what enrolled or is in doubt is looked over, and simulated nodes may be approved by themselves.
 
 use async_trait::async_trait;
 use bus::{ConsumeError, Consumer, decode};
@@ -7,8 +7,11 @@ use pg::WriteTx;
 
 use crate::{
     Fleet,
-    model::events::{NodeDiscovered, NodeEnrolled},
-    service::onboarding::{approve_simulated, begin},
+    model::events::{NodeDiscovered, NodeDoubted, NodeEnrolled},
+    service::{
+        onboarding::{approve_simulated, begin},
+        validations::probe_doubted,
+    },
 };
 
 /// Runs where work can be signed. Whoever could write events of his own would have nodes looked at, nothing more.
@@ -26,7 +29,7 @@ impl OnboardingConsumer {
 impl Consumer for OnboardingConsumer {
     const NAME: &'static str = "fleet-onboarding";
     const STREAM: Stream = Stream::Nodes;
-    const EVENT_TYPES: &'static [&'static str] = &[NodeEnrolled::TYPE, NodeDiscovered::TYPE];
+    const EVENT_TYPES: &'static [&'static str] = &[NodeEnrolled::TYPE, NodeDiscovered::TYPE, NodeDoubted::TYPE];
     const AUDIT_ACTION: &'static str = "node.onboard";
     const REASON: &'static str = "take a new node further";
 
@@ -39,6 +42,10 @@ impl Consumer for OnboardingConsumer {
             NodeDiscovered::TYPE => {
                 let event: NodeDiscovered = decode(envelope)?;
                 Ok(approve_simulated(&self.fleet, tx, event.node_id).await?)
+            }
+            NodeDoubted::TYPE => {
+                let event: NodeDoubted = decode(envelope)?;
+                Ok(probe_doubted(&self.fleet, tx, event.node_id).await?)
             }
             _ => Ok(()),
         }

@@ -35,6 +35,7 @@ macro_rules! events {
 events! {
     NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time." { node_id: NodeId, region: String, reason: String }
     NodeDiscovered = "nodes.discovered", "A node was looked over; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
+    NodeDoubted = "nodes.doubted", "Something failed on a node that it should be able to do; it is looked over." { node_id: NodeId }
     NodeActivated = "nodes.activated", "A node may serve tenants." { node_id: NodeId, region: String, reason: String }
     NodeOffline = "nodes.offline", "A node has not reported for a while." { node_id: NodeId, region: String, reason: String }
     NodeRecovered = "nodes.recovered", "A node reports again, or left quarantine." { node_id: NodeId, region: String, reason: String }

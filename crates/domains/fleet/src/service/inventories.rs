@@ -9,7 +9,7 @@ use node_proto::contract::Inventory;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::store::inventories as rows;
+use crate::store::{self, inventories as rows};
 
 /// What a node last said.
 #[derive(Clone, Debug)]
@@ -48,4 +48,9 @@ pub async fn node_inventories(
 /// Those of them that exist, by node and place.
 pub async fn slot_facts(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<SlotFacts>, Failure> {
     Ok(rows::slots(conn, slots).await?)
+}
+
+/// Whether a node is made of software.
+pub async fn node_is_simulated(conn: &mut Connection, node: NodeId) -> Result<bool, Failure> {
+    Ok(store::nodes::get(conn, node).await?.is_some_and(|node| node.simulated))
 }

@@ -3,12 +3,16 @@
 //! Each takes all of the slots or none: one that is not in the state that the step begins in is a conflict, and the
 //! caller's transaction rolls back.
 
-use kernel::{Code, Failure, Problem, ids::SlotId};
+use kernel::{
+    Code, Failure, Problem,
+    ids::{NodeId, SlotId},
+};
 use lifecycle::{Lifecycle as _, Named as _};
 use pg::WriteTx;
 
 use crate::{
     model::{
+        events::NodeDoubted,
         slot::{SlotEvent, SlotLifecycle, SlotState},
         text::tame,
     },
@@ -51,6 +55,14 @@ pub async fn slots_retry_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<
 /// Somebody has looked: nothing is left there.
 pub async fn slots_force_cleaned(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
     step(tx, slots, SlotState::CleanupBlocked, SlotEvent::ForceCleanup, None).await
+}
+
+/// Something did not work there: not sold until a probe of the node has passed, which is asked for at once.
+pub async fn slots_doubt(tx: &mut WriteTx, node: NodeId, slots: &[SlotId]) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    rows::doubt(tx.conn(), slots, now).await?;
+    tx.emit(&NodeDoubted { node_id: node })?;
+    Ok(())
 }
 
 async fn step(

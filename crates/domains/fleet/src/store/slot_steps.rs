@@ -45,6 +45,19 @@ pub async fn step(
     Ok(done.rows_affected())
 }
 
+/// Whether they work is not known any more.
+pub async fn doubt(conn: &mut Connection, slots: &[SlotId], now: DateTime<Utc>) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE node_resource_slots SET health = 'unknown', version = version + 1, updated_at = $2
+         WHERE id = ANY ($1) AND health = 'healthy'",
+        &uuids(slots),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Slots with somebody's work in them.
 pub async fn occupied(conn: &mut Connection, node: NodeId) -> Result<Vec<SlotId>, sqlx::Error> {
     let ids = sqlx::query_scalar!(

@@ -178,20 +178,22 @@ pub async fn node_capacity_differs(
 ) -> Result<Vec<Found>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"WITH slots AS (
-               SELECT s.node_id, s.kind, s.model, count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
+               SELECT s.node_id, s.kind, s.model, count(*) AS total,
+                   count(*) FILTER (WHERE n.serves = 'any' AND slot_is_free(s)) AS free,
+                   count(*) FILTER (WHERE slot_is_ready(s, n.serves)) AS ready,
                    count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
                    n.state = 'active' AND n.cordon_reason IS NULL AS placeable
                FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id
                WHERE s.node_id = ANY ($1) GROUP BY s.node_id, s.kind, s.model, n.id
            ), counted AS (
-               SELECT *, count(*) OVER node = 1 AND total = free AS whole FROM slots
+               SELECT *, count(*) OVER node = 1 AND total = ready AS whole FROM slots
                WINDOW node AS (PARTITION BY node_id)
            ), kept AS (SELECT * FROM node_capacity WHERE node_id = ANY ($1))
            SELECT coalesce(k.node_id, c.node_id) AS "node_id!", coalesce(k.kind, c.kind) AS "kind!",
                coalesce(k.model, c.model) AS "model!", coalesce(k.free, 0) AS "kept!", coalesce(c.free, 0) AS "counted!"
            FROM kept k FULL JOIN counted c ON c.node_id = k.node_id AND c.kind = k.kind AND c.model = k.model
-           WHERE (k.total, k.free, k.cleaning, k.placeable, k.whole)
-               IS DISTINCT FROM (c.total::int, c.free::int, c.cleaning::int, c.placeable, c.whole)
+           WHERE (k.total, k.free, k.ready, k.cleaning, k.placeable, k.whole)
+               IS DISTINCT FROM (c.total::int, c.free::int, c.ready::int, c.cleaning::int, c.placeable, c.whole)
            ORDER BY 1, 2, 3"#,
         &nodes.iter().map(|node| node.uuid()).collect::<Vec<Uuid>>(),
     )

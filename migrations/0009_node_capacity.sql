@@ -4,6 +4,8 @@
 -- Where the users of a node reach it; the hostname and port 22 when nobody said otherwise.
 ALTER TABLE nodes ADD COLUMN ssh_host text;
 ALTER TABLE nodes ADD COLUMN ssh_port integer CHECK (ssh_port BETWEEN 1 AND 65535);
+-- What a node is sold as: anything that its slots fit, or only the whole machine, with the drivers that it has.
+ALTER TABLE nodes ADD COLUMN serves text NOT NULL DEFAULT 'any' CHECK (serves IN ('any', 'baremetal'));
 -- The NUMA node of the fabric's function, when it is not known to be the GPU's.
 ALTER TABLE node_resource_slots ADD COLUMN fabric_numa integer;
 -- Why it could not be cleaned.
@@ -19,25 +21,29 @@ CREATE TABLE node_capacity (
     sku_eligibility text[]  NOT NULL,
     -- Active and not cordoned: new work may be placed here.
     placeable       boolean NOT NULL,
+    -- Parts of it can be sold, not only the whole.
+    slices          boolean NOT NULL,
     -- Slots of this kind and model, whatever their state.
     total           integer NOT NULL,
-    -- Those that could be sold now.
+    -- Those that could be sold now, each by itself.
     free            integer NOT NULL,
     -- The most of them on one NUMA node.
     numa_fit        integer NOT NULL,
+    -- Those that could be sold now, as far as they go: each by itself, or where no parts are sold with all others.
+    ready           integer NOT NULL,
     -- Those that nobody uses and that cannot be sold: not approved, sick, being cleaned, or blocked.
     cleaning        integer NOT NULL,
     blocked         integer NOT NULL,
     -- The node has slots of no other kind or model.
     alone           boolean NOT NULL,
-    -- Every slot of the node is free.
-    whole           boolean GENERATED ALWAYS AS (alone AND free = total) STORED,
+    -- Every slot of the node is ready.
+    whole           boolean GENERATED ALWAYS AS (alone AND ready = total) STORED,
     PRIMARY KEY (node_id, kind, model)
 ) WITH (fillfactor = 70);
 CREATE INDEX node_capacity_fit ON node_capacity (kind, model, region, free, numa_fit, node_id) WHERE placeable;
 CREATE INDEX node_capacity_whole ON node_capacity (kind, model, region, total, node_id) WHERE placeable AND whole;
-CREATE INDEX node_capacity_potential ON node_capacity (kind, model, region, (free + cleaning + blocked));
-CREATE INDEX node_capacity_soon ON node_capacity (kind, model, region, (free + cleaning)) WHERE placeable AND cleaning > 0;
+CREATE INDEX node_capacity_potential ON node_capacity (kind, model, region, (ready + cleaning + blocked));
+CREATE INDEX node_capacity_soon ON node_capacity (kind, model, region, (ready + cleaning)) WHERE placeable AND cleaning > 0;
 COMMENT ON TABLE node_capacity IS 'platform: what each node could take; written by triggers only';
 GRANT SELECT ON node_capacity TO gpuaas_system;
 
@@ -48,38 +54,49 @@ CREATE FUNCTION slot_is_free(s node_resource_slots) RETURNS boolean LANGUAGE sql
         AND (s.kind <> 'gpu' OR s.fabric_mode = 'vf' AND coalesce(s.fabric_numa = s.numa_node, true))
 $$;
 
+-- The same for what its node serves: a whole machine needs no fabric for each of its GPUs.
+CREATE FUNCTION slot_is_ready(s node_resource_slots, p_serves text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE p_serves WHEN 'any' THEN slot_is_free(s)
+        ELSE s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]' END
+$$;
+
 -- Counts slots of nodes, by kind and model.
 CREATE FUNCTION node_capacity_counts(p_nodes uuid[]) RETURNS TABLE (
-    node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, cleaning bigint, blocked bigint
+    node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, ready bigint, cleaning bigint,
+    blocked bigint
 ) LANGUAGE sql STABLE AS $$
-    SELECT s.node_id, s.kind, s.model, sum(s.total)::bigint, sum(s.free)::bigint, max(s.free), sum(s.cleaning)::bigint,
-        sum(s.blocked)::bigint
-    FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
+    SELECT s.node_id, s.kind, s.model, sum(s.total)::bigint, sum(s.free)::bigint, max(s.free), sum(s.ready)::bigint,
+        sum(s.cleaning)::bigint, sum(s.blocked)::bigint
+    FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total,
+              count(*) FILTER (WHERE n.serves = 'any' AND slot_is_free(s)) AS free,
+              count(*) FILTER (WHERE slot_is_ready(s, n.serves)) AS ready,
               count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
               count(*) FILTER (WHERE s.state IN ('discovered', 'approved', 'cleanup_blocked', 'quarantined')
-                  OR s.state = 'available' AND NOT slot_is_free(s)) AS blocked
-          FROM node_resource_slots s WHERE s.node_id = ANY (p_nodes)
+                  OR s.state = 'available' AND NOT slot_is_ready(s, n.serves)) AS blocked
+          FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id WHERE s.node_id = ANY (p_nodes)
           GROUP BY s.node_id, s.kind, s.model, s.numa_node) s
     GROUP BY s.node_id, s.kind, s.model
 $$;
 
--- All that is kept of nodes, anew: after slots came, went, or became of another kind or model.
+-- All that is kept of nodes, anew: after slots came, went, or became of another kind or model, or the node was to
+-- serve something else.
 CREATE FUNCTION node_capacity_refresh(p_nodes uuid[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     -- First the lock, then the sums in a statement of their own: whoever waited here counts what the other wrote.
     PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) ORDER BY node_id, kind, model FOR UPDATE;
-    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, total,
-        free, numa_fit, cleaning, blocked, alone)
+    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, slices,
+        total, free, numa_fit, ready, cleaning, blocked, alone)
     SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
-        n.state = 'active' AND n.cordon_reason IS NULL, s.total, s.free, s.numa_fit, s.cleaning, s.blocked,
-        count(*) OVER (PARTITION BY s.node_id) = 1
+        n.state = 'active' AND n.cordon_reason IS NULL, n.serves = 'any', s.total, s.free, s.numa_fit, s.ready,
+        s.cleaning, s.blocked, count(*) OVER (PARTITION BY s.node_id) = 1
     FROM node_capacity_counts(p_nodes) s JOIN nodes n ON n.id = s.node_id
     ORDER BY s.node_id, s.kind, s.model
     ON CONFLICT (node_id, kind, model) DO UPDATE SET region = excluded.region, pool_id = excluded.pool_id,
         labels = excluded.labels, sku_eligibility = excluded.sku_eligibility, placeable = excluded.placeable,
-        total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit, cleaning = excluded.cleaning,
-        blocked = excluded.blocked, alone = excluded.alone;
+        slices = excluded.slices, total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit,
+        ready = excluded.ready, cleaning = excluded.cleaning, blocked = excluded.blocked, alone = excluded.alone;
     DELETE FROM node_capacity c WHERE c.node_id = ANY (p_nodes) AND NOT EXISTS (
         SELECT FROM node_resource_slots s WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model);
 END $$;
@@ -92,8 +109,8 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 BEGIN
     PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) AND kind = ANY (p_kinds) AND model = ANY (p_models)
         ORDER BY node_id, kind, model FOR UPDATE;
-    UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, cleaning = s.cleaning,
-        blocked = s.blocked
+    UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, ready = s.ready,
+        cleaning = s.cleaning, blocked = s.blocked
     FROM node_capacity_counts(p_nodes) s
     WHERE s.kind = ANY (p_kinds) AND s.model = ANY (p_models)
         AND c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
@@ -126,12 +143,18 @@ CREATE TRIGGER slots_deleted AFTER DELETE ON node_resource_slots REFERENCING OLD
 
 CREATE FUNCTION node_standing_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
+    -- In the order in which everybody locks them.
+    PERFORM FROM node_capacity WHERE node_id = NEW.id ORDER BY node_id, kind, model FOR UPDATE;
     UPDATE node_capacity SET region = NEW.region, pool_id = NEW.pool_id, labels = NEW.labels,
         sku_eligibility = NEW.sku_eligibility, placeable = NEW.state = 'active' AND NEW.cordon_reason IS NULL
         WHERE node_id = NEW.id;
+    IF NEW.serves <> OLD.serves THEN
+        PERFORM node_capacity_refresh(ARRAY[NEW.id]);
+    END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility ON nodes
+CREATE TRIGGER nodes_standing
+    AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility, serves ON nodes
     FOR EACH ROW EXECUTE FUNCTION node_standing_changed();
 SELECT node_capacity_refresh(array_agg(DISTINCT node_id)) FROM node_resource_slots HAVING count(*) > 0;
 
@@ -267,20 +290,21 @@ BEGIN
         END LOOP;
     END IF;
     RETURN QUERY
-        SELECT c.node_id, c.numa_fit, c.free, c.total, coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22),
-            s.id, s.slot_index, s.numa_node, s.fabric_vf, coalesce(s.fabric_numa, s.numa_node), s.pci_address,
+        SELECT c.node_id, c.numa_fit, CASE WHEN p_whole THEN c.ready ELSE c.free END, c.total,
+            coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22), s.id, s.slot_index, s.numa_node, s.fabric_vf, coalesce(s.fabric_numa, s.numa_node), s.pci_address,
             s.nvme_device
         FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
             JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_kind AND c.model = p_model
             JOIN nodes n ON n.id = v.id
             JOIN LATERAL (SELECT * FROM node_resource_slots s
-                WHERE s.node_id = v.id AND s.kind = p_kind AND s.model = p_model AND slot_is_free(s)
+                WHERE s.node_id = v.id AND s.kind = p_kind AND s.model = p_model AND slot_is_ready(s, n.serves)
                 ORDER BY s.slot_index FOR NO KEY UPDATE SKIP LOCKED) s ON true
         ORDER BY v.n, s.slot_index;
 END $$;
 
 -- What is needed to say why nothing fits, without looking at the whole fleet: of each region the nodes with most
--- free slots, those that are whole, and those that would have most if all was clean, or all was ready.
+-- free slots, those that are whole, and those that would have most if all was clean, or all was ready. For a whole
+-- node what is ready counts as free; for parts of one, nodes that sell none do not count.
 CREATE FUNCTION fleet_outlook(
     p_kind text, p_model text, p_sku text, p_pool uuid, p_labels jsonb, p_whole_total integer, p_limit integer
 ) RETURNS TABLE (
@@ -289,12 +313,12 @@ CREATE FUNCTION fleet_outlook(
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
-    SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total, c.free, c.numa_fit,
-        c.cleaning, c.blocked, c.whole
+    SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total,
+        CASE WHEN p_whole_total IS NULL THEN c.free ELSE c.ready END, c.numa_fit, c.cleaning, c.blocked, c.whole
     FROM regions r CROSS JOIN LATERAL (
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.free DESC LIMIT p_limit)
         UNION ALL
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
@@ -305,14 +329,14 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET j
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-         ORDER BY c.free + c.cleaning DESC LIMIT p_limit)
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
+         ORDER BY c.ready + c.cleaning DESC LIMIT p_limit)
         UNION ALL
         (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-         ORDER BY c.free + c.cleaning + c.blocked DESC LIMIT p_limit)
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
+         ORDER BY c.ready + c.cleaning + c.blocked DESC LIMIT p_limit)
     ) c
 $$;
 
@@ -323,14 +347,15 @@ CREATE FUNCTION fleet_availability(
 ) RETURNS TABLE (
     sku text, region text, total bigint, free bigint, largest integer, whole_nodes bigint, launchable bigint
 ) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT w.sku, c.region, sum(c.total), coalesce(sum(c.free) FILTER (WHERE c.placeable), 0),
-        coalesce(max(c.free) FILTER (WHERE c.placeable), 0),
+    SELECT w.sku, c.region, sum(c.total), coalesce(sum(f.free) FILTER (WHERE c.placeable), 0),
+        coalesce(max(f.free) FILTER (WHERE c.placeable), 0),
         count(*) FILTER (WHERE c.placeable AND c.whole),
         CASE WHEN w.size = 0 THEN count(*) FILTER (WHERE c.placeable AND c.whole AND c.total = w.total)
              ELSE coalesce(sum(c.free / nullif(w.size, 0)) FILTER (WHERE c.placeable), 0) END
     FROM unnest(p_skus, p_kinds, p_models, p_totals, p_sizes) AS w (sku, kind, model, total, size)
         JOIN node_capacity c ON c.kind = w.kind AND c.model = w.model
-            AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility))
+            AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility)) AND (c.slices OR w.size = 0)
+        CROSS JOIN LATERAL (SELECT CASE w.size WHEN 0 THEN c.ready ELSE c.free END AS free) f
     GROUP BY w.sku, w.total, w.size, c.region
 $$;
 

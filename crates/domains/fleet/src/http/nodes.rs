@@ -12,7 +12,7 @@ use super::{Because, Flag, Given, NodePath};
 use crate::{
     Fleet,
     model::{
-        node::{HistoryEntry, Node, NodeDetail, NodeSummary},
+        node::{HistoryEntry, Node, NodeDetail, NodeSummary, Serves},
         text::{Hostname, LabelFilter, Labels, MOST_SKUS, Reach, RegionCode, Sku, SshHost},
         token::IssuedToken,
     },
@@ -48,7 +48,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        patch(ONE, "node_update", "Change a node's labels, pool, products or address for users")
+        patch(ONE, "node_update", "Change a node's labels, pool, products, use or address for users")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)
@@ -161,6 +161,10 @@ struct NodeCreate {
     #[serde(default)]
     #[schemars(length(max = 32))]
     sku_eligibility: Vec<Sku>,
+    /// What it is sold as: `any` that its slots fit (what it is when nothing is said), or only whole (`baremetal`).
+    /// A machine that is sold whole keeps its drivers, and needs no IOMMU, no fabric and no disk for each GPU.
+    #[serde(default)]
+    serves: Given<Serves>,
     /// Made of software: for tests and demonstrations.
     #[serde(default)]
     simulated: bool,
@@ -199,6 +203,7 @@ async fn create(
         pool: body.pool_id.0,
         labels: body.labels.0.unwrap_or_default(),
         sku_eligibility: body.sku_eligibility,
+        serves: body.serves.0.unwrap_or_default(),
         simulated: body.simulated,
         ssh: Reach { host: body.ssh_host.0, port: body.ssh_port.0 },
     };
@@ -227,6 +232,10 @@ struct NodeUpdate {
     leave_pool: bool,
     #[serde(default)]
     sku_eligibility: Given<Vec<Sku>>,
+    /// What it is sold as from now on; what runs there runs on. What its last discovery found is judged anew; when
+    /// the machine itself was changed for it, discover the node again.
+    #[serde(default)]
+    serves: Given<Serves>,
     /// Where users of the machine reach it by SSH from now on; allocations that exist keep what they were told.
     #[serde(default)]
     ssh_host: Given<SshHost>,
@@ -249,7 +258,13 @@ async fn update(
         (pool, _) => Some(pool),
     };
     let ssh = Reach { host: body.ssh_host.0, port: body.ssh_port.0 };
-    let change = NodeChange { labels: body.labels.0, sku_eligibility: body.sku_eligibility.0, pool, ssh };
+    let change = NodeChange {
+        labels: body.labels.0,
+        sku_eligibility: body.sku_eligibility.0,
+        serves: body.serves.0,
+        pool,
+        ssh,
+    };
     Ok(Json(node_update(&mut tx, input.path.node_id, change, input.if_match).await?))
 }
 

@@ -7,7 +7,7 @@ use kernel::{
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{contact::Contact, onboarding::Onboarding, slot::SlotCount, text::Labels};
@@ -59,6 +59,47 @@ impl NodeState {
     }
 }
 
+/// What stands in the way of selling a part of a machine, and not in the way of selling the whole.
+const SLICES_ONLY: [&str; 7] = [
+    "iommu_disabled",
+    "iommu_group_missing",
+    "iommu_group_shared",
+    "driver_bound",
+    "no_nvme",
+    "no_fabric_vf",
+    "numa_unknown",
+];
+
+/// What a node is sold as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Serves {
+    /// Anything that its slots fit.
+    #[default]
+    Any,
+    /// Only whole, with the drivers that it has.
+    Baremetal,
+}
+
+impl Serves {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Baremetal => "baremetal",
+        }
+    }
+
+    pub fn stored(name: &str) -> Self {
+        if name == Self::Baremetal.name() { Self::Baremetal } else { Self::Any }
+    }
+
+    /// Whether what has this code stands in the way of selling it so.
+    pub fn is_blocked_by(self, code: &str) -> bool {
+        self == Self::Any || !SLICES_ONLY.contains(&code)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Node {
     pub id: NodeId,
@@ -69,6 +110,8 @@ pub struct Node {
     pub labels: Labels,
     /// The products that this node may serve; none named means any that its slots fit.
     pub sku_eligibility: Vec<String>,
+    /// What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+    pub serves: Serves,
     /// Made of software: for tests and demonstrations.
     pub simulated: bool,
     #[schemars(extend("enum" = ["bootstrap_issued", "enrolling", "active", "offline", "quarantined", "draining", "retired", "removing", "deleted"]))]

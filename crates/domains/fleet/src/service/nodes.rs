@@ -18,7 +18,7 @@ use crate::{
             NodeActivated, NodeDeleted, NodeDraining, NodeEnrolled, NodeOffline, NodeQuarantined,
             NodeRecovered, NodeRemoving, NodeRetired,
         },
-        node::{Node, NodeDetail, NodeEvent, NodeSummary},
+        node::{Node, NodeDetail, NodeEvent, NodeSummary, Serves},
         slot::stored_blockers,
         text::{Hostname, Labels, Reach, RegionCode, Sku},
         token::{IssuedToken, TokenPurpose},
@@ -76,6 +76,7 @@ pub struct NodeRequest {
     pub pool: Option<PoolId>,
     pub labels: Labels,
     pub sku_eligibility: Vec<Sku>,
+    pub serves: Serves,
     pub simulated: bool,
     pub ssh: Reach,
 }
@@ -96,6 +97,7 @@ pub async fn node_create(
         pool: request.pool,
         labels: &request.labels,
         sku_eligibility: &skus,
+        serves: request.serves,
         simulated: request.simulated,
         ssh: &request.ssh,
         now,
@@ -143,6 +145,7 @@ pub async fn node_get(fleet: &Fleet, tx: &mut ReadTx, id: NodeId) -> Result<Node
     let topology = store::topologies::get(tx.conn(), id).await?;
     let mut blockers =
         topology.and_then(|t| t.topology.get("blockers").map(stored_blockers)).unwrap_or_default();
+    blockers.retain(|blocker| node.serves.is_blocked_by(&blocker.code));
     blockers.extend(store::slots::blockers(tx.conn(), id).await?);
     let (open_findings, open_tasks) = store::nodes::open_counts(tx.conn(), id).await?;
     let late_before = now - silence(fleet).await?;
@@ -161,6 +164,7 @@ pub async fn silence(fleet: &Fleet) -> Result<TimeDelta, Failure> {
 pub struct NodeChange {
     pub labels: Option<Labels>,
     pub sku_eligibility: Option<Vec<Sku>>,
+    pub serves: Option<Serves>,
     pub pool: Option<Option<PoolId>>,
     /// What is named of it.
     pub ssh: Reach,
@@ -175,9 +179,14 @@ pub async fn node_update(
     let before = editable(tx, id, if_match).await?;
     check_pool(tx, change.pool.flatten(), &before.region).await?;
     let skus = change.sku_eligibility.map(names);
+    if let Some(serves) = change.serves.filter(|serves| *serves != before.serves) {
+        // Before the node is written: slots are locked before what is counted of them.
+        super::onboarding::judge_again(tx, id, serves).await?;
+    }
     let change = Change {
         labels: change.labels.as_ref(),
         sku_eligibility: skus.as_deref(),
+        serves: change.serves,
         pool: change.pool,
         cordon: None,
         ssh: change.ssh,

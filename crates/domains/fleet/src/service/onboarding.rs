@@ -37,7 +37,7 @@ use crate::{
     Fleet,
     model::{
         events::NodeDiscovered,
-        node::{NodeEvent, NodeState},
+        node::{NodeEvent, NodeState, Serves},
         onboarding::{Onboarding, OnboardingEvent},
         reconcile::{Change, missing, plan},
         slot::{Approval, SlotEvent, SlotLifecycle, SlotState, approvable},
@@ -128,7 +128,7 @@ impl Completion for Onboarder {
             return Ok(());
         }
         if task.task_type == TopologyDiscover::TYPE.name() {
-            discovered(tx, &onboarding, task).await
+            discovered(tx, node.serves, &onboarding, task).await
         } else if task.task_type == HealthProbe::TYPE.name() {
             probed(tx, &onboarding, node.state(), task).await
         } else {
@@ -167,13 +167,18 @@ async fn step(
     Ok(true)
 }
 
-async fn discovered(tx: &mut WriteTx, onboarding: &Onboarding, task: &CompletedTask) -> Result<(), Failure> {
+async fn discovered(
+    tx: &mut WriteTx,
+    serves: Serves,
+    onboarding: &Onboarding,
+    task: &CompletedTask,
+) -> Result<(), Failure> {
     let output = match &task.ending {
         TaskEnding::Told(Ending::Succeeded { output }) => Some(output),
         _ => None,
     };
     let topology = output.and_then(|output| serde_json::from_value::<Topology>(output.clone()).ok());
-    let Some((output, topology)) = output.zip(topology) else {
+    let Some((output, mut topology)) = output.zip(topology) else {
         step(tx, onboarding, task.id, OnboardingEvent::DiscoveryFailed, &why(&task.ending)).await?;
         return Ok(());
     };
@@ -184,6 +189,7 @@ async fn discovered(tx: &mut WriteTx, onboarding: &Onboarding, task: &CompletedT
     }
     let now = tx.db().ambient().now();
     store::topologies::put(tx.conn(), task.node_id, task.id, output, now).await?;
+    keep_blockers(serves, &mut topology);
     reconcile(tx, task.node_id, &topology).await?;
     step(tx, onboarding, task.id, OnboardingEvent::Discovered, "").await?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -194,6 +200,21 @@ async fn discovered(tx: &mut WriteTx, onboarding: &Onboarding, task: &CompletedT
         blocked: count(blocked),
     })?;
     Ok(())
+}
+
+/// Only what stands in the way of what the node serves.
+fn keep_blockers(serves: Serves, topology: &mut Topology) {
+    for candidate in &mut topology.candidates {
+        candidate.blockers.retain(|blocker| serves.is_blocked_by(&blocker.code));
+    }
+}
+
+/// What the last discovery found, judged anew for what the node is to serve. The node must be locked.
+pub(crate) async fn judge_again(tx: &mut WriteTx, node: NodeId, serves: Serves) -> Result<(), Failure> {
+    let Some(found) = store::topologies::get(tx.conn(), node).await? else { return Ok(()) };
+    let mut topology: Topology = serde_json::from_value(found.topology)?;
+    keep_blockers(serves, &mut topology);
+    reconcile(tx, node, &topology).await
 }
 
 async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Result<(), Failure> {

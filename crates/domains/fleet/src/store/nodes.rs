@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::model::{
     contact::Contact,
-    node::{Node, NodeState, NodeSummary},
+    node::{Node, NodeState, NodeSummary, Serves},
     text::{Labels, Reach},
 };
 
@@ -23,6 +23,7 @@ pub(super) struct Row {
     pub pool_id: Option<Uuid>,
     pub labels: Value,
     pub sku_eligibility: Vec<String>,
+    pub serves: String,
     pub simulated: bool,
     pub state: String,
     pub state_reason: String,
@@ -46,6 +47,7 @@ impl From<Row> for Node {
             pool_id: row.pool_id.map(PoolId::from),
             labels: Labels::stored(row.labels),
             sku_eligibility: row.sku_eligibility,
+            serves: Serves::stored(&row.serves),
             simulated: row.simulated,
             state: row.state,
             state_reason: row.state_reason,
@@ -69,6 +71,7 @@ pub struct NewNode<'a> {
     pub pool: Option<PoolId>,
     pub labels: &'a Labels,
     pub sku_eligibility: &'a [String],
+    pub serves: Serves,
     pub simulated: bool,
     pub ssh: &'a Reach,
     pub now: DateTime<Utc>,
@@ -77,10 +80,10 @@ pub struct NewNode<'a> {
 pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Failure> {
     sqlx::query_as!(
         Row,
-        r#"INSERT INTO nodes (id, hostname, region, pool_id, labels, sku_eligibility, simulated, ssh_host, ssh_port,
+        r#"INSERT INTO nodes (id, hostname, region, pool_id, labels, sku_eligibility, simulated, ssh_host, ssh_port, serves,
                state_changed_at, created_at, updated_at)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $10, $8, $8, $8)
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $10, $11, $8, $8, $8)
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
                state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         new.id.uuid(),
         new.hostname,
@@ -92,6 +95,7 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
         new.now,
         new.ssh.host() as Option<&str>,
         new.ssh.port() as Option<i32>,
+        new.serves.name(),
     )
     .fetch_one(conn)
     .await
@@ -114,7 +118,7 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
 pub async fn get(conn: &mut Connection, id: NodeId) -> Result<Option<Node>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
+        r#"SELECT id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
                state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at
            FROM nodes WHERE id = $1"#,
         id.uuid(),
@@ -151,7 +155,7 @@ pub async fn list(
 ) -> Result<Vec<NodeSummary>, sqlx::Error> {
     let label = filter.label.map(|(key, value)| serde_json::json!({ key: value }));
     let rows = sqlx::query!(
-        r#"SELECT n.id, n.hostname, n.region, n.pool_id, n.labels, n.sku_eligibility, n.simulated, n.state,
+        r#"SELECT n.id, n.hostname, n.region, n.pool_id, n.labels, n.sku_eligibility, n.serves, n.simulated, n.state,
                   n.state_reason, n.state_changed_at, n.cordon_reason, n.ssh_host, n.ssh_port, n.desired_version, n.enrolled_at, n.version,
                   n.created_at, n.updated_at,
                   c.last_seen_at AS "last_seen_at?", c.agent_version AS "agent_version?", c.certificate_expires_at,
@@ -198,6 +202,7 @@ pub async fn list(
                 pool_id: row.pool_id,
                 labels: row.labels,
                 sku_eligibility: row.sku_eligibility,
+                serves: row.serves,
                 simulated: row.simulated,
                 state: row.state,
                 state_reason: row.state_reason,
@@ -221,6 +226,7 @@ pub async fn list(
 pub struct Change<'a> {
     pub labels: Option<&'a Labels>,
     pub sku_eligibility: Option<&'a [String]>,
+    pub serves: Option<Serves>,
     /// Into this pool, or out of any.
     pub pool: Option<Option<PoolId>>,
     /// Cordoned for this reason, or no longer.
@@ -242,9 +248,9 @@ pub async fn update(
                pool_id = CASE WHEN $5 THEN $6 ELSE pool_id END,
                cordon_reason = CASE WHEN $7 THEN $8 ELSE cordon_reason END,
                ssh_host = coalesce($10, ssh_host), ssh_port = coalesce($11, ssh_port),
-               version = version + 1, updated_at = $9
+               serves = coalesce($12, serves), version = version + 1, updated_at = $9
            WHERE id = $1 AND version = $2
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
                state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         node.id.uuid(),
         node.version,
@@ -257,6 +263,7 @@ pub async fn update(
         now,
         change.ssh.host() as Option<&str>,
         change.ssh.port() as Option<i32>,
+        change.serves.map(Serves::name) as Option<&str>,
     )
     .fetch_optional(&mut *conn)
     .await
@@ -280,7 +287,7 @@ pub async fn transition(
                enrolled_at = CASE WHEN $3 = 'enrolling' THEN $5 ELSE enrolled_at END,
                version = version + 1, updated_at = $5
            WHERE id = $1 AND version = $2
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, simulated, state, state_reason,
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
                state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
         node.id.uuid(),
         node.version,

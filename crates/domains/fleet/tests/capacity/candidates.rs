@@ -148,3 +148,38 @@ async fn placement_neither_waits_for_slots_that_an_operator_holds_nor_takes_them
     tx.rollback().await.unwrap();
     kit.assert_counted().await;
 }
+
+#[tokio::test]
+async fn a_node_that_serves_only_whole_is_offered_whole_without_fabric_and_never_in_parts() {
+    let kit = Kit::new().await;
+    let nodes = kit.nodes(2, 4).await;
+    kit.test
+        .sql(&format!(
+            "UPDATE nodes SET serves = 'baremetal' WHERE id = '{0}';
+             UPDATE node_resource_slots SET fabric_mode = 'none', fabric_vf = NULL, numa_node = NULL
+                 WHERE node_id = '{0}';
+             UPDATE nodes SET cordon_reason = 'because' WHERE id = '{1}'",
+            nodes[0], nodes[1]
+        ))
+        .await;
+    kit.assert_counted().await;
+    let (whole, part) = (Wanted { whole: true, ..Wanted::slots(4, 2) }, Wanted::slots(1, 2));
+    let mut conn = kit.admin().await;
+    assert_eq!(candidates(&mut conn, whole).await.unwrap(), [(nodes[0], 4)]);
+    assert!(candidates(&mut conn, part).await.unwrap().is_empty());
+    // What the catalog and a refusal are told of it, for the whole machine and for a part.
+    let told = async |total: &str, size: &str| {
+        let sql = format!(
+            "SELECT concat_ws(' ', a.total, a.free, a.launchable) || ' / ' || (SELECT string_agg(o.free::text, ' ')
+                 FROM fleet_outlook('gpu', 'H200', 'any', NULL, '{{}}', {total}, 8) o WHERE o.placeable)
+             FROM fleet_availability('{{any}}', '{{gpu}}', '{{H200}}', '{{4}}', '{{{size}}}') a"
+        );
+        kit.text(format!("SELECT coalesce(({sql}), 'nothing')")).await
+    };
+    assert_eq!(told("4", "0").await, "8 4 1 / 4");
+    assert_eq!(told("NULL", "1").await, "nothing");
+    // One that is sick is not whole.
+    kit.test.sql("UPDATE node_resource_slots SET health = 'failed' WHERE slot_index = 3").await;
+    assert!(candidates(&mut conn, whole).await.unwrap().is_empty());
+    kit.assert_counted().await;
+}

@@ -27,7 +27,12 @@ fn change(dice: &mut Dice, node: Uuid) -> String {
         4 => update(&format!("health = '{}'", dice.of(&["healthy", "healthy", "failed", "unknown"]))),
         5 => update(&format!("blockers = '{}'", dice.of(&["[]", "[]", "[{\"code\":\"missing\"}]"]))),
         6 => update(&format!("numa_node = {}", dice.of(&["0", "1", "NULL"]))),
-        7 => update(&format!("fabric_numa = {}", dice.of(&["0", "1", "NULL", "NULL"]))),
+        7 => update(dice.of::<&str>(&[
+            "fabric_numa = 0",
+            "fabric_numa = 1",
+            "fabric_numa = NULL",
+            "fabric_mode = 'none', fabric_vf = NULL",
+        ])),
         8 => update(&format!("model = '{}'", dice.of(&["H200", "H200", "H100"]))),
         9 => match dice.below(2) {
             0 => format!("DELETE FROM node_resource_slots {slot}"),
@@ -46,6 +51,8 @@ fn change(dice: &mut Dice, node: Uuid) -> String {
                 "cordon_reason = NULL",
                 "labels = '{\"rack\": \"r1\"}'",
                 "sku_eligibility = '{a,b}'",
+                "serves = 'baremetal'",
+                "serves = 'any'",
                 "region = 'there'",
             ]);
             format!("UPDATE nodes SET {what} WHERE id = '{node}'")

@@ -110,23 +110,26 @@ impl Kit {
     /// What is kept and what a count by other means finds must be the same.
     pub async fn assert_counted(&self) {
         let sql = "WITH slots AS (
-                SELECT s.*, s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]' AND (s.kind = 'cpu'
-                    OR s.fabric_mode = 'vf' AND (s.fabric_numa IS NULL OR s.numa_node IS NULL
-                        OR s.fabric_numa = s.numa_node)) AS free
-                FROM node_resource_slots s),
+                SELECT s.*, c.clean AND n.serves = 'any' AND c.fabric AS free,
+                    c.clean AND (n.serves = 'baremetal' OR c.fabric) AS ready
+                FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id, LATERAL (SELECT
+                    s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]' AS clean,
+                    s.kind = 'cpu' OR s.fabric_mode = 'vf' AND (s.fabric_numa IS NULL OR s.numa_node IS NULL
+                        OR s.fabric_numa = s.numa_node) AS fabric) c),
             counted AS (
                 SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
                     n.state = 'active' AND n.cordon_reason IS NULL AS placeable,
-                    count(*)::integer AS total, (count(*) FILTER (WHERE s.free))::integer AS free,
+                    n.serves = 'any' AS slices, count(*)::integer AS total, (count(*) FILTER (WHERE s.free))::integer AS free,
                     (SELECT max(f)::integer FROM (SELECT count(*) FILTER (WHERE o.free) AS f FROM slots o
                         WHERE (o.node_id, o.kind, o.model) = (s.node_id, s.kind, s.model) GROUP BY o.numa_node) x)
                         AS numa_fit,
+                    (count(*) FILTER (WHERE s.ready))::integer AS ready,
                     (count(*) FILTER (WHERE s.state = 'cleaning'))::integer AS cleaning,
-                    (count(*) FILTER (WHERE NOT s.free AND s.state NOT IN ('reserved', 'in_use', 'cleaning')))::integer
+                    (count(*) FILTER (WHERE NOT s.ready AND s.state NOT IN ('reserved', 'in_use', 'cleaning')))::integer
                         AS blocked,
                     NOT EXISTS (SELECT FROM slots o WHERE o.node_id = s.node_id
                         AND (o.kind, o.model) <> (s.kind, s.model)) AS alone,
-                    NOT EXISTS (SELECT FROM slots o WHERE o.node_id = s.node_id AND (NOT o.free
+                    NOT EXISTS (SELECT FROM slots o WHERE o.node_id = s.node_id AND (NOT o.ready
                         OR (o.kind, o.model) <> (s.kind, s.model))) AS whole
                 FROM slots s JOIN nodes n ON n.id = s.node_id
                 GROUP BY s.node_id, s.kind, s.model, n.id)

@@ -75,6 +75,7 @@ async fn a_node_is_made_once_in_a_region_that_exists_and_in_a_pool_of_it() {
         pool,
         labels: Labels::default(),
         sku_eligibility: vec![Sku::parse("b").unwrap(), Sku::parse("a").unwrap(), Sku::parse("b").unwrap()],
+        serves: Default::default(),
         simulated: false,
         ssh: Default::default(),
     };

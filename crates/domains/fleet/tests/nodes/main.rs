@@ -13,5 +13,6 @@ mod inventory;
 mod lifecycles;
 mod onboarding;
 mod removal;
+mod serves;
 mod standing;
 mod world;

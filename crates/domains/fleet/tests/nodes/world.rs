@@ -133,6 +133,7 @@ impl World {
             pool: None,
             labels: Labels::default(),
             sku_eligibility: Vec::new(),
+            serves: Default::default(),
             simulated,
             ssh: Default::default(),
         };

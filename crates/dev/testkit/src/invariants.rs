@@ -31,8 +31,8 @@ const NEVER: &[(&str, &str)] = &[
              LEFT JOIN allocations a ON a.id = c.allocation_id
          WHERE NOT CASE a.state WHEN 'requested' THEN s.state = 'reserved'
              WHEN 'provisioning' THEN s.state = 'in_use' WHEN 'active' THEN s.state = 'in_use'
-             WHEN 'releasing' THEN s.state IN ('in_use', 'cleaning', 'cleanup_blocked')
-             WHEN 'release_failed' THEN s.state = 'cleanup_blocked'
+             WHEN 'releasing' THEN s.state IN ('in_use', 'cleaning', 'cleanup_blocked', 'quarantined')
+             WHEN 'release_failed' THEN s.state IN ('cleanup_blocked', 'quarantined')
              ELSE s.state NOT IN ('reserved', 'in_use', 'cleaning') OR s.state = 'cleaning' AND EXISTS
                  (SELECT FROM saga_runs r WHERE r.name = 'cleanup' AND r.state IN ('running', 'undoing')) END",
     ),
@@ -52,13 +52,14 @@ const NEVER: &[(&str, &str)] = &[
     ),
     (
         "the count of free slots is not what is free",
-        "SELECT count(*) FROM node_capacity c JOIN LATERAL
-             (SELECT count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
+        "SELECT count(*) FROM node_capacity c JOIN nodes n ON n.id = c.node_id JOIN LATERAL
+             (SELECT count(*) AS total, count(*) FILTER (WHERE n.serves = 'any' AND slot_is_free(s)) AS free,
+                  count(*) FILTER (WHERE slot_is_ready(s, n.serves)) AS ready,
                   count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
                   count(*) FILTER (WHERE s.state IN ('discovered', 'approved', 'cleanup_blocked', 'quarantined')
-                      OR s.state = 'available' AND NOT slot_is_free(s)) AS blocked FROM node_resource_slots s
+                      OR s.state = 'available' AND NOT slot_is_ready(s, n.serves)) AS blocked FROM node_resource_slots s
               WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model) r ON true
-         WHERE (c.total, c.free, c.blocked, c.cleaning) <> (r.total, r.free, r.blocked, r.cleaning)",
+         WHERE (c.total, c.free, c.ready, c.blocked, c.cleaning) <> (r.total, r.free, r.ready, r.blocked, r.cleaning)",
     ),
     (
         "a meter is open for what was never active, or runs on after the end",
@@ -82,8 +83,9 @@ const NEVER: &[(&str, &str)] = &[
         "an end was told other than once",
         "SELECT count(*) FROM allocations a JOIN (VALUES ('active', 'provisioning.active'), ('failed', 'provisioning.failed'),
              ('released', 'provisioning.releasing.completed')) AS e (state, event) ON e.state = a.state
-         WHERE (SELECT count(*) FROM outbox_events o WHERE o.event_type = e.event
-                AND o.payload->>'allocation_id' = 'alloc_' || replace(a.id::text, '-', '')) <> 1",
+             LEFT JOIN (SELECT event_type, payload->>'allocation_id' AS id, count(*) AS times FROM outbox_events
+                 GROUP BY 1, 2) o ON o.event_type = e.event AND o.id = 'alloc_' || replace(a.id::text, '-', '')
+         WHERE o.times IS DISTINCT FROM 1",
     ),
     (
         "the history of an allocation is not one way to its state",

@@ -1,6 +1,6 @@
 //! Clients: pgbench against the socket, wrk against HTTP. Both say how many operations they did.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -8,18 +8,29 @@ use crate::exec;
 
 pub const CLIENTS: u32 = 8;
 
+pub fn find_pgbench() -> anyhow::Result<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .context("PostgreSQL is not installed")?
+        .flatten()
+        .map(|version| version.path().join("bin/pgbench"))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    found.pop().context("pgbench is missing: install the package postgresql-contrib or postgresql")
+}
+
 /// Operations per second of a pgbench script, as the given database role.
 pub async fn pgbench(
     bin: &Path,
     socket_dir: &str,
     settings: &str,
     script: &Path,
-    seconds: u32,
+    (clients, seconds): (u32, u32),
 ) -> anyhow::Result<f64> {
     let mut command = exec::command(bin);
     command
         .args(["-n", "-M", "prepared", "-j", "1", "-U", "gpuaas_app", "-h", socket_dir])
-        .args(["-c", &CLIENTS.to_string(), "-T", &seconds.to_string(), "-f"])
+        .args(["-c", &clients.to_string(), "-T", &seconds.to_string(), "-f"])
         .arg(script)
         .arg("gpuaas")
         .env("PGOPTIONS", settings);
@@ -28,9 +39,14 @@ pub async fn pgbench(
 }
 
 /// Requests per second of wrk; any answer other than 2xx fails the run.
-pub async fn wrk(url: &str, headers: &[String], script: Option<&Path>, seconds: u32) -> anyhow::Result<f64> {
+pub async fn wrk(
+    url: &str,
+    headers: &[String],
+    script: Option<&Path>,
+    (clients, seconds): (u32, u32),
+) -> anyhow::Result<f64> {
     let mut command = exec::command("wrk");
-    command.args(["-t", "1", "-c", &CLIENTS.to_string(), "-d", &format!("{seconds}s")]);
+    command.args(["-t", "1", "-c", &clients.to_string(), "-d", &format!("{seconds}s")]);
     for header in headers {
         command.args(["-H", header]);
     }

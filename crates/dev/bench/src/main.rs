@@ -2,11 +2,13 @@
 //!
 //! Everything is real and runs in one go on one machine: `gpuaasd` (release) with its built-in Postgres,
 //! pgbench on the same socket, a bare axum handler as a peer, wrk as the client; for the fleet thousands of
-//! simulated nodes in a process of their own, the static agent, and OpenSSL's tools. Variants are interleaved
+//! simulated nodes in a process of their own, the static agent, and OpenSSL's tools; for capacity fleets of up to a
+//! hundred thousand slots, and launches from the request to the machine. Variants are interleaved
 //! (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
 //! each process and is steadier than wall time. The tables are printed and kept in `docs/benchmarks.md`, a section
 //! per part; a part that was not run keeps its section.
 
+mod capacity;
 mod cpu;
 mod document;
 mod exec;
@@ -29,6 +31,15 @@ enum Command {
         common: Common,
         #[command(flatten)]
         fleet: fleet::Options,
+        #[command(flatten)]
+        capacity: capacity::Options,
+    },
+    /// Measure launches: reservations, decisions in large fleets, the way to an active machine.
+    Capacity {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        capacity: capacity::Options,
     },
     /// Measure the API beside the database and a bare handler.
     Api {
@@ -63,10 +74,12 @@ struct Common {
 async fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Peer { port, socket_dir, org_id } => peer::serve(port, &socket_dir, org_id).await,
-        Command::All { common, fleet } => {
+        Command::All { common, fleet, capacity } => {
             api(&common).await?;
-            nodes(&common, &fleet).await
+            nodes(&common, &fleet).await?;
+            launches(&common, &capacity).await
         }
+        Command::Capacity { common, capacity } => launches(&common, &capacity).await,
         Command::Api { common } => api(&common).await,
         Command::Fleet { common, fleet } => nodes(&common, &fleet).await,
     }
@@ -79,6 +92,11 @@ async fn api(common: &Common) -> anyhow::Result<()> {
 
 async fn nodes(common: &Common, options: &fleet::Options) -> anyhow::Result<()> {
     let section = fleet::all(common.seconds, common.pairs, options).await?;
+    conclude(&section, common.out.as_deref())
+}
+
+async fn launches(common: &Common, options: &capacity::Options) -> anyhow::Result<()> {
+    let section = capacity::all(common.seconds, common.pairs, options).await?;
     conclude(&section, common.out.as_deref())
 }
 

@@ -7,9 +7,10 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use testkit::{Api, free_port, sign_in_first_admin};
 
-use crate::{cpu, exec};
+use crate::{cpu, exec, report::Sample};
 
 pub struct Product {
     pub base: String,
@@ -80,6 +81,45 @@ impl Product {
         let text =
             std::fs::read_to_string(&pid_file).with_context(|| format!("read {}", pid_file.display()))?;
         text.lines().nth(4).map(str::to_owned).context("no socket directory in postmaster.pid")
+    }
+
+    /// As the database's own superuser, whom the socket lets in.
+    pub async fn database(&self) -> anyhow::Result<PgConnection> {
+        let options = PgConnectOptions::new_without_pgpass()
+            .socket(self.socket_dir()?)
+            .username("gpuaas_super")
+            .database("gpuaas");
+        Ok(options.connect().await?)
+    }
+
+    /// One measurement: runs `work`, which takes so many seconds, and charges CPU to the processes that did it.
+    pub async fn measure(
+        &self,
+        seconds: u32,
+        server: u32,
+        work: impl Future<Output = anyhow::Result<f64>>,
+    ) -> anyhow::Result<Sample> {
+        let postmaster = self.postmaster();
+        let read =
+            || (cpu::process_micros(server), cpu::family_micros(postmaster), cpu::finished_children_micros());
+        let before = read();
+        let per_second = work.await?;
+        let after = read();
+        let operations = per_second * f64::from(seconds);
+        let per_operation = |a: u64, b: u64| b.saturating_sub(a) as f64 / operations;
+        Ok(Sample {
+            per_second,
+            product_cpu: per_operation(before.0, after.0),
+            postgres_cpu: per_operation(before.1, after.1),
+            client_cpu: per_operation(before.2, after.2),
+        })
+    }
+
+    /// A file that goes away with the product.
+    pub fn file(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
     }
 
     /// The administrator, with the rate limits out of the way.

@@ -1,11 +1,7 @@
 //! What is measured, and beside what.
 
-use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::PathBuf};
 
-use anyhow::Context as _;
 use serde_json::Value;
 use testkit::{Api, free_port};
 use uuid::Uuid;
@@ -14,7 +10,7 @@ use crate::{
     cpu, exec,
     load::{self, CLIENTS},
     product::{Product, org_with_project},
-    report::{Peer, Report, Sample, median},
+    report::{Peer, Report, median},
 };
 
 /// The least shares of pgbench's rate, with the same SQL on the same socket, that we mean to reach.
@@ -46,7 +42,7 @@ struct Bench {
 pub async fn all(seconds: u32, pairs: usize) -> anyhow::Result<String> {
     let mut bench = Bench {
         product: Product::prepare()?,
-        pgbench: find_pgbench()?,
+        pgbench: load::find_pgbench()?,
         seconds,
         pairs,
         report: Report::new("The API", NOTE),
@@ -59,45 +55,12 @@ pub async fn all(seconds: u32, pairs: usize) -> anyhow::Result<String> {
     Ok(bench.report.render())
 }
 
-fn find_pgbench() -> anyhow::Result<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
-        .context("PostgreSQL is not installed")?
-        .flatten()
-        .map(|version| version.path().join("bin/pgbench"))
-        .filter(|path| path.exists())
-        .collect();
-    found.sort();
-    found.pop().context("pgbench is missing: install the package postgresql-contrib or postgresql")
-}
-
-fn uuid_of(value: &Value) -> anyhow::Result<Uuid> {
+pub fn uuid_of(value: &Value) -> anyhow::Result<Uuid> {
     let text = value.as_str().unwrap_or_default();
     Ok(Uuid::try_parse(text.split('_').next_back().unwrap_or_default())?)
 }
 
 impl Bench {
-    /// One measurement: runs `work` and charges CPU to the processes that did it.
-    async fn measure(
-        &self,
-        server: u32,
-        work: impl Future<Output = anyhow::Result<f64>>,
-    ) -> anyhow::Result<Sample> {
-        let postmaster = self.product.postmaster();
-        let read =
-            || (cpu::process_micros(server), cpu::family_micros(postmaster), cpu::finished_children_micros());
-        let before = read();
-        let per_second = work.await?;
-        let after = read();
-        let operations = per_second * f64::from(self.seconds);
-        let per_operation = |a: u64, b: u64| b.saturating_sub(a) as f64 / operations;
-        Ok(Sample {
-            per_second,
-            product_cpu: per_operation(before.0, after.0),
-            postgres_cpu: per_operation(before.1, after.1),
-            client_cpu: per_operation(before.2, after.2),
-        })
-    }
-
     async fn start_up(&mut self) -> anyhow::Result<()> {
         let first = self.product.start(&["--roles", "all"]).await?;
         let mut starts = Vec::new();
@@ -140,7 +103,8 @@ impl Bench {
         let peer = exec::Running::start(command)?;
         wait_for(peer_port).await?;
 
-        let script = self.file("read.sql", &PROJECT_QUERY.replace("$1", &format!("'{project_id}'")))?;
+        let script =
+            self.product.file("read.sql", &PROJECT_QUERY.replace("$1", &format!("'{project_id}'")))?;
         let settings = format!("-c app.org_id={org_id}");
         let url =
             format!("{}/api/v1/projects/{}", self.product.base, project["id"].as_str().unwrap_or_default());
@@ -152,10 +116,22 @@ impl Bench {
         let (mut ours, mut pg, mut bare, mut with_pg) = (vec![], vec![], vec![], vec![]);
         for _ in 0..self.pairs {
             let (n, pid) = (self.seconds, self.product.pid());
-            ours.push(self.measure(pid, load::wrk(&url, &headers, None, n)).await?);
-            pg.push(self.measure(0, load::pgbench(&self.pgbench, &socket, &settings, &script, n)).await?);
-            with_pg.push(self.measure(peer.pid(), load::wrk(&peer_url, &headers, None, n)).await?);
-            bare.push(self.measure(peer.pid(), load::wrk(&bare_url, &headers, None, n)).await?);
+            ours.push(self.product.measure(n, pid, load::wrk(&url, &headers, None, (CLIENTS, n))).await?);
+            pg.push(
+                self.product
+                    .measure(n, 0, load::pgbench(&self.pgbench, &socket, &settings, &script, (CLIENTS, n)))
+                    .await?,
+            );
+            with_pg.push(
+                self.product
+                    .measure(n, peer.pid(), load::wrk(&peer_url, &headers, None, (CLIENTS, n)))
+                    .await?,
+            );
+            bare.push(
+                self.product
+                    .measure(n, peer.pid(), load::wrk(&bare_url, &headers, None, (CLIENTS, n)))
+                    .await?,
+            );
         }
         let peers = [
             Peer { name: "pgbench, same query", sample: median(&pg), aim: Some(READ_AIM) },
@@ -175,28 +151,30 @@ impl Bench {
         }
         let uuids = ids.iter().map(uuid_of).collect::<anyhow::Result<Vec<_>>>()?;
         let socket = self.product.socket_dir()?;
-        let sql = self.file(&format!("write-{orgs}.sql"), &write_sql(user, &uuids))?;
-        let lua = self.file(
+        let sql = self.product.file(&format!("write-{orgs}.sql"), &write_sql(user, &uuids))?;
+        let lua = self.product.file(
             &format!("write-{orgs}.lua"),
             &write_lua(&ids, admin.token.as_deref().unwrap_or_default()),
         )?;
         let (mut ours, mut pg) = (vec![], vec![]);
         for _ in 0..self.pairs {
             let (n, pid) = (self.seconds, self.product.pid());
-            ours.push(self.measure(pid, load::wrk(&self.product.base, &[], Some(&lua), n)).await?);
-            pg.push(self.measure(0, load::pgbench(&self.pgbench, &socket, "", &sql, n)).await?);
+            ours.push(
+                self.product
+                    .measure(n, pid, load::wrk(&self.product.base, &[], Some(&lua), (CLIENTS, n)))
+                    .await?,
+            );
+            pg.push(
+                self.product
+                    .measure(n, 0, load::pgbench(&self.pgbench, &socket, "", &sql, (CLIENTS, n)))
+                    .await?,
+            );
         }
         let name =
             format!("POST project (audit + outbox + idempotency), {CLIENTS} clients, {orgs} organization(s)");
         let peer = Peer { name: "pgbench, same SQL", sample: median(&pg), aim: Some(WRITE_AIM) };
         self.report.compare(&name, median(&ours), &[peer]);
         Ok(())
-    }
-
-    fn file(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
-        let path: PathBuf = Path::new(self.product.dir.path()).join(name);
-        std::fs::write(&path, text)?;
-        Ok(path)
     }
 }
 

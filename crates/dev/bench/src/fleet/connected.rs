@@ -6,8 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
-
 use super::{
     Bench,
     simulator::{Simulator, Told},
@@ -62,7 +60,7 @@ impl Bench<'_> {
         simulator.create(&self.product.base, self.operator.token(), before + 1, count).await?;
         let created = begun.elapsed().as_secs_f64();
         simulator.start()?;
-        let mut db = self.database().await?;
+        let mut db = self.product.database().await?;
         loop {
             let there: i64 = sqlx::query_scalar(
                 "SELECT count(*) FROM nodes WHERE simulated AND (state = 'active' OR (state = 'enrolling' AND NOT $1))",
@@ -87,15 +85,6 @@ impl Bench<'_> {
         );
         simulator.stop();
         Ok(())
-    }
-
-    /// As the database's own superuser, whom the socket lets in.
-    async fn database(&self) -> anyhow::Result<PgConnection> {
-        let options = PgConnectOptions::new_without_pgpass()
-            .socket(self.product.socket_dir()?)
-            .username("gpuaas_super")
-            .database("gpuaas");
-        Ok(options.connect().await?)
     }
 
     async fn moment(&self, simulator: &Simulator) -> anyhow::Result<Moment> {
@@ -190,8 +179,8 @@ impl Bench<'_> {
     async fn many_tasks(&mut self, simulator: &Simulator, count: u32, idle: Idle) -> anyhow::Result<()> {
         let script = self.tasks_script(&simulator.nodes()?)?;
         let before = self.moment(simulator).await?;
-        load::wrk(&self.product.base, &[], Some(&script), self.seconds).await?;
-        let mut db = self.database().await?;
+        load::wrk(&self.product.base, &[], Some(&script), (load::CLIENTS, self.seconds)).await?;
+        let mut db = self.product.database().await?;
         let limit = Instant::now() + Duration::from_secs(120);
         loop {
             let open: i64 = sqlx::query_scalar(

@@ -9,8 +9,8 @@
 mod agent;
 mod connected;
 mod handshakes;
-mod operator;
-mod simulator;
+pub mod operator;
+pub mod simulator;
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ const NOTE: &str = "Heartbeats and tasks go through one gpuaasd with API, relay 
      simulated nodes. A task is queued through the API (signed, audited), handed to the node, run there, and its \
      result told and kept. Handshakes: `openssl s_time -new`, one connection after the other, TLS 1.3, ECDSA P-256 \
      chains of three on both sides, the client's certificate verified; the client is the same for both servers.";
-const REGION: &str = "bench";
+pub const REGION: &str = "bench";
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -68,7 +68,7 @@ pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Resul
 }
 
 /// Our programs inherit it: thousands of nodes are thousands of open connections.
-fn raise_open_files() -> anyhow::Result<()> {
+pub fn raise_open_files() -> anyhow::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the number of open files")
 }

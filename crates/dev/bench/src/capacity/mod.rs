@@ -1,0 +1,138 @@
+//! Capacity: what a reservation costs beside the same statements without us, how the decision grows with the fleet,
+//! and how long it takes from the request to a machine.
+//!
+//! Reservations and decisions need no machines: their fleet is rows in the database, and only the API runs, so that
+//! nothing else takes the capacity or the CPU. Launches go the whole way, through simulated nodes whose work takes no
+//! time: what is left is ours.
+
+mod decisions;
+mod launches;
+mod rows;
+mod statements;
+mod throughput;
+
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::{Api, made_up_key};
+
+use crate::{fleet::raise_open_files, product::Product, report::Report};
+
+const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, limits, the workflow's run, audit and event \
+     in one transaction. pgbench runs the same statements in the same order with arguments of the same sizes, on the same \
+     socket and fleet, and decides nothing: it takes the first slot that the database offers, seals no order, and has no \
+     HTTP in front of it and no caller to identify. Between two measurements all capacity is given back. Launches go \
+     through one gpuaasd in all roles; the client is the process that plays the nodes, whose work takes no time.";
+/// What is launched: a slice of the H200 machines.
+const SKU: &str = "h200-sxm-slice";
+const KIND: &str = "gpu";
+const MODEL: &str = "H200";
+
+#[derive(Clone, clap::Args)]
+pub struct Options {
+    /// Slots of the fleets in which decisions are timed, one after the other; reservations are measured in the last.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
+    slots: Vec<u32>,
+    /// Decisions timed in each fleet, and as many refusals.
+    #[arg(long, default_value_t = 2000)]
+    decisions: u32,
+    /// So many clients reserve at once, one measurement after the other.
+    #[arg(long, value_delimiter = ',', default_value = "8,32")]
+    clients: Vec<u32>,
+    /// Launches timed one after the other, of each kind.
+    #[arg(long, default_value_t = 300)]
+    launches: u32,
+    /// So many launches at once, one measurement after the other.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000")]
+    at_once: Vec<u32>,
+    /// Small fleets and few samples, to see that everything works: the figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+}
+
+struct Bench {
+    report: Report,
+    seconds: u32,
+    pairs: usize,
+    options: Options,
+}
+
+pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Result<String> {
+    raise_open_files()?;
+    let report = Report::new("Capacity", NOTE);
+    let mut bench = if options.quick {
+        let few = Options {
+            slots: vec![1000, 8000],
+            decisions: 50,
+            clients: vec![8],
+            launches: 5,
+            at_once: vec![8, 32],
+            quick: true,
+        };
+        Bench { report, seconds: 1, pairs: 1, options: few }
+    } else {
+        Bench { report, seconds, pairs, options: options.clone() }
+    };
+    bench.without_machines().await?;
+    bench.with_machines().await?;
+    Ok(bench.report.render())
+}
+
+impl Bench {
+    async fn without_machines(&mut self) -> anyhow::Result<()> {
+        let mut product = Product::prepare()?;
+        product.start(&["--roles", "api"]).await?;
+        let admin = product.administrator().await?;
+        enable(&admin).await;
+        let mut db = product.database().await?;
+        rows::regions(&mut db).await?;
+        self.decisions(&product, &mut db).await?;
+        // What is kept in memory of an emptier fleet is not what is measured.
+        product.stop();
+        product.start(&["--roles", "api"]).await?;
+        let db = product.database().await?;
+        self.reservations(&product, &admin, db).await
+    }
+}
+
+/// Lets one person hold as much as there is, and log in to it.
+async fn enable(api: &Api) {
+    let path = "/api/v1/platform/policies/allocation.max_concurrent_per_user";
+    api.put(path, json!({ "value": 1_000_000 })).await.expect(200);
+    let key = json!({ "name": "bench", "public_key": made_up_key() });
+    api.post("/api/v1/me/ssh-keys", key).await.expect(201);
+}
+
+/// Times in the order of their length.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// In milliseconds.
+    fn quantile(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let at = (self.0.len() as f64 * share) as usize;
+        self.0.get(at.min(last)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    }
+
+    fn text(&self) -> String {
+        let [p50, p90, p99, max] = [0.5, 0.9, 0.99, 1.0].map(|share| self.quantile(share));
+        format!("p50 {p50:.2} ms, p90 {p90:.2} ms, p99 {p99:.2} ms, max {max:.1} ms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_sorted_times_and_of_nothing_are_nothing() {
+        let times = Times::new((1..=100).rev().map(Duration::from_millis).collect());
+        assert_eq!([0.5, 0.99, 1.0].map(|share| times.quantile(share)), [51.0, 100.0, 100.0]);
+        assert_eq!(Times::new(Vec::new()).quantile(0.5), 0.0);
+    }
+}

@@ -1,0 +1,100 @@
+//! The statements of one launch, for pgbench, and the requests that make them, for wrk.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{KIND, MODEL, SKU, rows::OPEN};
+
+/// A project and the organization that it belongs to.
+pub struct Home {
+    pub org: Uuid,
+    pub project: Uuid,
+    /// As paths name it.
+    pub project_id: String,
+}
+
+/// What a real launch wrote: the arguments of the statements are of the same sizes.
+#[derive(sqlx::FromRow)]
+pub struct Sample {
+    profile: String,
+    order_bytes: i32,
+    body_bytes: i32,
+    payload: String,
+    traceparent: Option<String>,
+    role: String,
+}
+
+impl Sample {
+    /// Of the newest allocation.
+    pub async fn of_newest(db: &mut PgConnection) -> anyhow::Result<Self> {
+        let sql = "SELECT a.profile::text, octet_length(a.work_order) AS order_bytes, octet_length(i.body) AS body_bytes,
+                o.payload::text, o.traceparent, l.actor_role AS role
+            FROM (SELECT * FROM allocations ORDER BY id DESC LIMIT 1) a,
+                (SELECT * FROM idempotency_records WHERE endpoint = 'allocation_create' ORDER BY created_at DESC LIMIT 1) i,
+                (SELECT * FROM outbox_events WHERE event_type = 'provisioning.requested' ORDER BY position DESC LIMIT 1) o,
+                (SELECT * FROM audit_logs WHERE action = 'allocation.create' ORDER BY at DESC LIMIT 1) l";
+        Ok(sqlx::query_as(sql).fetch_one(db).await?)
+    }
+}
+
+/// The settings by which the database knows whose rows these are. Connections keep them while the tenant stays.
+pub fn settings(user: Uuid, homes: &[Home]) -> String {
+    match homes {
+        [home] => format!("-c app.org_id={} -c app.principal_id={user}", home.org),
+        _ => String::new(),
+    }
+}
+
+/// In the order in which a launch sends them.
+pub fn sql(user: Uuid, homes: &[Home], sample: &Sample) -> String {
+    let of = |pick: fn(&Home) -> Uuid| match homes {
+        [home] => format!("'{}'::uuid", pick(home)),
+        _ => {
+            let list: Vec<String> = homes.iter().map(|home| format!("'{}'", pick(home))).collect();
+            format!("(ARRAY[{}]::uuid[])[:o]", list.join(", "))
+        }
+    };
+    let (org, project) = (of(|home| home.org), of(|home| home.project));
+    let carry = match homes {
+        [_] => String::new(),
+        _ => format!(
+            "SELECT set_config('app.org_id', {org}::text, false), set_config('app.principal_id', '{user}', false);\n"
+        ),
+    };
+    let Sample { profile, order_bytes, body_bytes, payload, traceparent, role } = sample;
+    let trace = traceparent.as_ref().map_or("NULL".to_owned(), |text| format!("'{text}'"));
+    let count = homes.len();
+    // Ids go up with time, as ours do.
+    format!(
+        "\\set n random(1, 4000000000000000000)
+\\set o random(1, {count})
+{carry}BEGIN READ WRITE;
+SELECT claimed, same_request, status, body FROM idempotency_claim('{user}', 'allocation_create', :n::text, sha256('x'), now());
+SELECT user_id, public_key FROM member_ssh_keys({project}, ARRAY['{user}'::uuid]);
+SELECT (array_agg(node_id))[1] AS node, (array_agg(slot_id))[1] AS slot, max(ssh_host) AS host, max(ssh_port) AS port, lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || substr(md5(:n::text), 1, 20) AS id FROM fleet_candidates('{KIND}', '{MODEL}', '{OPEN}', '{SKU}', NULL, '{{}}', 1, false, 1, false, 1, false) \\gset
+SELECT capacity_reserve(now(), {org}, {project}, 'user', '{user}', NULL, NULL, '{SKU}', 'gpu_slice', '{OPEN}', 1, '{profile}', 'gpu_hour', 450, 'USD', 'user-revoke', 1000000000, 1000000000, 1000000, ARRAY[:id::uuid], ARRAY['{SKU}'], ARRAY[:node::uuid], ARRAY['gpu20000'], ARRAY[20000], ARRAY[:host::text], ARRAY[:port::integer], ARRAY[decode(repeat('5a', {order_bytes}), 'hex')], ARRAY[:id::uuid], ARRAY[:node::uuid], ARRAY[:slot::uuid], 'user', '{user}', gen_random_uuid());
+SELECT saga_start(gen_random_uuid(), 'provision_slice', 1, 'alloc_' || :id::text, {org}, jsonb_build_object('allocation_id', 'alloc_' || :id::text), now(), now() + '7 days', gen_random_uuid(), {trace});
+SELECT write_finish(gen_random_uuid(), {org}, now(), 'user', '{user}', '{role}', NULL, 'allocation.create', 'allocation', 'alloc_' || :id::text, {project}, gen_random_uuid(), '127.0.0.1', NULL, sha256('y'), ARRAY[gen_random_uuid()], ARRAY['PROVISIONING'], ARRAY['provisioning.requested'], ARRAY[1::smallint], ARRAY[{org}], ARRAY[{project}], ARRAY['{payload}'::jsonb], {trace}, '{user}', 'allocation_create', :n::text, 202::smallint, convert_to(repeat('x', {body_bytes}), 'UTF8'), ARRAY[]::text[]);
+COMMIT;
+"
+    )
+}
+
+pub fn lua(homes: &[Home], token: &str) -> String {
+    let paths: Vec<String> =
+        homes.iter().map(|home| format!("'/api/v1/projects/{}/allocations'", home.project_id)).collect();
+    format!(
+        "local paths = {{ {} }}
+math.randomseed(os.time() * 1000 + tonumber(tostring({{}}):match('0x(%x+)'), 16) % 100000)
+local run = tostring(math.random(1, 2000000000))
+local n = 0
+request = function()
+  n = n + 1
+  local key = math.random(1, 2000000000) .. '-' .. run .. '-' .. n
+  local headers = {{ ['authorization'] = 'Bearer {token}', ['content-type'] = 'application/json', ['x-idempotency-key'] = key }}
+  return wrk.format('POST', paths[n % #paths + 1], headers, '{{\"sku\":\"{SKU}\",\"gpus\":1,\"region\":\"{OPEN}\"}}')
+end
+",
+        paths.join(", ")
+    )
+}

@@ -40,10 +40,12 @@ CREATE TABLE node_capacity (
     whole           boolean GENERATED ALWAYS AS (alone AND ready = total) STORED,
     PRIMARY KEY (node_id, kind, model)
 ) WITH (fillfactor = 70);
-CREATE INDEX node_capacity_fit ON node_capacity (kind, model, region, free, numa_fit, node_id) WHERE placeable;
-CREATE INDEX node_capacity_whole ON node_capacity (kind, model, region, total, node_id) WHERE placeable AND whole;
-CREATE INDEX node_capacity_potential ON node_capacity (kind, model, region, (ready + cleaning + blocked));
-CREATE INDEX node_capacity_soon ON node_capacity (kind, model, region, (ready + cleaning)) WHERE placeable AND cleaning > 0;
+-- The region first, which whoever knows the node does not ask for: one node is found by its key, whatever the planner
+-- knows of the table.
+CREATE INDEX node_capacity_fit ON node_capacity (region, kind, model, free, numa_fit, node_id) WHERE placeable;
+CREATE INDEX node_capacity_whole ON node_capacity (region, kind, model, total, node_id) WHERE placeable AND whole;
+CREATE INDEX node_capacity_potential ON node_capacity (region, kind, model, (ready + cleaning + blocked));
+CREATE INDEX node_capacity_soon ON node_capacity (region, kind, model, (ready + cleaning)) WHERE placeable AND cleaning > 0;
 COMMENT ON TABLE node_capacity IS 'platform: what each node could take; written by triggers only';
 GRANT SELECT ON node_capacity TO gpuaas_system;
 
@@ -291,8 +293,8 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT c.node_id, c.numa_fit, CASE WHEN p_whole THEN c.ready ELSE c.free END, c.total,
-            coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22), s.id, s.slot_index, s.numa_node, s.fabric_vf, coalesce(s.fabric_numa, s.numa_node), s.pci_address,
-            s.nvme_device
+            coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22), s.id, s.slot_index, s.numa_node, s.fabric_vf,
+            coalesce(s.fabric_numa, s.numa_node), s.pci_address, s.nvme_device
         FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
             JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_kind AND c.model = p_model
             JOIN nodes n ON n.id = v.id

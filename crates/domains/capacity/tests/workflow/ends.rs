@@ -70,6 +70,14 @@ async fn a_machine_whose_drivers_do_not_work_is_never_billed() {
     assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("failed", "available"));
     assert_eq!(kit.reason(id).await, "the machine did not pass its check");
     assert_eq!(kit.tasks(id, "allocation.deprovision_user").await, 1);
+    let doubted = format!(
+        "SELECT string_agg(DISTINCT health, ' ') FROM node_resource_slots s JOIN allocations a ON s.id = ANY (a.slot_ids)
+         WHERE a.id = '{}'",
+        id.uuid()
+    );
+    assert_eq!(kit.one::<String>(&doubted).await, "unknown", "nobody else is given it before it was looked over");
+    let told = "SELECT count(*) FROM outbox_events WHERE event_type = 'nodes.doubted'";
+    assert_eq!(kit.one::<i64>(told).await, 1);
     invariants::hold(&kit).await;
 }
 
@@ -271,7 +279,7 @@ async fn a_restart_that_fails_leaves_the_allocation_active_and_says_so() {
             allocation_restart(&kit.capacity, &mut tx, kit.asked(id)).await.unwrap();
             tx.commit(None).await.unwrap();
             kit.ends(kind, ending.into_iter().collect());
-            kit.drive(&id.to_string()).await;
+            kit.drive(&format!("{id}/restart")).await;
             let last = "SELECT name FROM allocation_events WHERE allocation_id =";
             let last = format!("{last} '{}' ORDER BY seq DESC LIMIT 1", id.uuid());
             assert_eq!(

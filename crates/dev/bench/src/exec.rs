@@ -7,6 +7,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -28,14 +32,18 @@ impl Running {
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.0.id())?);
+        kill(pid, signal).with_context(|| format!("send {signal} to process {pid}"))
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(pid) = i32::try_from(self.0.id()) {
-            let _ =
-                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
-        }
+        let _ = self.signal(Signal::SIGTERM);
+        // One that is held hears it only when it goes on.
+        let _ = self.signal(Signal::SIGCONT);
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while std::time::Instant::now() < deadline {
             if matches!(self.0.try_wait(), Ok(Some(_))) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::REGION;
@@ -78,6 +79,15 @@ impl Simulator {
     /// Lets all nodes end what they do.
     pub fn stop(&mut self) {
         self.running = None;
+    }
+
+    /// The nodes do nothing from now on, and do not know it.
+    pub fn hold(&self) -> anyhow::Result<()> {
+        self.running.as_ref().map_or(Ok(()), |running| running.signal(Signal::SIGSTOP))
+    }
+
+    pub fn let_go(&self) -> anyhow::Result<()> {
+        self.running.as_ref().map_or(Ok(()), |running| running.signal(Signal::SIGCONT))
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,0 +1,9 @@
+//! Allocations, from the request of a tenant to the machine and back.
+
+mod crash;
+mod faults;
+mod launch;
+mod operators;
+mod real_host;
+mod storm;
+mod tenants;

@@ -10,6 +10,7 @@ mod agent;
 mod agent_install;
 mod agent_once;
 mod agent_trust;
+mod allocations;
 mod commit_trap;
 mod contract_fuzzing;
 mod database_gate;

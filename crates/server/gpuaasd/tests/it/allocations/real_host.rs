@@ -326,7 +326,7 @@ async fn people_sign_in_to_a_machine_while_it_is_theirs_and_nothing_of_them_is_l
     let mess =
         "setsid nohup sleep 1000 </dev/null >/dev/null 2>&1 & touch ~/secret /tmp/secret /dev/shm/secret";
     host.ssh(&user, &his, mess).unwrap();
-    assert!(host.processes(&uid).contains("sleep"));
+    eventually("the process runs", || async { host.processes(&uid).contains("sleep").then_some(()) }).await;
 
     bo.release(&id).await;
     host.assert_refused(&user, &his);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agents, api, audit, auth, completion, context, doctor, findings, health, invitations, members, nodes,
-    ops, orgs, platform, policy, pools, projects, regions, service_accounts, slots, ssh_keys, tasks, trust,
+    agents, allocations, api, audit, auth, catalog, completion, context, doctor, findings, groups, health,
+    invitations, members, nodes, ops, orgs, platform, policy, pools, projects, regions, service_accounts,
+    skus, slots, ssh, ssh_keys, tasks, trust,
 };
 
 /// Work with a GPUaaS control plane.
@@ -16,7 +17,7 @@ use crate::commands::{
     version,
     propagate_version = true,
     after_help = "Exit codes: 0 ok, 1 usage or client, 2 server or network, 3 authentication or permission, \
-                  4 not found, 5 conflict, 6 capacity, quota or funds."
+                  4 not found, 5 conflict, 6 capacity, quota or funds, 130 interrupted."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -97,6 +98,21 @@ impl Wait {
     }
 }
 
+/// For what must not be done twice.
+#[derive(ClapArgs)]
+pub struct Once {
+    /// Of a command whose end you did not see: repeated with the same key, it has one effect.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+impl Once {
+    /// The given key, or a new one.
+    pub fn key(&self) -> String {
+        self.idempotency_key.clone().unwrap_or_else(sdk::idempotency_key)
+    }
+}
+
 /// A role in an organization or a project.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Role {
@@ -140,6 +156,16 @@ pub enum Command {
     /// Your SSH public keys.
     #[command(subcommand)]
     SshKeys(ssh_keys::Command),
+    /// What can be launched, where, and for how much.
+    Catalog(catalog::Command),
+    /// Machines that you launch, use and release.
+    #[command(subcommand, visible_alias = "alloc")]
+    Allocations(allocations::Command),
+    /// Several machines that are launched together, all or none.
+    #[command(subcommand)]
+    Groups(groups::Command),
+    /// Log in to an allocation.
+    Ssh(ssh::Command),
     /// Machines that act in a project, and their keys.
     #[command(subcommand)]
     ServiceAccounts(service_accounts::Command),
@@ -149,10 +175,10 @@ pub enum Command {
     /// The audit trail.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Work of platform administrators: organizations, people, local accounts.
+    /// Work of platform administrators: organizations, people, local accounts, allocations.
     #[command(subcommand)]
     Platform(platform::Command),
-    /// Work of operators: outbox and dead letters.
+    /// Work of operators: outbox, dead letters, workflow runs, records that disagree.
     #[command(subcommand)]
     Ops(ops::Command),
     /// Nodes of the fleet: join, look over, approve, serve, drain, leave.
@@ -161,6 +187,9 @@ pub enum Command {
     /// Parts of nodes that can be sold by themselves.
     #[command(subcommand)]
     Slots(slots::Command),
+    /// Products, their sizes and prices.
+    #[command(subcommand)]
+    Skus(skus::Command),
     /// Work that nodes were given.
     #[command(subcommand)]
     Tasks(tasks::Command),

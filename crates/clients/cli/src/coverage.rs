@@ -3,6 +3,24 @@
 /// Operation and the command that uses it.
 const COVERED: &[(&str, &str)] = &[
     ("agent_program_list", "agents list"),
+    ("allocation_access_refresh", "allocations access refresh"),
+    ("allocation_create", "allocations create"),
+    ("allocation_events", "allocations events"),
+    ("allocation_explain", "allocations explain"),
+    ("allocation_get", "allocations get"),
+    ("allocation_grant_create", "allocations grants add"),
+    ("allocation_grant_delete", "allocations grants remove"),
+    ("allocation_grant_list", "allocations grants list"),
+    ("allocation_group_create", "groups create"),
+    ("allocation_group_get", "groups get"),
+    ("allocation_group_list", "groups list"),
+    ("allocation_group_release", "groups release"),
+    ("allocation_list", "allocations list"),
+    ("allocation_release", "allocations release"),
+    ("allocation_restart", "allocations restart"),
+    ("allocation_retry", "allocations retry"),
+    ("allocation_stream", "allocations get"),
+    ("allocation_watch", "allocations watch"),
     ("audit_export", "audit export"),
     ("audit_list", "audit list"),
     ("audit_verify", "audit verify"),
@@ -12,10 +30,13 @@ const COVERED: &[(&str, &str)] = &[
     ("authority_retire", "trust authorities retire"),
     ("authority_revoke", "trust authorities revoke"),
     ("authority_stage", "trust authorities stage"),
+    ("catalog_list", "catalog"),
     ("dead_letter_discard", "ops dlq discard"),
     ("dead_letter_get", "ops dlq show"),
     ("dead_letter_list", "ops dlq list"),
     ("dead_letter_requeue", "ops dlq requeue"),
+    ("discrepancy_get", "ops discrepancies show"),
+    ("discrepancy_list", "ops discrepancies list"),
     ("finding_acknowledge", "findings acknowledge"),
     ("finding_get", "findings show"),
     ("finding_list", "findings list"),
@@ -78,6 +99,10 @@ const COVERED: &[(&str, &str)] = &[
     ("platform_account_enable", "platform accounts enable"),
     ("platform_account_list", "platform accounts list"),
     ("platform_account_reset_password", "platform accounts reset-password"),
+    ("platform_allocation_force_cleanup", "platform allocations force-cleanup"),
+    ("platform_allocation_force_release", "platform allocations force-release"),
+    ("platform_allocation_get", "platform allocations get"),
+    ("platform_allocation_list", "platform allocations list"),
     ("platform_audit_export", "audit export"),
     ("platform_audit_list", "audit list"),
     ("platform_audit_verify", "audit verify"),
@@ -114,6 +139,9 @@ const COVERED: &[(&str, &str)] = &[
     ("region_get", "regions show"),
     ("region_list", "regions list"),
     ("region_update", "regions rename"),
+    ("saga_cancel", "ops sagas cancel"),
+    ("saga_get", "ops sagas show"),
+    ("saga_list", "ops sagas list"),
     ("service_account_create", "service-accounts create"),
     ("service_account_delete", "service-accounts delete"),
     ("service_account_get", "service-accounts get"),
@@ -130,6 +158,16 @@ const COVERED: &[(&str, &str)] = &[
     ("signer_retire", "trust signers retire"),
     ("signer_revoke", "trust signers revoke"),
     ("signer_stage", "trust signers stage"),
+    ("sku_create", "skus create"),
+    ("sku_get", "skus show"),
+    ("sku_list", "skus list"),
+    ("sku_price_create", "skus prices set"),
+    ("sku_price_list", "skus prices list"),
+    ("sku_profile_create", "skus profiles add"),
+    ("sku_profile_delete", "skus profiles remove"),
+    ("sku_update", "skus update"),
+    ("slot_cleanup_retry", "slots cleanup-retry"),
+    ("slot_force_cleanup", "slots force-cleanup"),
     ("slot_get", "slots show"),
     ("slot_list", "slots list"),
     ("slot_quarantine", "slots quarantine"),
@@ -214,15 +252,17 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn commands_that_the_fleet_document_shows_exist_as_shown() {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/fleet.md");
-    let document = fs::read_to_string(document).unwrap();
-    let shown: Vec<&str> = document.lines().filter(|line| line.starts_with("gpuaas ")).collect();
-    assert!(!shown.is_empty());
-    for line in shown {
-        let command = line.split(" # ").next().unwrap();
-        if let Err(error) = crate::args::Args::try_parse_from(words(command)) {
-            panic!("{line}: {error}");
+fn commands_that_the_documents_of_fleet_and_allocations_show_exist_as_shown() {
+    for name in ["fleet.md", "allocations.md"] {
+        let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(name);
+        let document = fs::read_to_string(document).unwrap();
+        let shown: Vec<&str> = document.lines().filter(|line| line.starts_with("gpuaas ")).collect();
+        assert!(!shown.is_empty(), "{name}");
+        for line in shown {
+            let command = line.split(" # ").next().unwrap();
+            if let Err(error) = crate::args::Args::try_parse_from(words(command)) {
+                panic!("{name}: {line}: {error}");
+            }
         }
     }
 }

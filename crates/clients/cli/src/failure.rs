@@ -18,6 +18,8 @@ pub enum Exit {
     Conflict = 5,
     /// No capacity, over quota, or no funds.
     Capacity = 6,
+    /// The person stopped the program, as a shell says it.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

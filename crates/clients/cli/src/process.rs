@@ -1,6 +1,11 @@
 //! The one place that starts other programs.
 
-use std::process::{Command, Stdio};
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+};
+
+use crate::failure::Failure;
 
 /// Asks the desktop to open an address. It may fail silently: the address is printed as well.
 #[allow(clippy::disallowed_methods, reason = "the one place")]
@@ -15,4 +20,12 @@ pub fn open_browser(address: &str) {
         // Somebody has to take its exit status; it ends by itself or with us.
         std::thread::spawn(move || child.wait());
     }
+}
+
+/// Becomes the ssh client of this machine: the terminal and the exit code are its own. Comes back only when there is
+/// none.
+#[allow(clippy::disallowed_methods, reason = "the one place")]
+pub fn become_ssh(arguments: &[String]) -> Failure {
+    let error = Command::new("ssh").args(arguments).exec();
+    Failure::client(format!("ssh cannot be started: {error}")).suggest("Install an OpenSSH client.")
 }

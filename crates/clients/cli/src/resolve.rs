@@ -1,11 +1,11 @@
-//! Which organization or project is meant: an id, a slug, or the only one there is; which node or pool: an id or
-//! a name.
+//! Which organization or project is meant: an id, a slug, or the only one there is; which node, pool, allocation or
+//! person: an id or a name.
 
 use sdk::{Client, types};
 
 use crate::{
     app::App,
-    commands::{filter, pages},
+    commands::{filter, pages, send},
     failure::{Exit, Failure, Result},
 };
 
@@ -87,6 +87,68 @@ pub async fn pool(client: &Client, text: &str, region: Option<&str>) -> Result<S
             .suggest("See which there are with `gpuaas pools list`.")),
         _ => Err(Failure::client(format!("several regions have a pool {text:?}")).suggest("Give its id.")),
     }
+}
+
+/// An allocation of a project by its id or name. Of those with the same name, one that is not over is meant.
+pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<String> {
+    if is_whole_id(text, "alloc_") {
+        return Ok(text.to_owned());
+    }
+    let named = |list: Vec<types::Allocation>| -> Vec<String> {
+        list.into_iter().filter(|one| one.name == text).map(|one| one.id.to_string()).collect()
+    };
+    let mut found = named(pages!(None, client.allocation_list().project_id(project).live("true"))?);
+    if found.is_empty() {
+        found = named(pages!(None, client.allocation_list().project_id(project))?);
+    }
+    one_of(&found, "allocation", text, "gpuaas allocations list --all")
+}
+
+/// A group of allocations by its id or name.
+pub async fn group(client: &Client, project: &str, text: &str) -> Result<String> {
+    if is_whole_id(text, "agrp_") {
+        return Ok(text.to_owned());
+    }
+    let groups: Vec<types::AllocationGroup> =
+        pages!(None, client.allocation_group_list().project_id(project))?;
+    let found: Vec<String> =
+        groups.into_iter().filter(|group| group.name == text).map(|group| group.id.to_string()).collect();
+    one_of(&found, "group", text, "gpuaas groups list")
+}
+
+/// Somebody who can enter a project, by id or e-mail address.
+pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> {
+    if is_whole_id(text, "user_") {
+        return Ok(text.to_owned());
+    }
+    let same = |email: &Option<String>| email.as_ref().is_some_and(|email| email.eq_ignore_ascii_case(text));
+    let own: Vec<types::ProjectMember> = pages!(None, client.project_member_list().project_id(project))?;
+    if let Some(member) = own.iter().find(|member| same(&member.email)) {
+        return Ok(member.id.to_string());
+    }
+    let org = send!(client.project_get().project_id(project)).org_id;
+    let members: Vec<types::Member> = pages!(None, client.member_list().org_id(org.as_str()))?;
+    let found = members.iter().find(|member| same(&member.email));
+    found.map(|member| member.id.to_string()).ok_or_else(|| {
+        Failure::new(Exit::NotFound, format!("there is nobody {text:?} in the organization"))
+            .suggest("See who there is with `gpuaas members list`.")
+    })
+}
+
+fn one_of(ids: &[String], kind: &str, text: &str, list: &str) -> Result<String> {
+    match ids {
+        [id] => Ok(id.clone()),
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} in the project"))
+            .suggest(format!("See which there are with `{list}`."))),
+        _ => Err(Failure::client(format!("several are called {text:?}: {}", ids.join(", ")))
+            .suggest("Give its id.")),
+    }
+}
+
+/// For what people name as they like: only what has the form of an id is one.
+fn is_whole_id(text: &str, prefix: &str) -> bool {
+    text.strip_prefix(prefix)
+        .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
 }
 
 /// Neither slugs nor host names have an underscore, so an id cannot be mistaken for one.

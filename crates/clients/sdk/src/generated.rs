@@ -1661,6 +1661,268 @@ pub mod types {
                 })
         }
     }
+    ///`AllocationExplainProfile`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationExplainProfile(::std::string::String);
+    impl ::std::ops::Deref for AllocationExplainProfile {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationExplainProfile> for ::std::string::String {
+        fn from(value: AllocationExplainProfile) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationExplainProfile {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9_]+$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^[a-z0-9_]+$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationExplainProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationExplainProfile {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationExplainProfile {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationExplainProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationExplainProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationExplainProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationExplainProjectId> for ::std::string::String {
+        fn from(value: AllocationExplainProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationExplainProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationExplainProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationExplainProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationExplainProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationExplainRegion`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationExplainRegion(::std::string::String);
+    impl ::std::ops::Deref for AllocationExplainRegion {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationExplainRegion> for ::std::string::String {
+        fn from(value: AllocationExplainRegion) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationExplainRegion {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 200usize {
+                return Err("longer than 200 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationExplainRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationExplainRegion {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationExplainRegion {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationExplainSku`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationExplainSku(::std::string::String);
+    impl ::std::ops::Deref for AllocationExplainSku {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationExplainSku> for ::std::string::String {
+        fn from(value: AllocationExplainSku) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationExplainSku {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            if value.chars().count() > 64usize {
+                return Err("longer than 64 characters".into());
+            }
+            if value.chars().count() < 1usize {
+                return Err("shorter than 1 characters".into());
+            }
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err(
+                    "doesn't match pattern \"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$\"".into(),
+                );
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationExplainSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationExplainSku {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationExplainSku {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///What a launch would meet at this moment. Nothing is kept free for whoever asked.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct AllocationExplanation {
+        pub count: u32,
+        ///There is room, and the limits allow it. Funds are looked at by the launch.
+        pub fits: bool,
+        pub gpus: i32,
+        pub limits: QuotedLimits,
+        pub price: QuotedPrice,
+        pub profile: ::std::string::String,
+        ///Why not.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub refusal: ::std::option::Option<PlacementRefusal>,
+        ///Where it would go.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub region: ::std::option::Option<::std::string::String>,
+        pub sku: ::std::string::String,
+    }
+    impl AllocationExplanation {
+        pub fn builder() -> builder::AllocationExplanation {
+            Default::default()
+        }
+    }
     ///`AllocationGetAllocationId`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -5240,6 +5502,62 @@ pub mod types {
         }
     }
     impl<'de> ::serde::Deserialize<'de> for AllocationStreamProjectId {
+        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+        where
+            D: ::serde::Deserializer<'de>,
+        {
+            ::std::string::String::deserialize(deserializer)?
+                .parse()
+                .map_err(|e: self::error::ConversionError| {
+                    <D::Error as ::serde::de::Error>::custom(e.to_string())
+                })
+        }
+    }
+    ///`AllocationWatchProjectId`
+    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+    #[serde(transparent)]
+    pub struct AllocationWatchProjectId(::std::string::String);
+    impl ::std::ops::Deref for AllocationWatchProjectId {
+        type Target = ::std::string::String;
+        fn deref(&self) -> &::std::string::String {
+            &self.0
+        }
+    }
+    impl ::std::convert::From<AllocationWatchProjectId> for ::std::string::String {
+        fn from(value: AllocationWatchProjectId) -> Self {
+            value.0
+        }
+    }
+    impl ::std::str::FromStr for AllocationWatchProjectId {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            static PATTERN: ::std::sync::LazyLock<::regress::Regex> = ::std::sync::LazyLock::new(||
+            { ::regress::Regex::new("^proj_[0-9a-f]{32}$").unwrap() });
+            if PATTERN.find(value).is_none() {
+                return Err("doesn't match pattern \"^proj_[0-9a-f]{32}$\"".into());
+            }
+            Ok(Self(value.to_string()))
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for AllocationWatchProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for AllocationWatchProjectId {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl<'de> ::serde::Deserialize<'de> for AllocationWatchProjectId {
         fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
         where
             D: ::serde::Deserializer<'de>,
@@ -13217,6 +13535,19 @@ but the token, which is kept apart.*/
             Default::default()
         }
     }
+    ///How much of a limit is used.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct Limited {
+        ///Without limit when absent.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub allowed: ::std::option::Option<i64>,
+        pub held: i64,
+    }
+    impl Limited {
+        pub fn builder() -> builder::Limited {
+            Default::default()
+        }
+    }
     ///Who is signed in, and what they may reach.
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct Me {
@@ -15239,6 +15570,8 @@ but the token, which is kept apart.*/
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub pool_id: ::std::option::Option<NodePoolId>,
         pub region: ::std::string::String,
+        ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+        pub serves: NodeServes,
         ///Made of software: for tests and demonstrations.
         pub simulated: bool,
         ///The products that this node may serve; none named means any that its slots fit.
@@ -16386,6 +16719,10 @@ but the token, which is kept apart.*/
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub pool_id: ::std::option::Option<NodeCreatePoolId>,
         pub region: NodeCreateRegion,
+        /**What it is sold as: `any` that its slots fit (what it is when nothing is said), or only whole (`baremetal`).
+A machine that is sold whole keeps its drivers, and needs no IOMMU, no fabric and no disk for each GPU.*/
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub serves: ::std::option::Option<NodeCreateServes>,
         ///Made of software: for tests and demonstrations.
         #[serde(default)]
         pub simulated: bool,
@@ -16653,6 +16990,64 @@ but the token, which is kept apart.*/
                 })
         }
     }
+    /**What it is sold as: `any` that its slots fit (what it is when nothing is said), or only whole (`baremetal`).
+A machine that is sold whole keeps its drivers, and needs no IOMMU, no fabric and no disk for each GPU.*/
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum NodeCreateServes {
+        ///Anything that its slots fit.
+        #[serde(rename = "any")]
+        Any,
+        ///Only whole, with the drivers that it has.
+        #[serde(rename = "baremetal")]
+        Baremetal,
+    }
+    impl ::std::fmt::Display for NodeCreateServes {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Any => f.write_str("any"),
+                Self::Baremetal => f.write_str("baremetal"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for NodeCreateServes {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "any" => Ok(Self::Any),
+                "baremetal" => Ok(Self::Baremetal),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeCreateServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeCreateServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
     ///`NodeCreateSkuEligibilityItem`
     #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
     #[serde(transparent)]
@@ -16879,6 +17274,8 @@ but the token, which is kept apart.*/
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub pool_id: ::std::option::Option<NodeDetailPoolId>,
         pub region: ::std::string::String,
+        ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+        pub serves: NodeDetailServes,
         ///Made of software: for tests and demonstrations.
         pub simulated: bool,
         ///The products that this node may serve; none named means any that its slots fit.
@@ -17128,6 +17525,63 @@ but the token, which is kept apart.*/
                 .map_err(|e: self::error::ConversionError| {
                     <D::Error as ::serde::de::Error>::custom(e.to_string())
                 })
+        }
+    }
+    ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum NodeDetailServes {
+        ///Anything that its slots fit.
+        #[serde(rename = "any")]
+        Any,
+        ///Only whole, with the drivers that it has.
+        #[serde(rename = "baremetal")]
+        Baremetal,
+    }
+    impl ::std::fmt::Display for NodeDetailServes {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Any => f.write_str("any"),
+                Self::Baremetal => f.write_str("baremetal"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for NodeDetailServes {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "any" => Ok(Self::Any),
+                "baremetal" => Ok(Self::Baremetal),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeDetailServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeDetailServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`NodeDetailState`
@@ -19316,6 +19770,63 @@ but the token, which is kept apart.*/
                 })
         }
     }
+    ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum NodeServes {
+        ///Anything that its slots fit.
+        #[serde(rename = "any")]
+        Any,
+        ///Only whole, with the drivers that it has.
+        #[serde(rename = "baremetal")]
+        Baremetal,
+    }
+    impl ::std::fmt::Display for NodeServes {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Any => f.write_str("any"),
+                Self::Baremetal => f.write_str("baremetal"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for NodeServes {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "any" => Ok(Self::Any),
+                "baremetal" => Ok(Self::Baremetal),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
     ///`NodeSlot`
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct NodeSlot {
@@ -20089,6 +20600,8 @@ but the token, which is kept apart.*/
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub pool_id: ::std::option::Option<NodeSummaryPoolId>,
         pub region: ::std::string::String,
+        ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+        pub serves: NodeSummaryServes,
         ///Made of software: for tests and demonstrations.
         pub simulated: bool,
         ///The products that this node may serve; none named means any that its slots fit.
@@ -20294,6 +20807,63 @@ but the token, which is kept apart.*/
                 .map_err(|e: self::error::ConversionError| {
                     <D::Error as ::serde::de::Error>::custom(e.to_string())
                 })
+        }
+    }
+    ///What it is sold as: `any` that its slots fit, or only whole (`baremetal`), with the drivers that it has.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum NodeSummaryServes {
+        ///Anything that its slots fit.
+        #[serde(rename = "any")]
+        Any,
+        ///Only whole, with the drivers that it has.
+        #[serde(rename = "baremetal")]
+        Baremetal,
+    }
+    impl ::std::fmt::Display for NodeSummaryServes {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Any => f.write_str("any"),
+                Self::Baremetal => f.write_str("baremetal"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for NodeSummaryServes {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "any" => Ok(Self::Any),
+                "baremetal" => Ok(Self::Baremetal),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeSummaryServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeSummaryServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`NodeSummaryState`
@@ -21112,6 +21682,10 @@ but the token, which is kept apart.*/
         pub leave_pool: bool,
         #[serde(skip_serializing_if = "::std::option::Option::is_none")]
         pub pool_id: ::std::option::Option<NodeUpdatePoolId>,
+        /**What it is sold as from now on; what runs there runs on. What its last discovery found is judged anew; when
+the machine itself was changed for it, discover the node again.*/
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub serves: ::std::option::Option<NodeUpdateServes>,
         #[serde(default, skip_serializing_if = "::std::vec::Vec::is_empty")]
         pub sku_eligibility: ::std::vec::Vec<NodeUpdateSkuEligibilityItem>,
         ///Where users of the machine reach it by SSH from now on; allocations that exist keep what they were told.
@@ -21350,6 +21924,64 @@ but the token, which is kept apart.*/
                 .map_err(|e: self::error::ConversionError| {
                     <D::Error as ::serde::de::Error>::custom(e.to_string())
                 })
+        }
+    }
+    /**What it is sold as from now on; what runs there runs on. What its last discovery found is judged anew; when
+the machine itself was changed for it, discover the node again.*/
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum NodeUpdateServes {
+        ///Anything that its slots fit.
+        #[serde(rename = "any")]
+        Any,
+        ///Only whole, with the drivers that it has.
+        #[serde(rename = "baremetal")]
+        Baremetal,
+    }
+    impl ::std::fmt::Display for NodeUpdateServes {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Any => f.write_str("any"),
+                Self::Baremetal => f.write_str("baremetal"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for NodeUpdateServes {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "any" => Ok(Self::Any),
+                "baremetal" => Ok(Self::Baremetal),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for NodeUpdateServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for NodeUpdateServes {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`NodeUpdateSkuEligibilityItem`
@@ -24210,6 +24842,110 @@ but the token, which is kept apart.*/
     impl Phase {
         pub fn builder() -> builder::Phase {
             Default::default()
+        }
+    }
+    ///The smallest change of the request that would succeed now.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    #[serde(tag = "change")]
+    pub enum PlacementChange {
+        ///The same in another region.
+        #[serde(rename = "region")]
+        Region { region: ::std::string::String },
+        ///Fewer members.
+        #[serde(rename = "count")]
+        Count { count: u32 },
+        ///A smaller size, in the wanted region.
+        #[serde(rename = "gpus")]
+        Gpus { gpus: u32 },
+        ///A smaller size, elsewhere.
+        #[serde(rename = "gpus_and_region")]
+        GpusAndRegion { gpus: u32, region: ::std::string::String },
+    }
+    ///`PlacementRefusal`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct PlacementRefusal {
+        ///True when slots that are being cleaned would be enough: soon, as far as is known.
+        pub after_cleaning: bool,
+        pub message: ::std::string::String,
+        ///The constraint that binds.
+        pub reason: PlacementRefusalReason,
+        ///Nothing known would succeed when absent.
+        #[serde(skip_serializing_if = "::std::option::Option::is_none")]
+        pub smallest_change: ::std::option::Option<PlacementChange>,
+    }
+    impl PlacementRefusal {
+        pub fn builder() -> builder::PlacementRefusal {
+            Default::default()
+        }
+    }
+    ///The constraint that binds.
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum PlacementRefusalReason {
+        #[serde(rename = "quota")]
+        Quota,
+        #[serde(rename = "funds")]
+        Funds,
+        ///There is nothing of it in the region, or all is in use.
+        #[serde(rename = "no_capacity_in_region")]
+        NoCapacityInRegion,
+        ///Enough is free, but not on one node.
+        #[serde(rename = "no_single_node_fits")]
+        NoSingleNodeFits,
+        ///It would fit if nodes or slots that are offline, cordoned, sick or being cleaned were ready.
+        #[serde(rename = "readiness_blocks")]
+        ReadinessBlocks,
+    }
+    impl ::std::fmt::Display for PlacementRefusalReason {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::Quota => f.write_str("quota"),
+                Self::Funds => f.write_str("funds"),
+                Self::NoCapacityInRegion => f.write_str("no_capacity_in_region"),
+                Self::NoSingleNodeFits => f.write_str("no_single_node_fits"),
+                Self::ReadinessBlocks => f.write_str("readiness_blocks"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for PlacementRefusalReason {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "quota" => Ok(Self::Quota),
+                "funds" => Ok(Self::Funds),
+                "no_capacity_in_region" => Ok(Self::NoCapacityInRegion),
+                "no_single_node_fits" => Ok(Self::NoSingleNodeFits),
+                "readiness_blocks" => Ok(Self::ReadinessBlocks),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for PlacementRefusalReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for PlacementRefusalReason {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///`PlatformAccountCreateXIdempotencyKey`
@@ -32374,6 +33110,88 @@ but the token, which is kept apart.*/
                 .map_err(|e: self::error::ConversionError| {
                     <D::Error as ::serde::de::Error>::custom(e.to_string())
                 })
+        }
+    }
+    ///`QuotedLimits`
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct QuotedLimits {
+        pub org_gpus: Limited,
+        ///Of whoever asks.
+        pub own_allocations: Limited,
+        pub project_gpus: Limited,
+    }
+    impl QuotedLimits {
+        pub fn builder() -> builder::QuotedLimits {
+            Default::default()
+        }
+    }
+    ///What it would cost.
+    #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
+    pub struct QuotedPrice {
+        pub currency: ::std::string::String,
+        ///All of them together.
+        pub per_hour_minor: i64,
+        pub unit: QuotedPriceUnit,
+        pub unit_price_minor: i64,
+    }
+    impl QuotedPrice {
+        pub fn builder() -> builder::QuotedPrice {
+            Default::default()
+        }
+    }
+    ///`QuotedPriceUnit`
+    #[derive(
+        ::serde::Deserialize,
+        ::serde::Serialize,
+        Clone,
+        Copy,
+        Debug,
+        Eq,
+        Hash,
+        Ord,
+        PartialEq,
+        PartialOrd
+    )]
+    pub enum QuotedPriceUnit {
+        #[serde(rename = "gpu_hour")]
+        GpuHour,
+        #[serde(rename = "node_hour")]
+        NodeHour,
+    }
+    impl ::std::fmt::Display for QuotedPriceUnit {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            match *self {
+                Self::GpuHour => f.write_str("gpu_hour"),
+                Self::NodeHour => f.write_str("node_hour"),
+            }
+        }
+    }
+    impl ::std::str::FromStr for QuotedPriceUnit {
+        type Err = self::error::ConversionError;
+        fn from_str(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            match value {
+                "gpu_hour" => Ok(Self::GpuHour),
+                "node_hour" => Ok(Self::NodeHour),
+                _ => Err("invalid value".into()),
+            }
+        }
+    }
+    impl ::std::convert::TryFrom<&str> for QuotedPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: &str,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
+        }
+    }
+    impl ::std::convert::TryFrom<::std::string::String> for QuotedPriceUnit {
+        type Error = self::error::ConversionError;
+        fn try_from(
+            value: ::std::string::String,
+        ) -> ::std::result::Result<Self, self::error::ConversionError> {
+            value.parse()
         }
     }
     ///What stands in the way of selling a node or a part of it.
@@ -44233,6 +45051,186 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct AllocationExplanation {
+            count: ::std::result::Result<u32, ::std::string::String>,
+            fits: ::std::result::Result<bool, ::std::string::String>,
+            gpus: ::std::result::Result<i32, ::std::string::String>,
+            limits: ::std::result::Result<super::QuotedLimits, ::std::string::String>,
+            price: ::std::result::Result<super::QuotedPrice, ::std::string::String>,
+            profile: ::std::result::Result<::std::string::String, ::std::string::String>,
+            refusal: ::std::result::Result<
+                ::std::option::Option<super::PlacementRefusal>,
+                ::std::string::String,
+            >,
+            region: ::std::result::Result<
+                ::std::option::Option<::std::string::String>,
+                ::std::string::String,
+            >,
+            sku: ::std::result::Result<::std::string::String, ::std::string::String>,
+        }
+        impl ::std::default::Default for AllocationExplanation {
+            fn default() -> Self {
+                Self {
+                    count: Err("no value supplied for count".to_string()),
+                    fits: Err("no value supplied for fits".to_string()),
+                    gpus: Err("no value supplied for gpus".to_string()),
+                    limits: Err("no value supplied for limits".to_string()),
+                    price: Err("no value supplied for price".to_string()),
+                    profile: Err("no value supplied for profile".to_string()),
+                    refusal: Ok(Default::default()),
+                    region: Ok(Default::default()),
+                    sku: Err("no value supplied for sku".to_string()),
+                }
+            }
+        }
+        impl AllocationExplanation {
+            pub fn count<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<u32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.count = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for count: {e}")
+                    });
+                self
+            }
+            pub fn fits<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.fits = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for fits: {e}")
+                    });
+                self
+            }
+            pub fn gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i32>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for gpus: {e}")
+                    });
+                self
+            }
+            pub fn limits<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::QuotedLimits>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.limits = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for limits: {e}")
+                    });
+                self
+            }
+            pub fn price<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::QuotedPrice>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.price = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for price: {e}")
+                    });
+                self
+            }
+            pub fn profile<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.profile = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for profile: {e}")
+                    });
+                self
+            }
+            pub fn refusal<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::PlacementRefusal>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.refusal = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for refusal: {e}")
+                    });
+                self
+            }
+            pub fn region<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<::std::string::String>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.region = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn sku<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.sku = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for sku: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<AllocationExplanation>
+        for super::AllocationExplanation {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: AllocationExplanation,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    count: value.count?,
+                    fits: value.fits?,
+                    gpus: value.gpus?,
+                    limits: value.limits?,
+                    price: value.price?,
+                    profile: value.profile?,
+                    refusal: value.refusal?,
+                    region: value.region?,
+                    sku: value.sku?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::AllocationExplanation>
+        for AllocationExplanation {
+            fn from(value: super::AllocationExplanation) -> Self {
+                Self {
+                    count: Ok(value.count),
+                    fits: Ok(value.fits),
+                    gpus: Ok(value.gpus),
+                    limits: Ok(value.limits),
+                    price: Ok(value.price),
+                    profile: Ok(value.profile),
+                    refusal: Ok(value.refusal),
+                    region: Ok(value.region),
+                    sku: Ok(value.sku),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct AllocationGroup {
             created_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -49881,6 +50879,67 @@ but the token, which is kept apart.*/
             }
         }
         #[derive(Clone, Debug)]
+        pub struct Limited {
+            allowed: ::std::result::Result<
+                ::std::option::Option<i64>,
+                ::std::string::String,
+            >,
+            held: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for Limited {
+            fn default() -> Self {
+                Self {
+                    allowed: Ok(Default::default()),
+                    held: Err("no value supplied for held".to_string()),
+                }
+            }
+        }
+        impl Limited {
+            pub fn allowed<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::option::Option<i64>>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.allowed = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for allowed: {e}")
+                    });
+                self
+            }
+            pub fn held<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.held = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for held: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<Limited> for super::Limited {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: Limited,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    allowed: value.allowed?,
+                    held: value.held?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::Limited> for Limited {
+            fn from(value: super::Limited) -> Self {
+                Self {
+                    allowed: Ok(value.allowed),
+                    held: Ok(value.held),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
         pub struct Me {
             created_at: ::std::result::Result<
                 ::chrono::DateTime<::chrono::offset::Utc>,
@@ -50411,6 +51470,7 @@ but the token, which is kept apart.*/
                 ::std::string::String,
             >,
             region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            serves: ::std::result::Result<super::NodeServes, ::std::string::String>,
             simulated: ::std::result::Result<bool, ::std::string::String>,
             sku_eligibility: ::std::result::Result<
                 ::std::vec::Vec<::std::string::String>,
@@ -50453,6 +51513,7 @@ but the token, which is kept apart.*/
                     labels: Err("no value supplied for labels".to_string()),
                     pool_id: Ok(Default::default()),
                     region: Err("no value supplied for region".to_string()),
+                    serves: Err("no value supplied for serves".to_string()),
                     simulated: Err("no value supplied for simulated".to_string()),
                     sku_eligibility: Err(
                         "no value supplied for sku_eligibility".to_string(),
@@ -50585,6 +51646,18 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn serves<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::NodeServes>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.serves = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for serves: {e}")
+                    });
+                self
+            }
             pub fn simulated<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<bool>,
@@ -50713,6 +51786,7 @@ but the token, which is kept apart.*/
                     labels: value.labels?,
                     pool_id: value.pool_id?,
                     region: value.region?,
+                    serves: value.serves?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
                     ssh_host: value.ssh_host?,
@@ -50737,6 +51811,7 @@ but the token, which is kept apart.*/
                     labels: Ok(value.labels),
                     pool_id: Ok(value.pool_id),
                     region: Ok(value.region),
+                    serves: Ok(value.serves),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
                     ssh_host: Ok(value.ssh_host),
@@ -51349,6 +52424,10 @@ but the token, which is kept apart.*/
                 super::NodeCreateRegion,
                 ::std::string::String,
             >,
+            serves: ::std::result::Result<
+                ::std::option::Option<super::NodeCreateServes>,
+                ::std::string::String,
+            >,
             simulated: ::std::result::Result<bool, ::std::string::String>,
             sku_eligibility: ::std::result::Result<
                 ::std::vec::Vec<super::NodeCreateSkuEligibilityItem>,
@@ -51370,6 +52449,7 @@ but the token, which is kept apart.*/
                     labels: Ok(Default::default()),
                     pool_id: Ok(Default::default()),
                     region: Err("no value supplied for region".to_string()),
+                    serves: Ok(Default::default()),
                     simulated: Ok(Default::default()),
                     sku_eligibility: Ok(Default::default()),
                     ssh_host: Ok(Default::default()),
@@ -51430,6 +52510,20 @@ but the token, which is kept apart.*/
                     .try_into()
                     .map_err(|e| {
                         format!("error converting supplied value for region: {e}")
+                    });
+                self
+            }
+            pub fn serves<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::NodeCreateServes>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.serves = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for serves: {e}")
                     });
                 self
             }
@@ -51500,6 +52594,7 @@ but the token, which is kept apart.*/
                     labels: value.labels?,
                     pool_id: value.pool_id?,
                     region: value.region?,
+                    serves: value.serves?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
                     ssh_host: value.ssh_host?,
@@ -51514,6 +52609,7 @@ but the token, which is kept apart.*/
                     labels: Ok(value.labels),
                     pool_id: Ok(value.pool_id),
                     region: Ok(value.region),
+                    serves: Ok(value.serves),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
                     ssh_host: Ok(value.ssh_host),
@@ -51632,6 +52728,10 @@ but the token, which is kept apart.*/
                 ::std::string::String,
             >,
             region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            serves: ::std::result::Result<
+                super::NodeDetailServes,
+                ::std::string::String,
+            >,
             simulated: ::std::result::Result<bool, ::std::string::String>,
             sku_eligibility: ::std::result::Result<
                 ::std::vec::Vec<::std::string::String>,
@@ -51688,6 +52788,7 @@ but the token, which is kept apart.*/
                     open_tasks: Err("no value supplied for open_tasks".to_string()),
                     pool_id: Ok(Default::default()),
                     region: Err("no value supplied for region".to_string()),
+                    serves: Err("no value supplied for serves".to_string()),
                     simulated: Err("no value supplied for simulated".to_string()),
                     sku_eligibility: Err(
                         "no value supplied for sku_eligibility".to_string(),
@@ -51895,6 +52996,18 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn serves<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::NodeDetailServes>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.serves = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for serves: {e}")
+                    });
+                self
+            }
             pub fn simulated<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<bool>,
@@ -52041,6 +53154,7 @@ but the token, which is kept apart.*/
                     open_tasks: value.open_tasks?,
                     pool_id: value.pool_id?,
                     region: value.region?,
+                    serves: value.serves?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
                     slots: value.slots?,
@@ -52072,6 +53186,7 @@ but the token, which is kept apart.*/
                     open_tasks: Ok(value.open_tasks),
                     pool_id: Ok(value.pool_id),
                     region: Ok(value.region),
+                    serves: Ok(value.serves),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
                     slots: Ok(value.slots),
@@ -53456,6 +54571,10 @@ but the token, which is kept apart.*/
                 ::std::string::String,
             >,
             region: ::std::result::Result<::std::string::String, ::std::string::String>,
+            serves: ::std::result::Result<
+                super::NodeSummaryServes,
+                ::std::string::String,
+            >,
             simulated: ::std::result::Result<bool, ::std::string::String>,
             sku_eligibility: ::std::result::Result<
                 ::std::vec::Vec<::std::string::String>,
@@ -53506,6 +54625,7 @@ but the token, which is kept apart.*/
                     ),
                     pool_id: Ok(Default::default()),
                     region: Err("no value supplied for region".to_string()),
+                    serves: Err("no value supplied for serves".to_string()),
                     simulated: Err("no value supplied for simulated".to_string()),
                     sku_eligibility: Err(
                         "no value supplied for sku_eligibility".to_string(),
@@ -53698,6 +54818,18 @@ but the token, which is kept apart.*/
                     });
                 self
             }
+            pub fn serves<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::NodeSummaryServes>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.serves = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for serves: {e}")
+                    });
+                self
+            }
             pub fn simulated<T>(mut self, value: T) -> Self
             where
                 T: ::std::convert::TryInto<bool>,
@@ -53856,6 +54988,7 @@ but the token, which is kept apart.*/
                     open_findings: value.open_findings?,
                     pool_id: value.pool_id?,
                     region: value.region?,
+                    serves: value.serves?,
                     simulated: value.simulated?,
                     sku_eligibility: value.sku_eligibility?,
                     slots_available: value.slots_available?,
@@ -53886,6 +55019,7 @@ but the token, which is kept apart.*/
                     open_findings: Ok(value.open_findings),
                     pool_id: Ok(value.pool_id),
                     region: Ok(value.region),
+                    serves: Ok(value.serves),
                     simulated: Ok(value.simulated),
                     sku_eligibility: Ok(value.sku_eligibility),
                     slots_available: Ok(value.slots_available),
@@ -54630,6 +55764,10 @@ but the token, which is kept apart.*/
                 ::std::option::Option<super::NodeUpdatePoolId>,
                 ::std::string::String,
             >,
+            serves: ::std::result::Result<
+                ::std::option::Option<super::NodeUpdateServes>,
+                ::std::string::String,
+            >,
             sku_eligibility: ::std::result::Result<
                 ::std::vec::Vec<super::NodeUpdateSkuEligibilityItem>,
                 ::std::string::String,
@@ -54649,6 +55787,7 @@ but the token, which is kept apart.*/
                     labels: Ok(Default::default()),
                     leave_pool: Ok(Default::default()),
                     pool_id: Ok(Default::default()),
+                    serves: Ok(Default::default()),
                     sku_eligibility: Ok(Default::default()),
                     ssh_host: Ok(Default::default()),
                     ssh_port: Ok(Default::default()),
@@ -54696,6 +55835,20 @@ but the token, which is kept apart.*/
                     .try_into()
                     .map_err(|e| {
                         format!("error converting supplied value for pool_id: {e}")
+                    });
+                self
+            }
+            pub fn serves<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::NodeUpdateServes>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.serves = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for serves: {e}")
                     });
                 self
             }
@@ -54753,6 +55906,7 @@ but the token, which is kept apart.*/
                     labels: value.labels?,
                     leave_pool: value.leave_pool?,
                     pool_id: value.pool_id?,
+                    serves: value.serves?,
                     sku_eligibility: value.sku_eligibility?,
                     ssh_host: value.ssh_host?,
                     ssh_port: value.ssh_port?,
@@ -54765,6 +55919,7 @@ but the token, which is kept apart.*/
                     labels: Ok(value.labels),
                     leave_pool: Ok(value.leave_pool),
                     pool_id: Ok(value.pool_id),
+                    serves: Ok(value.serves),
                     sku_eligibility: Ok(value.sku_eligibility),
                     ssh_host: Ok(value.ssh_host),
                     ssh_port: Ok(value.ssh_port),
@@ -56293,6 +57448,110 @@ but the token, which is kept apart.*/
                     duration_ms: Ok(value.duration_ms),
                     name: Ok(value.name),
                     started_at: Ok(value.started_at),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct PlacementRefusal {
+            after_cleaning: ::std::result::Result<bool, ::std::string::String>,
+            message: ::std::result::Result<::std::string::String, ::std::string::String>,
+            reason: ::std::result::Result<
+                super::PlacementRefusalReason,
+                ::std::string::String,
+            >,
+            smallest_change: ::std::result::Result<
+                ::std::option::Option<super::PlacementChange>,
+                ::std::string::String,
+            >,
+        }
+        impl ::std::default::Default for PlacementRefusal {
+            fn default() -> Self {
+                Self {
+                    after_cleaning: Err(
+                        "no value supplied for after_cleaning".to_string(),
+                    ),
+                    message: Err("no value supplied for message".to_string()),
+                    reason: Err("no value supplied for reason".to_string()),
+                    smallest_change: Ok(Default::default()),
+                }
+            }
+        }
+        impl PlacementRefusal {
+            pub fn after_cleaning<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<bool>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.after_cleaning = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for after_cleaning: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn message<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.message = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for message: {e}")
+                    });
+                self
+            }
+            pub fn reason<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::PlacementRefusalReason>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.reason = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for reason: {e}")
+                    });
+                self
+            }
+            pub fn smallest_change<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<
+                    ::std::option::Option<super::PlacementChange>,
+                >,
+                T::Error: ::std::fmt::Display,
+            {
+                self.smallest_change = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for smallest_change: {e}"
+                        )
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<PlacementRefusal> for super::PlacementRefusal {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: PlacementRefusal,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    after_cleaning: value.after_cleaning?,
+                    message: value.message?,
+                    reason: value.reason?,
+                    smallest_change: value.smallest_change?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::PlacementRefusal> for PlacementRefusal {
+            fn from(value: super::PlacementRefusal) -> Self {
+                Self {
+                    after_cleaning: Ok(value.after_cleaning),
+                    message: Ok(value.message),
+                    reason: Ok(value.reason),
+                    smallest_change: Ok(value.smallest_change),
                 }
             }
         }
@@ -59317,6 +60576,188 @@ but the token, which is kept apart.*/
         impl ::std::convert::From<super::ProjectUpdate> for ProjectUpdate {
             fn from(value: super::ProjectUpdate) -> Self {
                 Self { name: Ok(value.name) }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct QuotedLimits {
+            org_gpus: ::std::result::Result<super::Limited, ::std::string::String>,
+            own_allocations: ::std::result::Result<
+                super::Limited,
+                ::std::string::String,
+            >,
+            project_gpus: ::std::result::Result<super::Limited, ::std::string::String>,
+        }
+        impl ::std::default::Default for QuotedLimits {
+            fn default() -> Self {
+                Self {
+                    org_gpus: Err("no value supplied for org_gpus".to_string()),
+                    own_allocations: Err(
+                        "no value supplied for own_allocations".to_string(),
+                    ),
+                    project_gpus: Err("no value supplied for project_gpus".to_string()),
+                }
+            }
+        }
+        impl QuotedLimits {
+            pub fn org_gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::Limited>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.org_gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for org_gpus: {e}")
+                    });
+                self
+            }
+            pub fn own_allocations<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::Limited>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.own_allocations = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for own_allocations: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn project_gpus<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::Limited>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.project_gpus = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for project_gpus: {e}")
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<QuotedLimits> for super::QuotedLimits {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: QuotedLimits,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    org_gpus: value.org_gpus?,
+                    own_allocations: value.own_allocations?,
+                    project_gpus: value.project_gpus?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::QuotedLimits> for QuotedLimits {
+            fn from(value: super::QuotedLimits) -> Self {
+                Self {
+                    org_gpus: Ok(value.org_gpus),
+                    own_allocations: Ok(value.own_allocations),
+                    project_gpus: Ok(value.project_gpus),
+                }
+            }
+        }
+        #[derive(Clone, Debug)]
+        pub struct QuotedPrice {
+            currency: ::std::result::Result<
+                ::std::string::String,
+                ::std::string::String,
+            >,
+            per_hour_minor: ::std::result::Result<i64, ::std::string::String>,
+            unit: ::std::result::Result<super::QuotedPriceUnit, ::std::string::String>,
+            unit_price_minor: ::std::result::Result<i64, ::std::string::String>,
+        }
+        impl ::std::default::Default for QuotedPrice {
+            fn default() -> Self {
+                Self {
+                    currency: Err("no value supplied for currency".to_string()),
+                    per_hour_minor: Err(
+                        "no value supplied for per_hour_minor".to_string(),
+                    ),
+                    unit: Err("no value supplied for unit".to_string()),
+                    unit_price_minor: Err(
+                        "no value supplied for unit_price_minor".to_string(),
+                    ),
+                }
+            }
+        }
+        impl QuotedPrice {
+            pub fn currency<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<::std::string::String>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.currency = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for currency: {e}")
+                    });
+                self
+            }
+            pub fn per_hour_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.per_hour_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for per_hour_minor: {e}"
+                        )
+                    });
+                self
+            }
+            pub fn unit<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<super::QuotedPriceUnit>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!("error converting supplied value for unit: {e}")
+                    });
+                self
+            }
+            pub fn unit_price_minor<T>(mut self, value: T) -> Self
+            where
+                T: ::std::convert::TryInto<i64>,
+                T::Error: ::std::fmt::Display,
+            {
+                self.unit_price_minor = value
+                    .try_into()
+                    .map_err(|e| {
+                        format!(
+                            "error converting supplied value for unit_price_minor: {e}"
+                        )
+                    });
+                self
+            }
+        }
+        impl ::std::convert::TryFrom<QuotedPrice> for super::QuotedPrice {
+            type Error = super::error::ConversionError;
+            fn try_from(
+                value: QuotedPrice,
+            ) -> ::std::result::Result<Self, super::error::ConversionError> {
+                Ok(Self {
+                    currency: value.currency?,
+                    per_hour_minor: value.per_hour_minor?,
+                    unit: value.unit?,
+                    unit_price_minor: value.unit_price_minor?,
+                })
+            }
+        }
+        impl ::std::convert::From<super::QuotedPrice> for QuotedPrice {
+            fn from(value: super::QuotedPrice) -> Self {
+                Self {
+                    currency: Ok(value.currency),
+                    per_hour_minor: Ok(value.per_hour_minor),
+                    unit: Ok(value.unit),
+                    unit_price_minor: Ok(value.unit_price_minor),
+                }
             }
         }
         #[derive(Clone, Debug)]
@@ -65981,7 +67422,7 @@ let response = client.node_get()
     pub fn node_get(&self) -> builder::NodeGet<'_> {
         builder::NodeGet::new(self)
     }
-    /**Change a node's labels, pool, products or address for users
+    /**Change a node's labels, pool, products, use or address for users
 
 Sends a `PATCH` request to `/api/v1/platform/nodes/{node_id}`
 
@@ -67658,6 +69099,48 @@ let response = client.allocation_create()
 ```*/
     pub fn allocation_create(&self) -> builder::AllocationCreate<'_> {
         builder::AllocationCreate::new(self)
+    }
+    /**Say whether a launch would succeed, and why not
+
+Looks at capacity, limits and price, and changes nothing. When it does not fit, the answer names what stands in the way and the smallest change that would succeed now.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/explain`
+
+Arguments:
+- `project_id`
+- `count`: So many of it together; one when absent.
+- `gpus`: How many GPUs; the smallest size of the product when neither this nor `profile` is given.
+- `profile`: A size of the product by name.
+- `region`: Where; any region when absent.
+- `sku`: The product.
+```ignore
+let response = client.allocation_explain()
+    .project_id(project_id)
+    .count(count)
+    .gpus(gpus)
+    .profile(profile)
+    .region(region)
+    .sku(sku)
+    .send()
+    .await;
+```*/
+    pub fn allocation_explain(&self) -> builder::AllocationExplain<'_> {
+        builder::AllocationExplain::new(self)
+    }
+    /**Follow all allocations of a project
+
+Server-sent events named `allocation`: first each allocation that is not over, then each again when it has changed. The stream ends after some minutes: come again, and it begins anew.
+
+Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/stream`
+
+```ignore
+let response = client.allocation_watch()
+    .project_id(project_id)
+    .send()
+    .await;
+```*/
+    pub fn allocation_watch(&self) -> builder::AllocationWatch<'_> {
+        builder::AllocationWatch::new(self)
     }
     /**Show an allocation, or wait for it
 
@@ -85875,6 +87358,245 @@ pub mod builder {
             let response = result?;
             match response.status().as_u16() {
                 202u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_explain`]
+
+[`Client::allocation_explain`]: super::Client::allocation_explain*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationExplain<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationExplainProjectId, String>,
+        count: Result<Option<::std::num::NonZeroU16>, String>,
+        gpus: Result<Option<u16>, String>,
+        profile: Result<Option<types::AllocationExplainProfile>, String>,
+        region: Result<Option<types::AllocationExplainRegion>, String>,
+        sku: Result<types::AllocationExplainSku, String>,
+    }
+    impl<'a> AllocationExplain<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+                count: Ok(None),
+                gpus: Ok(None),
+                profile: Ok(None),
+                region: Ok(None),
+                sku: Err("sku was not initialized".to_string()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationExplainProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationExplainProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn count<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<::std::num::NonZeroU16>,
+        {
+            self.count = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `:: std :: num :: NonZeroU16` for count failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn gpus<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<u16>,
+        {
+            self.gpus = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| "conversion to `u16` for gpus failed".to_string());
+            self
+        }
+        pub fn profile<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationExplainProfile>,
+        {
+            self.profile = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationExplainProfile` for profile failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn region<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationExplainRegion>,
+        {
+            self.region = value
+                .try_into()
+                .map(Some)
+                .map_err(|_| {
+                    "conversion to `AllocationExplainRegion` for region failed"
+                        .to_string()
+                });
+            self
+        }
+        pub fn sku<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationExplainSku>,
+        {
+            self.sku = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationExplainSku` for sku failed".to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/explain`
+        pub async fn send(
+            self,
+        ) -> Result<
+            ResponseValue<types::AllocationExplanation>,
+            Error<types::ErrorEnvelope>,
+        > {
+            let Self { client, project_id, count, gpus, profile, region, sku } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let count = count.map_err(Error::InvalidRequest)?;
+            let gpus = gpus.map_err(Error::InvalidRequest)?;
+            let profile = profile.map_err(Error::InvalidRequest)?;
+            let region = region.map_err(Error::InvalidRequest)?;
+            let sku = sku.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/explain", client.baseurl,
+                encode_path(& project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client
+                .client
+                .get(url)
+                .header(
+                    ::reqwest::header::ACCEPT,
+                    ::reqwest::header::HeaderValue::from_static("application/json"),
+                )
+                .query(&progenitor_client::QueryParam::new("count", &count))
+                .query(&progenitor_client::QueryParam::new("gpus", &gpus))
+                .query(&progenitor_client::QueryParam::new("profile", &profile))
+                .query(&progenitor_client::QueryParam::new("region", &region))
+                .query(&progenitor_client::QueryParam::new("sku", &sku))
+                .headers(header_map)
+                .build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_explain",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => ResponseValue::from_response(response).await,
+                400u16..=499u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                500u16..=599u16 => {
+                    Err(
+                        Error::ErrorResponse(
+                            ResponseValue::from_response(response).await?,
+                        ),
+                    )
+                }
+                _ => Err(Error::UnexpectedResponse(response)),
+            }
+        }
+    }
+    /**Builder for [`Client::allocation_watch`]
+
+[`Client::allocation_watch`]: super::Client::allocation_watch*/
+    #[derive(Debug, Clone)]
+    pub struct AllocationWatch<'a> {
+        client: &'a super::Client,
+        project_id: Result<types::AllocationWatchProjectId, String>,
+    }
+    impl<'a> AllocationWatch<'a> {
+        pub fn new(client: &'a super::Client) -> Self {
+            Self {
+                client: client,
+                project_id: Err("project_id was not initialized".to_string()),
+            }
+        }
+        pub fn project_id<V>(mut self, value: V) -> Self
+        where
+            V: std::convert::TryInto<types::AllocationWatchProjectId>,
+        {
+            self.project_id = value
+                .try_into()
+                .map_err(|_| {
+                    "conversion to `AllocationWatchProjectId` for project_id failed"
+                        .to_string()
+                });
+            self
+        }
+        ///Sends a `GET` request to `/api/v1/projects/{project_id}/allocations/stream`
+        pub async fn send(
+            self,
+        ) -> Result<ResponseValue<ByteStream>, Error<types::ErrorEnvelope>> {
+            let Self { client, project_id } = self;
+            let project_id = project_id.map_err(Error::InvalidRequest)?;
+            let url = format!(
+                "{}/api/v1/projects/{}/allocations/stream", client.baseurl, encode_path(&
+                project_id.to_string()),
+            );
+            let mut header_map = ::reqwest::header::HeaderMap::with_capacity(1usize);
+            header_map
+                .append(
+                    ::reqwest::header::HeaderName::from_static("api-version"),
+                    ::reqwest::header::HeaderValue::from_static(
+                        super::Client::api_version(),
+                    ),
+                );
+            #[allow(unused_mut)]
+            let mut request = client.client.get(url).headers(header_map).build()?;
+            let info = OperationInfo {
+                operation_id: "allocation_watch",
+            };
+            client.pre(&mut request, &info).await?;
+            let result = client.exec(request, &info).await;
+            client.post(&result, &info).await?;
+            let response = result?;
+            match response.status().as_u16() {
+                200u16 => Ok(ResponseValue::stream(response)),
                 400u16..=499u16 => {
                     Err(
                         Error::ErrorResponse(

@@ -25,6 +25,7 @@ macro_rules! send {
         $request.send().await.map_err(sdk::Error::from)?.into_inner()
     };
 }
+pub(crate) use send;
 
 /// Adds a filter to a request when it is given.
 macro_rules! filter {
@@ -35,13 +36,17 @@ macro_rules! filter {
 pub(crate) use filter;
 
 pub mod agents;
+pub mod allocations;
 pub mod api;
 pub mod audit;
 pub mod auth;
+pub mod catalog;
 pub mod completion;
 pub mod context;
+pub mod discrepancies;
 pub mod doctor;
 pub mod findings;
+pub mod groups;
 pub mod health;
 pub mod invitations;
 pub mod members;
@@ -49,13 +54,17 @@ pub mod nodes;
 pub mod ops;
 pub mod orgs;
 pub mod platform;
+pub mod platform_allocations;
 pub mod policy;
 pub mod pools;
 pub mod projects;
 pub mod regions;
+pub mod sagas;
 pub mod service_accounts;
 pub mod sessions;
+pub mod skus;
 pub mod slots;
+pub mod ssh;
 pub mod ssh_keys;
 pub mod tasks;
 pub mod trust;
@@ -77,6 +86,10 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Members(command) => members::run(app, command).await,
         Command::Invitations(command) => invitations::run(app, command).await,
         Command::SshKeys(command) => ssh_keys::run(app, command).await,
+        Command::Catalog(command) => catalog::run(app, command).await,
+        Command::Allocations(command) => allocations::run(app, command).await,
+        Command::Groups(command) => groups::run(app, command).await,
+        Command::Ssh(command) => ssh::run(app, command).await,
         Command::ServiceAccounts(command) => service_accounts::run(app, command).await,
         Command::Policy(command) => policy::run(app, command).await,
         Command::Audit(command) => audit::run(app, command).await,
@@ -84,6 +97,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Ops(command) => ops::run(app, command).await,
         Command::Nodes(command) => nodes::run(app, command).await,
         Command::Slots(command) => slots::run(app, command).await,
+        Command::Skus(command) => skus::run(app, command).await,
         Command::Tasks(command) => tasks::run(app, command).await,
         Command::Findings(command) => findings::run(app, command).await,
         Command::Health(command) => health::run(app, command).await,

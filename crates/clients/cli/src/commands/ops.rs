@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::field;
+use super::{discrepancies, field, sagas};
 use crate::{
     app::App,
     args::{Confirm, Format, Limit},
@@ -24,6 +24,12 @@ pub enum Command {
     /// Messages that a consumer could not handle.
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Runs of workflows.
+    #[command(subcommand)]
+    Sagas(sagas::Command),
+    /// Records of capacity that disagree.
+    #[command(subcommand)]
+    Discrepancies(discrepancies::Command),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -86,6 +92,8 @@ pub async fn run(app: &App, command: Command) -> Result {
             outbox(app, &client, failing.then_some(types::OutboxState::Failing), &limit).await
         }
         Command::Dlq(command) => dlq(app, &client, command).await,
+        Command::Sagas(command) => sagas::run(app, &client, command).await,
+        Command::Discrepancies(command) => discrepancies::run(app, &client, command).await,
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{field, optional, orgs::COLUMNS as ORGS};
+use super::{field, optional, orgs::COLUMNS as ORGS, platform_allocations};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -22,6 +22,9 @@ pub enum Command {
     /// Accounts of the built-in issuer.
     #[command(subcommand)]
     Accounts(AccountsCommand),
+    /// Allocations of all organizations.
+    #[command(subcommand)]
+    Allocations(platform_allocations::Command),
 }
 
 #[derive(Subcommand)]
@@ -141,6 +144,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Orgs(command) => orgs(app, &client, command).await,
         Command::Users(command) => users(app, &client, command).await,
         Command::Accounts(command) => accounts(app, &client, command).await,
+        Command::Allocations(command) => platform_allocations::run(app, &client, command).await,
     }
 }
 

@@ -3,7 +3,14 @@
 use clap::Subcommand;
 use sdk::types;
 
-use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
+use super::platform_allocations::Verified;
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::{Columns, note},
+    resolve,
+};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -37,7 +44,20 @@ pub enum Command {
     Quarantine { slot: String },
     /// Take a slot out of quarantine; it can be sold after the next probe that passes.
     Restore { slot: String },
+    /// Clean a slot once more that could not be cleaned after its allocation was over.
+    CleanupRetry { slot: String },
+    /// Say that a slot is clean: it is sold again.
+    ForceCleanup {
+        slot: String,
+        #[command(flatten)]
+        verified: Verified,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
 }
+
+const CLEANUP: Columns = &[("RUN", "run_id"), ("ALLOCATION", "allocation_id"), ("SLOTS", "slot_ids")];
+const CLEANED: Columns = &[("SLOT", "slot_id"), ("ALLOCATION", "allocation_id"), ("REASON", "reason")];
 
 pub const COLUMNS: Columns = &[
     ("ID", "id"),
@@ -74,6 +94,16 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Withdraw { slot } => send!(client.slot_withdraw().slot_id(slot)),
         Command::Quarantine { slot } => send!(client.slot_quarantine().slot_id(slot)),
         Command::Restore { slot } => send!(client.slot_restore().slot_id(slot)),
+        Command::CleanupRetry { slot } => {
+            let begun = send!(client.slot_cleanup_retry().slot_id(slot));
+            note(&format!("Follow it with `gpuaas ops sagas show {}`.", begun.run_id.as_str()));
+            return app.out.item(&begun, CLEANUP);
+        }
+        Command::ForceCleanup { slot, verified, confirm } => {
+            let body = verified.body()?;
+            app.confirm(&confirm, &format!("Sell {slot} again"))?;
+            return app.out.item(&send!(client.slot_force_cleanup().slot_id(slot).body(body)), CLEANED);
+        }
     };
     app.out.item(&one, COLUMNS)
 }

@@ -4,6 +4,7 @@
 //! and `csv` print the columns that the command names. Only results go to standard output.
 
 mod cell;
+mod money;
 mod table;
 mod time;
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use cell::printable;
+pub use money::{minor, money};
 pub use time::relative;
 
 use crate::{

@@ -139,6 +139,13 @@ pub async fn enter(browser: &mut Browser, page: testkit::Page, email: &str, pass
     browser.submit(&page, "/auth/password", &fields, None).await
 }
 
+/// As Ctrl-C does.
+pub fn interrupt(child: &Child) {
+    use nix::{sys::signal, unistd::Pid};
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).expect("it runs");
+    signal::kill(Pid::from_raw(id), signal::Signal::SIGINT).unwrap();
+}
+
 /// The first line of standard error that contains `text`.
 pub async fn line_of(child: &mut Child, text: &str) -> String {
     let mut lines = BufReader::new(child.stderr.take().unwrap());

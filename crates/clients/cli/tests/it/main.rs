@@ -1,6 +1,8 @@
 //! The program against a real server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
 
+mod allocations;
+mod allocations_of_operators;
 mod audit;
 mod failures;
 mod fleet;

@@ -1,6 +1,6 @@
 //! Many nodes in a table, and changes of what describes one.
 
-use std::{collections::HashMap, fmt::Display, str::FromStr};
+use std::{collections::HashMap, fmt::Display, num::NonZeroU16, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
@@ -114,10 +114,14 @@ fn row(node: &types::NodeSummary, pools: &HashMap<String, String>, now: DateTime
     let pool =
         node.pool_id.as_ref().map(|id| pools.get(id.as_str()).cloned().unwrap_or_else(|| id.to_string()));
     let slots = (node.slots_total > 0).then(|| format!("{}/{} free", node.slots_available, node.slots_total));
-    let marks: Vec<&str> = [(node.simulated, "simulated"), (node.cordon_reason.is_some(), "cordoned")]
-        .into_iter()
-        .filter_map(|(is, mark)| is.then_some(mark))
-        .collect();
+    let marks: Vec<&str> = [
+        (node.simulated, "simulated"),
+        (node.serves.to_string() == "baremetal", "whole"),
+        (node.cordon_reason.is_some(), "cordoned"),
+    ]
+    .into_iter()
+    .filter_map(|(is, mark)| is.then_some(mark))
+    .collect();
     json!({
         "hostname": node.hostname,
         "state": node.state,
@@ -153,12 +157,23 @@ pub struct Update {
     /// Let it serve any product that its slots fit.
     #[arg(long)]
     any_sku: bool,
+    /// What it is sold as from now on: any that its slots fit, or only the whole machine.
+    #[arg(long, value_parser = ["any", "baremetal"])]
+    serves: Option<String>,
+    /// Where its users reach it by SSH from now on.
+    #[arg(long, value_name = "HOST")]
+    ssh_host: Option<String>,
+    #[arg(long, value_name = "PORT")]
+    ssh_port: Option<NonZeroU16>,
 }
 
 pub async fn update(app: &App, client: &Client, update: Update) -> Result {
     let relabel = !update.label.is_empty() || !update.remove_label.is_empty();
-    if !(relabel || update.pool.is_some() || update.leave_pool || !update.sku.is_empty() || update.any_sku) {
-        return Err(Failure::client("nothing to change").suggest("Give --label, --pool or --sku."));
+    let placed = update.pool.is_some() || update.leave_pool;
+    let sold = !update.sku.is_empty() || update.any_sku || update.serves.is_some();
+    if !(relabel || placed || sold || update.ssh_host.is_some() || update.ssh_port.is_some()) {
+        let hint = "Give --label, --pool, --sku, --serves, --ssh-host or --ssh-port.";
+        return Err(Failure::client("nothing to change").suggest(hint));
     }
     let before = send!(client.node_get().node_id(resolve::node(client, &update.node).await?));
     let mut labels: HashMap<String, types::NodeUpdateLabelsValue> = HashMap::new();
@@ -179,6 +194,9 @@ pub async fn update(app: &App, client: &Client, update: Update) -> Result {
         pool_id,
         leave_pool: update.leave_pool,
         sku_eligibility: update.sku.iter().map(|sku| field("sku", sku)).collect::<Result<_>>()?,
+        serves: update.serves.map(|serves| field("serves", serves)).transpose()?,
+        ssh_host: update.ssh_host.map(|host| field("ssh-host", host)).transpose()?,
+        ssh_port: update.ssh_port,
     };
     // Labels are merged here, so they must still be those that were read.
     let after = if emptied.iter().any(|(is, _)| *is) {
@@ -239,14 +257,14 @@ mod tests {
         let at = "2026-01-02T03:04:05Z";
         let node: types::NodeSummary = serde_json::from_value(json!({
             "id": format!("node_{id}"), "hostname": "gpu-01", "region": "eu", "labels": {}, "sku_eligibility": [],
-            "pool_id": format!("pool_{id}"), "simulated": true, "state": "active", "state_reason": "",
-            "state_changed_at": at, "cordon_reason": "dust", "desired_version": 0, "version": 1, "created_at": at,
+            "serves": "baremetal", "pool_id": format!("pool_{id}"), "simulated": true, "state": "active",
+            "state_reason": "", "state_changed_at": at, "cordon_reason": "dust", "desired_version": 0, "version": 1, "created_at": at,
             "updated_at": at, "last_seen_at": at, "open_findings": 2, "slots_total": 8, "slots_available": 3,
         }))
         .unwrap();
         let pools = HashMap::from([(format!("pool_{id}"), "h200".to_owned())]);
         let row = row(&node, &pools, at.parse().unwrap());
-        assert_eq!(row["marks"], json!(["simulated", "cordoned"]));
+        assert_eq!(row["marks"], json!(["simulated", "whole", "cordoned"]));
         assert_eq!((&row["slots"], &row["pool"]), (&json!("3/8 free"), &json!("h200")));
         assert_eq!((&row["seen"], &row["certificate"]), (&json!("0s ago"), &Value::Null));
     }

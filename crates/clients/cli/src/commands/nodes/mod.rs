@@ -27,7 +27,7 @@ pub enum Command {
     /// Show a node: where it stands, and what to do next.
     #[command(visible_alias = "get")]
     Show { node: String },
-    /// Change a node's labels, pool or products.
+    /// Change a node's labels, pool, products, use or address for users.
     Update(list::Update),
     /// Place no new work on a node. What runs there runs on.
     Cordon(Reasoned),

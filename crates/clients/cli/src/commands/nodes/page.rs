@@ -49,6 +49,7 @@ fn lines(node: &NodeDetail, pool: Option<String>, now: DateTime<Utc>) -> Vec<(&'
         ("pool", pool.or_else(|| node.pool_id.as_ref().map(|id| id.as_str().to_owned())).unwrap_or_default()),
         ("labels", labels.join(", ")),
         ("products", node.sku_eligibility.join(", ")),
+        ("serves", node.serves.to_string()),
         ("slots", joined(&node.slots, |slot| format!("{} {}", slot.count, slot.state), ", ")),
         (
             "contact",
@@ -152,7 +153,7 @@ mod tests {
         let id = "node_0193b3a0000070008000000000000001";
         serde_json::from_value(json!({
             "id": id, "hostname": "gpu-01", "region": "eu", "labels": { "b": "2", "a": "1" },
-            "sku_eligibility": [], "simulated": false, "state": state, "state_reason": "as it should be",
+            "sku_eligibility": [], "serves": "any", "simulated": false, "state": state, "state_reason": "as it should be",
             "state_changed_at": AT, "desired_version": 0, "version": 1, "created_at": AT, "updated_at": AT,
             "contact_state": "never", "slots": [{ "state": "discovered", "count": 8 }], "blockers": [],
             "onboarding": { "node_id": id, "state": onboarding, "detail": "", "version": 1, "created_at": AT,

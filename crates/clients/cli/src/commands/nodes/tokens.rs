@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{ErrorKind, Write as _},
+    num::NonZeroU16,
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
 };
@@ -41,6 +42,14 @@ pub struct Create {
     /// A product that it may serve; any that its slots fit when none is given.
     #[arg(long)]
     sku: Vec<String>,
+    /// What it is sold as: any that its slots fit, or only the whole machine, with the drivers that it has.
+    #[arg(long, value_parser = ["any", "baremetal"])]
+    serves: Option<String>,
+    /// Where users reach it by SSH, when that is not its host name.
+    #[arg(long, value_name = "HOST")]
+    ssh_host: Option<String>,
+    #[arg(long, value_name = "PORT")]
+    ssh_port: Option<NonZeroU16>,
     /// Made of software: for tests and demonstrations.
     #[arg(long)]
     simulated: bool,
@@ -66,7 +75,10 @@ pub async fn create(app: &App, client: &Client, create: Create) -> Result {
         pool_id,
         labels: parse_labels(&create.label)?,
         sku_eligibility: create.sku.iter().map(|sku| field("sku", sku)).collect::<Result<_>>()?,
+        serves: create.serves.map(|serves| field("serves", serves)).transpose()?,
         simulated: create.simulated,
+        ssh_host: create.ssh_host.map(|host| field("ssh-host", host)).transpose()?,
+        ssh_port: create.ssh_port,
     };
     let file = TokenFile::reserve(create.place.token_file)?;
     let made = send!(client.node_create().body(body));

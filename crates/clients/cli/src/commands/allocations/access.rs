@@ -1,0 +1,88 @@
+//! Who may log in to an allocation.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::{Place, page};
+use crate::{
+    args::Limit,
+    commands::field,
+    failure::Result,
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum GrantsCommand {
+    /// List them.
+    List {
+        allocation: String,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Let somebody log in with their own SSH keys.
+    Add {
+        allocation: String,
+        /// By id or e-mail address.
+        user: String,
+    },
+    /// Let somebody log in no more. Sessions that are open stay open.
+    Remove {
+        allocation: String,
+        /// By id or e-mail address.
+        user: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum AccessCommand {
+    /// Bring the machine the keys that its people have now.
+    Refresh { allocation: String },
+}
+
+const GRANTS: Columns = &[("USER", "user_id"), ("GRANTED BY", "granted_by"), ("SINCE", "granted_at")];
+
+pub async fn grants(place: &Place<'_>, command: GrantsCommand) -> Result {
+    let (client, project) = (place.client, place.project.as_str());
+    match command {
+        GrantsCommand::List { allocation, limit } => {
+            let id = place.allocation(&allocation).await?;
+            let grants: Vec<types::AccessGrant> = pages!(
+                limit.get(),
+                client.allocation_grant_list().project_id(project).allocation_id(id.as_str())
+            )?;
+            place.app.out.list(&grants, GRANTS)
+        }
+        GrantsCommand::Add { allocation, user } => {
+            let id = place.allocation(&allocation).await?;
+            let user = resolve::user(client, project, &user).await?;
+            let body = types::AccessGrantCreate { user_id: field("user", user)? };
+            let request = client.allocation_grant_create().project_id(project).allocation_id(id.as_str());
+            let granted = send!(request.body(body));
+            on_their_way(&id);
+            place.app.out.item(&granted, GRANTS)
+        }
+        GrantsCommand::Remove { allocation, user } => {
+            let id = place.allocation(&allocation).await?;
+            let user = resolve::user(client, project, &user).await?;
+            let request = client.allocation_grant_delete().project_id(project).allocation_id(id.as_str());
+            send!(request.user_id(user.as_str()));
+            note(&format!("Took the access of {user} away."));
+            on_their_way(&id);
+            Ok(())
+        }
+    }
+}
+
+pub async fn keys(place: &Place<'_>, command: AccessCommand) -> Result {
+    let AccessCommand::Refresh { allocation } = command;
+    let id = place.allocation(&allocation).await?;
+    let request = place.client.allocation_access_refresh().project_id(place.project.as_str());
+    page::show(place.app, &send!(request.allocation_id(id)))
+}
+
+fn on_their_way(id: &str) {
+    note(&format!(
+        "The keys are brought to the machine; `gpuaas allocations get {id}` says when they are there."
+    ));
+}

@@ -1,0 +1,280 @@
+//! Following an allocation: what happens is said as it happens, until what was wanted is there or cannot come.
+
+use std::{collections::VecDeque, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures_util::StreamExt as _;
+use sdk::{
+    ByteStream, Client,
+    types::{AllocationEvent, AllocationEventKind as Kind},
+};
+
+use super::stream::{Frame, Frames};
+use crate::{
+    failure::{Exit, Failure, Result},
+    output::note,
+};
+
+const COME_AGAIN: Duration = Duration::from_secs(1);
+/// So often in a row the server may fail to answer.
+const MOST_FAILURES: u32 = 10;
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Launch,
+    Release,
+    Restart,
+}
+
+impl Goal {
+    /// What an event means for it: reached, out of reach and why, or nothing yet.
+    fn reached(self, event: &AllocationEvent) -> Option<std::result::Result<(), String>> {
+        let state = event.to_state.as_deref().filter(|_| event.kind == Kind::State);
+        let operation = Some(event.name.as_str()).filter(|_| event.kind == Kind::Operation);
+        let because = |text: &str| Some(Err(format!("{text}{}", reason(event))));
+        match (self, state, operation) {
+            (Self::Launch, Some("active"), _) => Some(Ok(())),
+            (Self::Launch, Some("failed"), _) => because("the launch failed"),
+            (Self::Launch, Some("releasing" | "released" | "release_failed"), _) => {
+                because("it was released")
+            }
+            // A launch that is cancelled ends in this state.
+            (Self::Release, Some("released" | "failed"), _) => Some(Ok(())),
+            (Self::Release, Some("release_failed"), _) => because("the release failed"),
+            (Self::Restart, _, Some("restarted")) => Some(Ok(())),
+            (Self::Restart, _, Some("restart_failed")) => because("the restart failed"),
+            (Self::Restart, Some("releasing" | "released" | "failed"), _) => because("it was released"),
+            _ => None,
+        }
+    }
+
+    fn advice(self, id: &str) -> String {
+        match self {
+            Self::Launch => format!(
+                "Nothing is billed for it. See what happened with `gpuaas allocations events {id}`, and launch again."
+            ),
+            Self::Release => format!(
+                "Nothing is billed any more. Try again with `gpuaas allocations retry {id}`, or tell your operator."
+            ),
+            Self::Restart => format!("See what happened with `gpuaas allocations events {id}`."),
+        }
+    }
+}
+
+fn reason(event: &AllocationEvent) -> String {
+    if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) }
+}
+
+/// An allocation that is followed.
+#[derive(Clone, Copy)]
+pub struct Following<'a> {
+    pub client: &'a Client,
+    pub project: &'a str,
+    pub allocation: &'a str,
+}
+
+impl Following<'_> {
+    /// Says what happens after an event until the goal is reached. Leaving earlier changes nothing about the
+    /// allocation.
+    pub async fn to_the_end(self, goal: Goal, after: i64, limit: Duration) -> Result {
+        let id = self.allocation;
+        let go_on = format!("It goes on without you. See how with `gpuaas allocations get {id} --watch`.");
+        let release = match goal {
+            Goal::Launch => format!(" To give it up: `gpuaas allocations release {id}`."),
+            Goal::Release | Goal::Restart => String::new(),
+        };
+        let go_on = format!("{go_on}{release}");
+        tokio::select! {
+            ended = self.reached(goal, after) => ended,
+            () = tokio::time::sleep(limit) => {
+                let text = format!("{id} is still on its way after {} s", limit.as_secs());
+                Err(Failure::new(Exit::Server, text).suggest(go_on))
+            }
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "stopped waiting").suggest(go_on)),
+        }
+    }
+
+    async fn reached(self, goal: Goal, after: i64) -> Result {
+        let mut events = Events::new(self, after);
+        let mut teller = Teller::default();
+        while let Some(event) = events.next().await? {
+            note(&teller.line(&event));
+            match goal.reached(&event) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => {
+                    let failure = Failure::new(Exit::Server, format!("{}: {why}", self.allocation));
+                    return Err(failure.suggest(goal.advice(self.allocation)));
+                }
+                None => {}
+            }
+        }
+        // It is over, and its end was told before `after`.
+        match goal {
+            Goal::Release => Ok(()),
+            Goal::Launch | Goal::Restart => {
+                let text = format!("{} is over", self.allocation);
+                Err(Failure::new(Exit::Conflict, text).suggest(goal.advice(self.allocation)))
+            }
+        }
+    }
+}
+
+/// The events of an allocation from one on; a connection that ends is opened again where it was.
+pub struct Events<'a> {
+    of: Following<'a>,
+    after: i64,
+    open: Option<(ByteStream, Frames)>,
+    frames: VecDeque<Frame>,
+    failures: u32,
+}
+
+impl<'a> Events<'a> {
+    pub fn new(of: Following<'a>, after: i64) -> Self {
+        Self { of, after, open: None, frames: VecDeque::new(), failures: 0 }
+    }
+
+    /// The next one; none when the allocation is over.
+    pub async fn next(&mut self) -> Result<Option<AllocationEvent>> {
+        loop {
+            let Some(frame) = self.frames.pop_front() else {
+                self.more().await?;
+                continue;
+            };
+            match frame.event.as_str() {
+                "end" => return Ok(None),
+                "allocation" => {
+                    let event: AllocationEvent = serde_json::from_str(&frame.data).map_err(|error| {
+                        Failure::new(Exit::Server, format!("the server sent an event that is none: {error}"))
+                    })?;
+                    self.after = event.seq;
+                    return Ok(Some(event));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn more(&mut self) -> Result {
+        let Some((stream, frames)) = &mut self.open else { return self.connect().await };
+        match stream.next().await {
+            Some(Ok(piece)) => {
+                self.failures = 0;
+                self.frames.extend(frames.feed(&piece)?);
+            }
+            // It ends by itself after some minutes, or with the connection.
+            Some(Err(_)) | None => {
+                self.open = None;
+                tokio::time::sleep(COME_AGAIN).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn connect(&mut self) -> Result {
+        let Following { client, project, allocation } = self.of;
+        let request =
+            client.allocation_stream().project_id(project).allocation_id(allocation).after(self.after);
+        match request.send().await.map_err(sdk::Error::from) {
+            Ok(answer) => self.open = Some((answer.into_inner(), Frames::default())),
+            Err(error) => {
+                let lasting =
+                    matches!(&error, sdk::Error::Api(error) if error.status < 500 && error.status != 429);
+                self.failures += 1;
+                if lasting || matches!(error, sdk::Error::Auth(_)) || self.failures > MOST_FAILURES {
+                    return Err(error.into());
+                }
+                tokio::time::sleep(COME_AGAIN).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says events in a line each, with how long things took.
+#[derive(Default)]
+pub struct Teller {
+    /// When the last step ended.
+    step: Option<DateTime<Utc>>,
+}
+
+impl Teller {
+    pub fn line(&mut self, event: &AllocationEvent) -> String {
+        let name = &event.name;
+        match event.kind {
+            Kind::State => {
+                self.step = Some(event.at);
+                format!("{}{}", event.to_state.as_deref().unwrap_or(name), reason(event))
+            }
+            // A part of a step; the step itself comes after its parts.
+            Kind::Phase => {
+                let took = match event.duration_ms {
+                    Some(ms) => Some(ms),
+                    None => self.step.replace(event.at).map(|before| (event.at - before).num_milliseconds()),
+                };
+                let took = took.map(|ms| format!(" took {}", duration(ms))).unwrap_or_default();
+                format!("  {name}{took}{}", reason(event))
+            }
+            Kind::Access | Kind::Operation => format!("  {name}{}", reason(event)),
+        }
+    }
+}
+
+pub fn duration(ms: i64) -> String {
+    match ms {
+        ..10_000 => format!("{} ms", ms.max(0)),
+        _ => format!("{} s", ms / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(kind: &str, more: &Value) -> AllocationEvent {
+        let mut value = json!({
+            "seq": 1, "allocation_id": "alloc_0193b3a0000070008000000000000001", "at": "2026-01-02T03:04:05Z",
+            "kind": kind, "name": "x", "reason": "", "actor_kind": "system",
+        });
+        for (name, one) in more.as_object().unwrap() {
+            value[name] = one.clone();
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn state(to: &str, reason: &str) -> AllocationEvent {
+        event("state", &json!({ "to_state": to, "reason": reason }))
+    }
+
+    #[test]
+    fn a_goal_is_reached_by_its_own_events_only() {
+        let end = |goal: Goal, event: &AllocationEvent| goal.reached(event);
+        assert_eq!(end(Goal::Launch, &state("provisioning", "")), None);
+        assert_eq!(end(Goal::Launch, &state("active", "")), Some(Ok(())));
+        let failed = end(Goal::Launch, &state("failed", "the machine did not answer in time"));
+        assert_eq!(failed, Some(Err("the launch failed: the machine did not answer in time".to_owned())));
+        assert_eq!(end(Goal::Release, &state("releasing", "")), None);
+        assert_eq!(end(Goal::Release, &state("failed", "cancelled")), Some(Ok(())));
+        assert!(matches!(end(Goal::Release, &state("release_failed", "")), Some(Err(_))));
+        let restarted = event("operation", &json!({ "name": "restarted" }));
+        assert_eq!(end(Goal::Restart, &restarted), Some(Ok(())));
+        assert_eq!(end(Goal::Launch, &restarted), None);
+        let failed = event("operation", &json!({ "name": "restart_failed", "reason": "r" }));
+        assert!(matches!(end(Goal::Restart, &failed), Some(Err(_))));
+    }
+
+    #[test]
+    fn steps_are_told_with_how_long_they_took() {
+        let mut teller = Teller::default();
+        assert_eq!(teller.line(&state("provisioning", "")), "provisioning");
+        let part = json!({ "name": "account.create", "duration_ms": 12 });
+        assert_eq!(teller.line(&event("phase", &part)), "  account.create took 12 ms");
+        let step = json!({ "name": "account", "at": "2026-01-02T03:04:06.5Z" });
+        assert_eq!(teller.line(&event("phase", &step)), "  account took 1500 ms");
+        let step = json!({ "name": "check", "at": "2026-01-02T03:04:36.5Z", "reason": "8 GPUs" });
+        assert_eq!(teller.line(&event("phase", &step)), "  check took 30 s: 8 GPUs");
+        assert_eq!(teller.line(&state("failed", "why")), "failed: why");
+    }
+}

@@ -1,0 +1,123 @@
+//! Launching, and asking whether that would succeed.
+
+use std::num::NonZeroU32;
+
+use clap::Args as ClapArgs;
+use sdk::types;
+use serde_json::{Value, json};
+
+use super::{
+    Place, begun,
+    follow::Goal,
+    refusal::{Typed, What},
+};
+use crate::{
+    args::{Once, Wait},
+    commands::{catalog::price, field, optional},
+    failure::{Result, local},
+    output::money,
+};
+
+#[derive(ClapArgs)]
+pub struct Create {
+    #[command(flatten)]
+    what: What,
+    /// What to call it.
+    #[arg(long)]
+    name: Option<String>,
+    /// What a virtual machine is made from.
+    #[arg(long)]
+    image: Option<String>,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    once: Once,
+}
+
+/// The words of what was given besides what is wanted.
+pub fn more(name: Option<&str>, image: Option<&str>, wait: &Wait) -> Vec<String> {
+    let given = [("--name", name), ("--image", image)];
+    let given = given.into_iter().filter_map(|(flag, text)| Some([flag.to_owned(), text?.to_owned()]));
+    given.flatten().chain(wait.limit().map(|_| "--wait".to_owned())).collect()
+}
+
+pub async fn create(place: &Place<'_>, create: Create) -> Result {
+    let Create { what, name, image, wait, once } = create;
+    let typed = Typed {
+        app: place.app,
+        command: "allocations create",
+        what: &what,
+        count: None,
+        more: more(name.as_deref(), image.as_deref(), &wait),
+    };
+    let body = types::AllocationCreate {
+        sku: field("sku", &what.sku)?,
+        gpus: what.gpus,
+        profile: optional("profile", what.profile.as_deref())?,
+        region: optional("region", what.region.as_deref())?,
+        name: optional("name", name)?,
+        image: optional("image", image)?,
+    };
+    let key = once.key();
+    let request = place.client.allocation_create().project_id(place.project.as_str()).body(body);
+    let sent = request.x_idempotency_key(key.as_str()).send().await;
+    let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
+    begun(place, made, Goal::Launch, 0, &wait).await
+}
+
+#[derive(ClapArgs)]
+pub struct Explain {
+    #[command(flatten)]
+    what: What,
+    /// So many of it together.
+    #[arg(long, default_value = "1")]
+    count: NonZeroU32,
+}
+
+pub async fn explain(place: &Place<'_>, explain: Explain) -> Result {
+    let Explain { what, count } = explain;
+    let mut request = place
+        .client
+        .allocation_explain()
+        .project_id(place.project.as_str())
+        .sku(what.sku.as_str())
+        .count(count);
+    filter!(request, gpus = what.gpus, profile = what.profile.as_deref(), region = what.region.as_deref(),);
+    let answer = send!(request);
+    let several = count.get() > 1;
+    let typed = Typed {
+        app: place.app,
+        command: if several { "groups create" } else { "allocations create" },
+        what: &what,
+        count: several.then_some(("--members", count.get())),
+        more: Vec::new(),
+    };
+    let refusal = serde_json::to_value(&answer.refusal).map_err(local("the result cannot be printed"))?;
+    let below: String = typed.remedies(&refusal).iter().map(|line| format!("{line}\n")).collect();
+    let below = if below.is_empty() { below } else { format!("\n{below}") };
+    place.app.out.page(&answer, &lines(&answer, &refusal), &below)
+}
+
+fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'static str, String)> {
+    let held = |limited: &types::Limited| {
+        let allowed =
+            limited.allowed.map_or_else(|| "without limit".to_owned(), |n| format!("of at most {n}"));
+        format!("{} held, {allowed}", limited.held)
+    };
+    let soon = refusal["after_cleaning"] == json!(true);
+    let quoted = &answer.price;
+    vec![
+        ("fits", if answer.fits { "yes, at this moment" } else { "no" }.to_owned()),
+        ("why not", refusal["message"].as_str().unwrap_or_default().to_owned()),
+        ("soon", if soon { "when what is being cleaned is clean" } else { "" }.to_owned()),
+        ("sku", answer.sku.clone()),
+        ("size", format!("{} ({} GPUs)", answer.profile, answer.gpus)),
+        ("count", answer.count.to_string()),
+        ("region", answer.region.clone().unwrap_or_default()),
+        ("price", price(quoted.unit_price_minor, &quoted.currency, &quoted.unit.to_string())),
+        ("together", format!("{} per hour", money(quoted.per_hour_minor, &quoted.currency))),
+        ("organization", format!("{} (GPUs)", held(&answer.limits.org_gpus))),
+        ("project", format!("{} (GPUs)", held(&answer.limits.project_gpus))),
+        ("you", format!("{} (allocations)", held(&answer.limits.own_allocations))),
+    ]
+}

@@ -1,0 +1,65 @@
+//! One allocation, for people: how it is, how to log in, and what to do next.
+
+use sdk::types::{Allocation, AllocationState as State};
+
+use crate::{
+    app::App,
+    commands::{catalog::price, ssh},
+    failure::Result,
+    output::relative,
+};
+
+pub fn show(app: &App, allocation: &Allocation) -> Result {
+    let now = app.ambient.now();
+    let steps: String = next_steps(allocation).iter().map(|step| format!("  {step}\n")).collect();
+    let below = if steps.is_empty() { steps } else { format!("\nNext:\n{steps}") };
+    app.out.page(allocation, &lines(allocation, now), &below)
+}
+
+fn lines(one: &Allocation, now: chrono::DateTime<chrono::Utc>) -> Vec<(&'static str, String)> {
+    let because = if one.state_reason.is_empty() { String::new() } else { format!(": {}", one.state_reason) };
+    let since = relative(now, one.state_changed_at);
+    let since = since.trim_end_matches(" ago");
+    let size = [
+        (one.gpus > 0).then(|| format!("{} GPUs", one.gpus)),
+        one.profile.vcpus.map(|vcpus| format!("{vcpus} vCPUs")),
+        one.profile.memory_mib.map(|mib| format!("{} GiB", mib / 1024)),
+    ];
+    let size = size.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let keys = match (&one.connection, one.access_current) {
+        (None, _) => String::new(),
+        (Some(_), true) => "current".to_owned(),
+        (Some(_), false) => "the newest are on their way to the machine".to_owned(),
+    };
+    let at = |at: Option<chrono::DateTime<chrono::Utc>>| at.map(|at| relative(now, at)).unwrap_or_default();
+    vec![
+        ("id", one.id.to_string()),
+        ("name", one.name.clone()),
+        ("state", format!("{} since {since}{because}", one.state)),
+        ("sku", one.sku.clone()),
+        ("size", format!("{} ({size})", one.profile.name)),
+        ("image", one.profile.image.clone().unwrap_or_default()),
+        ("region", one.region.clone()),
+        ("price", price(one.unit_price_minor, &one.currency, &one.price_unit.to_string())),
+        ("group", one.group_id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default()),
+        ("created", format!("{} by {}", relative(now, one.created_at), one.creator_id)),
+        ("billed from", at(one.meter_opened_at)),
+        ("billed until", at(one.meter_closed_at)),
+        ("keys", keys),
+        ("login", one.connection.as_ref().map(ssh::line).unwrap_or_default()),
+    ]
+}
+
+/// What somebody would do now, as commands.
+fn next_steps(one: &Allocation) -> Vec<String> {
+    let id = one.id.as_str();
+    match one.state {
+        State::Active => vec![format!("gpuaas ssh {id}"), format!("gpuaas allocations release {id}")],
+        State::Requested | State::Provisioning | State::Releasing => {
+            vec![format!("gpuaas allocations get {id} --watch")]
+        }
+        State::ReleaseFailed => vec![format!("gpuaas allocations retry {id} --wait")],
+        State::Failed => vec![format!("gpuaas allocations events {id}")],
+        State::Released => Vec::new(),
+    }
+}

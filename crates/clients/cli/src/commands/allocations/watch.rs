@@ -1,0 +1,119 @@
+//! What happened, and what happens, on standard output.
+
+use std::num::NonZeroU64;
+
+use futures_util::StreamExt as _;
+use sdk::types::{AllocationEvent, AllocationHistory};
+use serde_json::Value;
+
+use super::{
+    Place,
+    follow::{Events, Following, Teller},
+    stream::Frames,
+};
+use crate::{
+    args::Format,
+    failure::{Exit, Failure, Result, local},
+    output::{Columns, printable, write_on},
+};
+
+const EVENTS: Columns = &[
+    ("SEQ", "seq"),
+    ("AT", "at"),
+    ("KIND", "kind"),
+    ("NAME", "name"),
+    ("STATE", "to_state"),
+    ("MS", "duration_ms"),
+    ("REASON", "reason"),
+    ("BY", "actor_kind"),
+];
+/// The most that one answer holds.
+const PAGE: NonZeroU64 = NonZeroU64::MIN.saturating_add(499);
+
+async fn page(place: &Place<'_>, id: &str, after: i64) -> Result<AllocationHistory> {
+    let request = place.client.allocation_events().project_id(place.project.as_str()).allocation_id(id);
+    Ok(send!(request.after(after).limit(PAGE)))
+}
+
+async fn all(place: &Place<'_>, id: &str) -> Result<Vec<AllocationEvent>> {
+    let (mut events, mut after) = (Vec::new(), 0);
+    loop {
+        let page = page(place, id, after).await?;
+        if page.items.is_empty() || page.next_after <= after {
+            return Ok(events);
+        }
+        after = page.next_after;
+        events.extend(page.items);
+    }
+}
+
+/// The number of the newest event.
+pub async fn last(place: &Place<'_>, id: &str) -> Result<i64> {
+    Ok(all(place, id).await?.last().map_or(0, |event| event.seq))
+}
+
+pub async fn events(place: &Place<'_>, id: &str, follow_on: bool) -> Result {
+    if follow_on {
+        return follow(place, id, 0).await;
+    }
+    place.app.out.list(&all(place, id).await?, EVENTS)
+}
+
+/// Prints what comes after an event, until the allocation is over or nobody wants to know any more.
+pub async fn follow(place: &Place<'_>, id: &str, after: i64) -> Result {
+    let following = Following { client: place.client, project: &place.project, allocation: id };
+    let mut events = Events::new(following, after);
+    let mut teller = Teller::default();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let Some(event) = event else { return Ok(()) };
+        let line = if place.app.out.format == Format::Json {
+            serde_json::to_string(&event).map_err(local("the result cannot be printed"))?
+        } else {
+            let at = event.at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+            printable(&format!("{at}  {}", teller.line(&event)))
+        };
+        if !write_on(format!("{line}\n").as_bytes())? {
+            return Ok(());
+        }
+    }
+}
+
+/// Prints every allocation of the project that is not over, and again each that changes.
+pub async fn project(place: &Place<'_>) -> Result {
+    loop {
+        let mut stream = send!(place.client.allocation_watch().project_id(place.project.as_str()));
+        let mut frames = Frames::default();
+        loop {
+            let piece = tokio::select! {
+                piece = stream.next() => piece,
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            };
+            // It ends by itself after some minutes and begins anew.
+            let Some(Ok(piece)) = piece else { break };
+            for frame in frames.feed(&piece)? {
+                if frame.event == "allocation" && !write_on(changed(place, &frame.data)?.as_bytes())? {
+                    return Ok(());
+                }
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+fn changed(place: &Place<'_>, data: &str) -> Result<String> {
+    if place.app.out.format == Format::Json {
+        return Ok(format!("{data}\n"));
+    }
+    let one: Value = serde_json::from_str(data)
+        .map_err(|error| Failure::new(Exit::Server, format!("the server sent what is no event: {error}")))?;
+    let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+    let reason = Some(text("state_reason")).filter(|reason| !reason.is_empty());
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let line =
+        format!("{}  {}  {}  {}{reason}", text("state_changed_at"), text("id"), text("name"), text("state"));
+    Ok(format!("{}\n", printable(&line)))
+}

@@ -1,0 +1,90 @@
+//! `gpuaas catalog`.
+
+use clap::Args as ClapArgs;
+use sdk::types;
+use serde_json::{Value, json};
+
+use crate::{
+    app::App,
+    args::Format,
+    failure::Result,
+    output::{Columns, money},
+};
+
+/// What is free is true at the moment of the answer and promises nothing.
+#[derive(ClapArgs)]
+pub struct Command {
+    /// Only products that this region has machines for.
+    #[arg(long)]
+    region: Option<String>,
+}
+
+const COLUMNS: Columns = &[
+    ("SKU", "sku"),
+    ("NAME", "name"),
+    ("KIND", "shape"),
+    ("SIZES", "sizes"),
+    ("PRICE", "price"),
+    ("FREE", "free"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    let mut entries = send!(client.catalog_list()).items;
+    if let Some(region) = &command.region {
+        for entry in &mut entries {
+            entry.regions.retain(|known| known.region == *region);
+        }
+        entries.retain(|entry| !entry.regions.is_empty());
+    }
+    match app.out.format {
+        Format::Json | Format::Yaml => app.out.list(&entries, COLUMNS),
+        Format::Table | Format::Csv => app.out.list(&entries.iter().map(row).collect::<Vec<_>>(), COLUMNS),
+    }
+}
+
+/// `2.50 USD per GPU and hour`.
+pub fn price(minor: i64, currency: &str, unit: &str) -> String {
+    let unit = match unit {
+        "gpu_hour" => "GPU and hour",
+        "node_hour" => "machine and hour",
+        other => other,
+    };
+    format!("{} per {unit}", money(minor, currency))
+}
+
+fn row(entry: &types::CatalogEntry) -> Value {
+    let free: Vec<String> = entry.regions.iter().map(|region| available(entry, region)).collect();
+    json!({
+        "sku": entry.sku,
+        "name": entry.display_name,
+        "shape": entry.shape,
+        "sizes": sizes(entry),
+        "price": price(entry.price.unit_price_minor, &entry.price.currency, &entry.price.unit.to_string()),
+        "free": free.join("\n"),
+    })
+}
+
+/// Sizes with a name, or numbers of GPUs.
+fn sizes(entry: &types::CatalogEntry) -> String {
+    if entry.profiles.is_empty() {
+        let counts: Vec<String> = entry.gpu_counts.iter().map(ToString::to_string).collect();
+        return format!("{} GPUs", counts.join(", "));
+    }
+    let size = |profile: &types::SkuProfile| {
+        let gpus = if profile.gpus > 0 { format!("{} GPUs, ", profile.gpus) } else { String::new() };
+        format!("{} ({gpus}{} vCPUs, {} GiB)", profile.name, profile.vcpus, profile.memory_mib / 1024)
+    };
+    entry.profiles.iter().map(size).collect::<Vec<_>>().join("\n")
+}
+
+fn available(entry: &types::CatalogEntry, region: &types::CatalogRegion) -> String {
+    let types::CatalogRegion { region: name, total, free, largest, whole_machines, .. } = region;
+    match entry.shape {
+        types::CatalogEntryShape::Baremetal => format!("{name}: {whole_machines} whole machines"),
+        types::CatalogEntryShape::GpuSlice => {
+            format!("{name}: {free} of {total} GPUs, at most {largest} in one machine")
+        }
+        types::CatalogEntryShape::CpuVm => format!("{name}: {free} of {total}"),
+    }
+}

@@ -1,0 +1,50 @@
+//! `gpuaas ops discrepancies`.
+
+use clap::Subcommand;
+use sdk::{Client, types};
+
+use crate::{app::App, args::Limit, failure::Result, output::Columns};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List them. Nothing is repaired by itself.
+    List {
+        /// Those that are resolved too.
+        #[arg(long)]
+        all: bool,
+        /// Only those of a kind.
+        #[arg(long)]
+        kind: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show one, and what to do about it.
+    #[command(visible_alias = "get")]
+    Show { discrepancy: String },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("KIND", "kind"),
+    ("SUBJECT", "subject"),
+    ("STATE", "state"),
+    ("SINCE", "first_seen_at"),
+    ("MESSAGE", "message"),
+];
+
+pub async fn run(app: &App, client: &Client, command: Command) -> Result {
+    match command {
+        Command::List { all, kind, limit } => {
+            let state = (!all).then_some("open");
+            let found: Vec<types::Discrepancy> = pages!(limit.get(), {
+                let mut request = client.discrepancy_list();
+                filter!(request, kind = kind.as_deref(), state = state);
+                request
+            })?;
+            app.out.list(&found, COLUMNS)
+        }
+        Command::Show { discrepancy } => {
+            app.out.item(&send!(client.discrepancy_get().discrepancy_id(discrepancy)), COLUMNS)
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `gpuaas groups`.
+
+use std::{collections::HashMap, num::NonZeroU32, time::Duration};
+
+use clap::{Args as ClapArgs, Subcommand};
+use sdk::types::{self, AllocationGroupDetailState as State};
+use tokio::time::Instant;
+
+use super::{
+    allocations::{
+        COLUMNS as ALLOCATIONS, Place,
+        launch::more,
+        refusal::{Typed, What},
+    },
+    field, optional,
+};
+use crate::{
+    app::App,
+    args::{Confirm, Format, Limit, Once, Wait},
+    failure::{Exit, Failure, Result},
+    output::{Columns, note},
+    resolve,
+};
+
+const POLL: Duration = Duration::from_secs(1);
+
+/// Groups are named by id, or by a name that only one of the project has.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Launch several machines together: all or none, in one region.
+    Create(Create),
+    /// List the groups of the project.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a group with its members.
+    #[command(visible_alias = "show")]
+    Get { group: String },
+    /// Release all members of a group: what is on them is lost, and they cost nothing from now on.
+    Release {
+        group: String,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+#[derive(ClapArgs)]
+pub struct Create {
+    #[command(flatten)]
+    what: What,
+    /// How many machines.
+    #[arg(long)]
+    members: NonZeroU32,
+    /// What to call the group; its members are numbered.
+    #[arg(long)]
+    name: Option<String>,
+    /// What virtual machines are made from.
+    #[arg(long)]
+    image: Option<String>,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    once: Once,
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("STATE", "state"),
+    ("MEMBERS", "members"),
+    ("BY", "created_by"),
+    ("CREATED", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = &app.client().await?;
+    let place = &Place { app, client, project: resolve::project(app, client).await? };
+    let project = place.project.as_str();
+    match command {
+        Command::Create(launched) => create(place, launched).await,
+        Command::List { limit } => {
+            let groups: Vec<types::AllocationGroup> =
+                pages!(limit.get(), client.allocation_group_list().project_id(project))?;
+            app.out.list(&groups, COLUMNS)
+        }
+        Command::Get { group } => {
+            let id = resolve::group(client, project, &group).await?;
+            show(app, &get(place, &id).await?)
+        }
+        Command::Release { group, wait, confirm } => {
+            let id = resolve::group(client, project, &group).await?;
+            app.confirm(&confirm, &format!("Release all members of {group} and lose what is on them"))?;
+            let releasing =
+                send!(client.allocation_group_release().project_id(project).group_id(id.as_str()));
+            let Some(limit) = wait.limit() else { return show(app, &releasing) };
+            let moving =
+                [State::Requested, State::Provisioning, State::Active, State::Degraded, State::Releasing];
+            let over = settled(place, releasing, limit, &moving).await?;
+            show(app, &over)
+        }
+    }
+}
+
+async fn get(place: &Place<'_>, id: &str) -> Result<types::AllocationGroupDetail> {
+    Ok(send!(place.client.allocation_group_get().project_id(place.project.as_str()).group_id(id)))
+}
+
+async fn create(place: &Place<'_>, launched: Create) -> Result {
+    let Create { what, members, name, image, wait, once } = launched;
+    let typed = Typed {
+        app: place.app,
+        command: "groups create",
+        what: &what,
+        count: Some(("--members", members.get())),
+        more: more(name.as_deref(), image.as_deref(), &wait),
+    };
+    let body = types::AllocationGroupCreate {
+        members,
+        sku: field("sku", &what.sku)?,
+        gpus: what.gpus,
+        profile: optional("profile", what.profile.as_deref())?,
+        region: optional("region", what.region.as_deref())?,
+        name: optional("name", name)?,
+        image: optional("image", image)?,
+    };
+    let key = once.key();
+    let request = place.client.allocation_group_create().project_id(place.project.as_str()).body(body);
+    let sent = request.x_idempotency_key(key.as_str()).send().await;
+    let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
+    let Some(limit) = wait.limit() else {
+        note(&format!("Look at it with `gpuaas groups get {}`.", made.id.as_str()));
+        return show(place.app, &made);
+    };
+    let id = made.id.to_string();
+    let settled = settled(place, made, limit, &[State::Requested, State::Provisioning]).await?;
+    if settled.state != State::Active {
+        let failed = settled.allocations.iter().find(|one| one.state == types::AllocationState::Failed);
+        let why =
+            failed.map(|one| format!(": {} failed: {}", one.name, one.state_reason)).unwrap_or_default();
+        return Err(Failure::new(Exit::Server, format!("{id} is {}{why}", settled.state))
+            .suggest(format!("The others are released with it. See them with `gpuaas groups get {id}`.")));
+    }
+    show(place.app, &settled)
+}
+
+/// Looks at a group until it is in none of these states, saying how its members are.
+async fn settled(
+    place: &Place<'_>,
+    mut group: types::AllocationGroupDetail,
+    limit: Duration,
+    moving: &[State],
+) -> Result<types::AllocationGroupDetail> {
+    let deadline = Instant::now() + limit;
+    let id = group.id.to_string();
+    let go_on = format!("It goes on without you. Look at it with `gpuaas groups get {id}`.");
+    let mut told: HashMap<String, types::AllocationState> = HashMap::new();
+    loop {
+        for one in &group.allocations {
+            if told.insert(one.id.to_string(), one.state) != Some(one.state) {
+                note(&format!("  {} {}", one.name, one.state));
+            }
+        }
+        let stuck = |one: &types::Allocation| one.state == types::AllocationState::ReleaseFailed;
+        if let Some(one) = group.allocations.iter().find(|one| stuck(one)) {
+            return Err(Failure::new(
+                Exit::Server,
+                format!("{} could not be released: {}", one.name, one.state_reason),
+            )
+            .suggest(format!("Try again with `gpuaas allocations retry {}`.", one.id.as_str())));
+        }
+        if !moving.contains(&group.state) {
+            return Ok(group);
+        }
+        if Instant::now() + POLL > deadline {
+            let text = format!("{id} is still {} after {} s", group.state, limit.as_secs());
+            return Err(Failure::new(Exit::Server, text).suggest(go_on));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(POLL) => {}
+            _ = tokio::signal::ctrl_c() => {
+                return Err(Failure::new(Exit::Interrupted, "stopped waiting").suggest(go_on));
+            }
+        }
+        group = get(place, &id).await?;
+    }
+}
+
+/// A list of members below the group.
+fn show(app: &App, group: &types::AllocationGroupDetail) -> Result {
+    if app.out.format != Format::Table {
+        return app.out.item(group, COLUMNS);
+    }
+    let lines = [
+        ("id", group.id.to_string()),
+        ("name", group.name.clone()),
+        ("state", group.state.to_string()),
+        ("members", group.members.to_string()),
+        ("created by", group.created_by.to_string()),
+    ];
+    app.out.page(group, &lines, "\n")?;
+    app.out.list(&group.allocations, ALLOCATIONS)
+}

@@ -1,0 +1,108 @@
+//! `gpuaas ops sagas`.
+
+use clap::Subcommand;
+use sdk::{Client, types};
+
+use super::{allocations::follow::duration, field};
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::Result,
+    output::Columns,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List runs, newest first.
+    List {
+        #[arg(long, value_parser = ["running", "undoing", "succeeded", "undone", "stuck"])]
+        state: Option<String>,
+        /// Only those of a workflow, such as provision_machine.
+        #[arg(long)]
+        name: Option<String>,
+        /// Only those about something, such as the id of an allocation.
+        #[arg(long)]
+        subject: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a run: every attempt of every step, forwards and back.
+    #[command(visible_alias = "get")]
+    Show { run: String },
+    /// Cancel a run: what it did is taken back. One that only goes forward is left stuck.
+    Cancel {
+        run: String,
+        /// Why; it is kept in the audit trail.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("WORKFLOW", "name"),
+    ("SUBJECT", "subject"),
+    ("STATE", "state"),
+    ("STEP", "step"),
+    ("ATTEMPT", "attempt"),
+    ("OVERDUE", "overdue"),
+    ("CREATED", "created_at"),
+    ("FAILURE", "failure"),
+];
+
+pub async fn run(app: &App, client: &Client, command: Command) -> Result {
+    match command {
+        Command::List { state, name, subject, limit } => {
+            let state: Option<types::SagaRunState> = super::optional("state", state)?;
+            let runs: Vec<types::SagaRun> = pages!(limit.get(), {
+                let mut request = client.saga_list();
+                filter!(request, state = state, name = name.as_deref(), subject = subject.as_deref());
+                request
+            })?;
+            app.out.list(&runs, COLUMNS)
+        }
+        Command::Show { run } => show(app, &send!(client.saga_get().run_id(run))),
+        Command::Cancel { run, reason, confirm } => {
+            let body = types::SagaCancel { reason: field("reason", reason)? };
+            app.confirm(&confirm, &format!("Cancel {run}"))?;
+            app.out.item(&send!(client.saga_cancel().run_id(run).body(body)), COLUMNS)
+        }
+    }
+}
+
+fn show(app: &App, run: &types::SagaRunDetail) -> Result {
+    let time = |at: &chrono::DateTime<chrono::Utc>| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+    let marks = [(run.waiting, "waiting for an answer"), (run.overdue, "overdue: no worker has taken it")];
+    let marks: Vec<&str> = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
+    let lines = [
+        ("id", run.id.to_string()),
+        ("workflow", format!("{} version {}", run.name, run.spec_version)),
+        ("subject", run.subject.clone()),
+        ("state", run.state.to_string()),
+        ("step", format!("{}, attempt {}", run.step, run.attempt)),
+        ("now", marks.join(", ")),
+        ("failure", run.failure.clone().unwrap_or_default()),
+        ("cancelled", run.cancel_reason.clone().unwrap_or_default()),
+        ("created_at", time(&run.created_at)),
+        ("deadline", time(&run.deadline)),
+        ("finished_at", run.finished_at.as_ref().map(time).unwrap_or_default()),
+    ];
+    app.out.page(run, &lines, &timeline(&run.timeline))
+}
+
+/// What was done, a line for each attempt.
+pub fn timeline(entries: &[types::TimelineEntry]) -> String {
+    let line = |entry: &types::TimelineEntry| {
+        let took = entry.finished_at.map(|end| duration((end - entry.started_at).num_milliseconds()));
+        let took = took.unwrap_or_else(|| "…".to_owned());
+        let back = if entry.undo { " (taken back)" } else { "" };
+        let detail = if entry.detail.is_empty() { String::new() } else { format!(": {}", entry.detail) };
+        let at = entry.started_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+        let types::TimelineEntry { saga, step, attempt, state, .. } = entry;
+        format!("  {at}  {saga}/{step}{back} #{attempt} {state} {took}{detail}\n")
+    };
+    let lines: String = entries.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nTimeline:\n{lines}") }
+}

@@ -1,0 +1,259 @@
+//! `gpuaas skus`.
+
+use std::num::NonZeroU32;
+
+use chrono::{DateTime, Utc};
+use clap::{Args as ClapArgs, Subcommand};
+use sdk::{Client, types};
+use serde_json::json;
+
+use super::{catalog::price, field, optional};
+use crate::{
+    app::App,
+    args::Confirm,
+    failure::{Failure, Result},
+    output::{Columns, minor, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List products, also those that are not sold.
+    List,
+    /// Show a product with its sizes and prices.
+    #[command(visible_alias = "get")]
+    Show { sku: String },
+    /// Create a product.
+    Create(Create),
+    /// Rename, offer or withdraw a product. What was launched goes on as it was sold.
+    Update(Update),
+    /// What a product costs. Prices are never changed or removed; a new one takes their place.
+    #[command(subcommand)]
+    Prices(PricesCommand),
+    /// Sizes that a product comes in.
+    #[command(subcommand)]
+    Profiles(ProfilesCommand),
+}
+
+#[derive(ClapArgs)]
+pub struct Price {
+    /// Of one unit, such as 2.50.
+    #[arg(long)]
+    price: String,
+    #[arg(long, default_value = "USD")]
+    currency: String,
+    #[arg(long, default_value = "gpu_hour", value_parser = ["gpu_hour", "node_hour"])]
+    unit: String,
+}
+
+impl Price {
+    fn body(&self, valid_from: Option<DateTime<Utc>>) -> Result<types::SkuPriceCreate> {
+        let unit_price_minor = minor(&self.price, &self.currency).ok_or_else(|| {
+            Failure::client(format!("{:?} is not a price in {}", self.price, self.currency))
+                .suggest("Give one like 2.50.")
+        })?;
+        Ok(types::SkuPriceCreate {
+            unit: field("unit", &self.unit)?,
+            unit_price_minor,
+            currency: field("currency", &self.currency)?,
+            valid_from,
+        })
+    }
+}
+
+#[derive(ClapArgs)]
+pub struct Create {
+    /// Lower-case letters, digits and hyphens; unique.
+    sku: String,
+    #[arg(long)]
+    vendor: String,
+    /// The name to show.
+    #[arg(long)]
+    name: String,
+    #[arg(long, value_parser = ["baremetal", "gpu_slice", "cpu_vm"])]
+    shape: String,
+    /// The model of its devices as nodes report it; none for machines without GPUs.
+    #[arg(long)]
+    slot_model: Option<String>,
+    /// How many GPUs one node has.
+    #[arg(long)]
+    gpus_total: i32,
+    /// How many GPUs a machine of it can have.
+    #[arg(long, value_delimiter = ',', required = true, value_name = "N,N")]
+    gpu_counts: Vec<i32>,
+    /// Do not sell it yet.
+    #[arg(long)]
+    inactive: bool,
+    #[command(flatten)]
+    price: Price,
+}
+
+#[derive(ClapArgs)]
+pub struct Update {
+    sku: String,
+    #[arg(long)]
+    name: Option<String>,
+    /// `false` withdraws it: nothing new is launched.
+    #[arg(long)]
+    active: Option<bool>,
+    #[arg(long, value_delimiter = ',', value_name = "N,N")]
+    gpu_counts: Option<Vec<i32>>,
+}
+
+#[derive(Subcommand)]
+pub enum PricesCommand {
+    /// List them, the newest first, also those that do not hold yet.
+    List { sku: String },
+    /// Set a price from now or from a later moment on. What was launched keeps its own.
+    Set {
+        sku: String,
+        #[command(flatten)]
+        price: Price,
+        /// Such as 2026-01-01T00:00:00Z; now when not given.
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum ProfilesCommand {
+    /// Add a size.
+    Add {
+        sku: String,
+        /// Lower-case letters, digits and underscores.
+        name: String,
+        #[arg(long)]
+        gpus: i32,
+        #[arg(long)]
+        vcpus: NonZeroU32,
+        #[arg(long)]
+        memory_mib: i64,
+        /// Take it for this number of GPUs when nobody names a size.
+        #[arg(long)]
+        default: bool,
+    },
+    /// Remove a size. Machines of it stay as they are.
+    Remove {
+        sku: String,
+        name: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("SKU", "sku"),
+    ("NAME", "display_name"),
+    ("VENDOR", "vendor"),
+    ("KIND", "capacity_shape"),
+    ("MODEL", "slot_model"),
+    ("GPUS", "gpus_total"),
+    ("SIZES", "allowed_gpu_counts"),
+    ("SOLD", "active"),
+];
+const PRICES: Columns = &[
+    ("FROM", "valid_from"),
+    ("UNIT", "unit"),
+    ("MINOR UNITS", "unit_price_minor"),
+    ("CURRENCY", "currency"),
+];
+const PROFILES: Columns = &[
+    ("NAME", "name"),
+    ("GPUS", "gpus"),
+    ("VCPUS", "vcpus"),
+    ("MEMORY MIB", "memory_mib"),
+    ("DEFAULT", "is_default"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = &app.client().await?;
+    match command {
+        Command::List => app.out.list(&send!(client.sku_list()).items, COLUMNS),
+        Command::Show { sku } => show(app, &send!(client.sku_get().sku(sku))),
+        Command::Create(create) => {
+            let body = types::SkuCreate {
+                sku: field("sku", create.sku)?,
+                vendor: field("vendor", create.vendor)?,
+                display_name: field("name", create.name)?,
+                shape: field("shape", create.shape)?,
+                slot_model: optional("slot-model", create.slot_model)?,
+                gpus_total: create.gpus_total,
+                allowed_gpu_counts: create.gpu_counts,
+                active: Some(!create.inactive),
+                price: create.price.body(None)?,
+            };
+            show(app, &send!(client.sku_create().body(body)))
+        }
+        Command::Update(update) => change(app, client, update).await,
+        Command::Prices(command) => prices(app, client, command).await,
+        Command::Profiles(command) => profiles(app, client, command).await,
+    }
+}
+
+async fn change(app: &App, client: &Client, update: Update) -> Result {
+    let Update { sku, name, active, gpu_counts } = update;
+    if name.is_none() && active.is_none() && gpu_counts.is_none() {
+        return Err(Failure::client("nothing to change").suggest("Give --name, --active or --gpu-counts."));
+    }
+    let body = types::SkuUpdate {
+        display_name: optional("name", name)?,
+        active,
+        allowed_gpu_counts: gpu_counts.unwrap_or_default(),
+    };
+    app.out.item(&send!(client.sku_update().sku(sku).body(body)), COLUMNS)
+}
+
+async fn prices(app: &App, client: &Client, command: PricesCommand) -> Result {
+    match command {
+        PricesCommand::List { sku } => app.out.list(&send!(client.sku_price_list().sku(sku)).items, PRICES),
+        PricesCommand::Set { sku, price, from } => {
+            let body = price.body(optional("--from", from)?)?;
+            app.out.item(&send!(client.sku_price_create().sku(sku).body(body)), PRICES)
+        }
+    }
+}
+
+async fn profiles(app: &App, client: &Client, command: ProfilesCommand) -> Result {
+    match command {
+        ProfilesCommand::Add { sku, name, gpus, vcpus, memory_mib, default } => {
+            let body = types::SkuProfileCreate {
+                name: field("name", name)?,
+                gpus,
+                vcpus,
+                memory_mib,
+                is_default: Some(default),
+            };
+            app.out.item(&send!(client.sku_profile_create().sku(sku).body(body)), PROFILES)
+        }
+        ProfilesCommand::Remove { sku, name, confirm } => {
+            app.confirm(&confirm, &format!("Remove the size {name} of {sku}"))?;
+            send!(client.sku_profile_delete().sku(sku.as_str()).profile(name.as_str()));
+            note(&format!("Removed {name} of {sku}."));
+            Ok(())
+        }
+    }
+}
+
+fn show(app: &App, sku: &types::SkuDetail) -> Result {
+    let profile = |one: &types::SkuProfile| {
+        let default = if one.is_default { ", default" } else { "" };
+        format!("{}: {} GPUs, {} vCPUs, {} MiB{default}", one.name, one.gpus, one.vcpus, one.memory_mib)
+    };
+    let cost = |one: &types::SkuPrice| {
+        let from = one.valid_from.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+        format!("from {from}: {}", price(one.unit_price_minor, &one.currency, &one.unit.to_string()))
+    };
+    let counts: Vec<String> = sku.allowed_gpu_counts.iter().map(ToString::to_string).collect();
+    let lines = [
+        ("sku", sku.sku.clone()),
+        ("name", sku.display_name.clone()),
+        ("vendor", sku.vendor.clone()),
+        ("kind", sku.capacity_shape.to_string()),
+        ("model", sku.slot_model.clone()),
+        ("gpus of a node", sku.gpus_total.to_string()),
+        ("gpu counts", counts.join(", ")),
+        ("sold", json!(sku.active).to_string()),
+        ("sizes", sku.profiles.iter().map(profile).collect::<Vec<_>>().join("\n")),
+        ("prices", sku.prices.iter().map(cost).collect::<Vec<_>>().join("\n")),
+    ];
+    app.out.page(sku, &lines, "")
+}

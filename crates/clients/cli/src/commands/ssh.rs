@@ -1,0 +1,99 @@
+//! `gpuaas ssh`.
+
+use clap::Args as ClapArgs;
+use sdk::types;
+
+use crate::{
+    app::App,
+    failure::{Exit, Failure, Result},
+    output::note,
+    process, resolve,
+};
+
+/// Runs the ssh client of this machine with where the allocation is. Whether to believe an unknown host key is your
+/// ssh client's question.
+#[derive(ClapArgs)]
+pub struct Command {
+    /// By id or name.
+    allocation: String,
+    /// For the ssh client: its options, or a command to run there.
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+}
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    let project = resolve::project(app, &client).await?;
+    let id = resolve::allocation(&client, &project, &command.allocation).await?;
+    let allocation = send!(client.allocation_get().project_id(project).allocation_id(id));
+    let Some(connection) = &allocation.connection else {
+        let text =
+            format!("{} is {}; only an active one can be logged in to", command.allocation, allocation.state);
+        return Err(Failure::new(Exit::Conflict, text).suggest(format!(
+            "See how it goes with `gpuaas allocations get {} --watch`.",
+            command.allocation
+        )));
+    };
+    if !allocation.access_current {
+        note("The newest keys are still on their way to the machine.");
+    }
+    let mut arguments = destination(connection)?;
+    arguments.extend(command.arguments);
+    Err(process::become_ssh(&arguments))
+}
+
+/// The arguments that lead to a machine. What the server says must not be taken for an option.
+fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> {
+    let types::AllocationConnection { ssh_host, ssh_port, username } = connection;
+    let plain = |text: &str, more: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
+        !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
+    };
+    if !plain(ssh_host, ".-:_") || !plain(username, "._-") || !(1..=65_535).contains(ssh_port) {
+        return Err(Failure::new(Exit::Server, "the server named an address that is none"));
+    }
+    Ok(vec!["-p".to_owned(), ssh_port.to_string(), "-l".to_owned(), username.clone(), ssh_host.clone()])
+}
+
+/// The same for people to type.
+pub fn line(connection: &types::AllocationConnection) -> String {
+    let types::AllocationConnection { ssh_host, ssh_port, username } = connection;
+    match ssh_port {
+        22 => format!("ssh {username}@{ssh_host}"),
+        port => format!("ssh -p {port} {username}@{ssh_host}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: i32, user: &str) -> types::AllocationConnection {
+        types::AllocationConnection { ssh_host: host.to_owned(), ssh_port: port, username: user.to_owned() }
+    }
+
+    #[test]
+    fn the_way_to_a_machine_is_given_as_arguments() {
+        let arguments = destination(&at("gpu.example.org", 2222, "u1")).unwrap();
+        assert_eq!(arguments, ["-p", "2222", "-l", "u1", "gpu.example.org"]);
+        assert_eq!(line(&at("10.0.0.7", 22, "u1")), "ssh u1@10.0.0.7");
+        assert_eq!(line(&at("10.0.0.7", 2222, "u1")), "ssh -p 2222 u1@10.0.0.7");
+        assert!(destination(&at("2001:db8::1", 22, "u1")).is_ok());
+    }
+
+    #[test]
+    fn an_address_cannot_be_an_option_or_a_command() {
+        for (host, port, user) in [
+            ("-oProxyCommand=id", 22, "u"),
+            ("a b", 22, "u"),
+            ("$(id)", 22, "u"),
+            ("", 22, "u"),
+            ("h", 0, "u"),
+            ("h", 70_000, "u"),
+            ("h", 22, "-x"),
+            ("h", 22, "u@other"),
+        ] {
+            assert!(destination(&at(host, port, user)).is_err(), "{host} {port} {user}");
+        }
+    }
+}

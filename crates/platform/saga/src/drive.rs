@@ -99,6 +99,17 @@ impl Inner {
                 };
                 self.note(saga.spec(), run, progress, None).await
             }
+            // What the domain does at the end may bring what was waited for: nobody waits any more.
+            Next::Finish { reason, .. } if run.progress.waiting != Waiting::No => {
+                let progress = Progress {
+                    waiting: Waiting::No,
+                    attempt_deadline: None,
+                    due_at: run.progress.now,
+                    failure: reason.as_deref().map(readable),
+                    ..run.progress.clone()
+                };
+                self.note(saga.spec(), run, progress, None).await
+            }
             Next::Finish { end, reason, told } => {
                 run.progress.failure = reason.as_deref().map(readable);
                 self.finish(saga, run, end, told).await

@@ -61,6 +61,16 @@ pub async fn cancel(tx: &mut WriteTx, subject: &str, reason: &str) -> Result<boo
         .await
 }
 
+/// Whether a run about the subject is under way, forwards or back. For the platform only.
+pub async fn is_live(conn: &mut Connection, subject: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM saga_runs WHERE subject = $1 AND state IN ('running', 'undoing')) AS "live!""#,
+        subject,
+    )
+    .fetch_one(conn)
+    .await
+}
+
 /// Brings a suspended step what it waits for. False when the key is stale: the step went on without it.
 pub async fn wake(tx: &mut WriteTx, key: &str, signal: Value) -> Result<bool, sqlx::Error> {
     let Some(run) = key.split('/').next().and_then(|id| id.parse::<SagaRunId>().ok()) else {
@@ -85,7 +95,6 @@ pub struct TimelineEntry {
     /// `waiting`, `done`, `failed` or `skipped`.
     pub state: String,
     /// What went wrong, when something did.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
     pub started_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -254,6 +254,7 @@ impl Platform {
         tasks.spawn(cancel.clone().run_until_cancelled_owned(capacity::jobs::run(self.capacity.clone())));
         let sagas = capacity::workflow::sagas(&self.capacity);
         tasks.spawn(saga::Engine::new(self.db.clone(), wake.clone(), sagas).run(cancel.clone()));
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_runs(self.db.clone())));
     }
 
     /// The relay, the consumers and the periodic jobs.
@@ -286,6 +287,17 @@ fn fleet(
         auto_approve_simulated: config.fleet.auto_approve_simulated,
     };
     Ok(Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()]))
+}
+
+/// Runs of workflows are kept for some weeks after their end.
+async fn forget_old_runs(db: Db) {
+    loop {
+        tokio::time::sleep(FORGET_ANSWERS_EVERY).await;
+        match saga::tidy(&db).await {
+            Ok(forgotten) => tracing::debug!(forgotten, "old workflow runs were forgotten"),
+            Err(error) => tracing::warn!(%error, "old workflow runs could not be forgotten; trying again"),
+        }
+    }
 }
 
 /// Stored responses are kept as long as policy says.

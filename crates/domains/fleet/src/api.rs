@@ -5,7 +5,7 @@ pub use crate::{
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
         inventories::{NodeInventory, SlotFacts, node_inventories, node_is_simulated, slot_facts},
-        orders::{OrderedRequest, OrderedWork},
+        orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{
             slots_block, slots_clean, slots_cleaned, slots_doubt, slots_force_cleaned, slots_occupy,
             slots_retry_cleaning, slots_unreserve,

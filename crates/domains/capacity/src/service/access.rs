@@ -14,7 +14,10 @@ use node_proto::catalog::{
 use pg::{ReadTx, WriteTx, changed, created, removed};
 use saga::StartError;
 
-use super::release::{Asked, operated, tell};
+use super::{
+    launch::BEGIN_WITHIN,
+    release::{Asked, operated, tell},
+};
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState, AllocationView, Shape},
@@ -153,6 +156,7 @@ async fn renew(
             OrderedWork::of::<VmAuthorizedKeys>(&VmAuthorizedKeysInput { owner, username, authorized_keys })?
         }
     };
+    let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
     let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
     let after = access::order_set(tx, before, &order).await?;
     tell(tx, &after, "access", name, about).await?;

@@ -47,8 +47,9 @@ kernel::checked_text! {
 /// What virtual machines are made from when nobody says.
 const DEFAULT_IMAGE: &str = "ubuntu-24.04";
 const SHELL: &str = "/bin/bash";
-/// How long what a launch authorised may still be begun. Taking it back is authorised for good.
-const PROVISION_WITHIN: TimeDelta = TimeDelta::days(1);
+/// How long what a request authorised may still be begun: whoever finds an old order can do nothing with it. Taking
+/// a machine back is authorised for good.
+pub(super) const BEGIN_WITHIN: TimeDelta = TimeDelta::days(1);
 
 /// Who launches, and where.
 #[derive(Clone, Copy, Debug)]
@@ -282,7 +283,7 @@ fn allocation(
 
 /// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
 fn authorised(new: &Allocation, place: &PlacedMember, keys: &[String]) -> Result<Vec<OrderedWork>, Failure> {
-    let until = new.created_at + PROVISION_WITHIN;
+    let until = new.created_at + BEGIN_WITHIN;
     let owner = new.subject();
     if new.shape == Shape::Baremetal {
         let id = u32::try_from(new.uid)?;

@@ -1,7 +1,7 @@
 //! A step's work on the node: queued, waited for, and read.
 
 use chrono::TimeDelta;
-use fleet::api::{OrderedRequest, TaskRequest, Waiting};
+use fleet::api::{ORDER_LATE, OrderedRequest, TaskRequest, Waiting};
 use identity::api::Where;
 use kernel::{
     Failure,
@@ -33,8 +33,13 @@ pub async fn ordered<K: TaskKind>(
         good_for: good_for(capacity).await?,
         waiting: Some(waiting(cx)),
     };
-    capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await?;
-    Ok(Step::Suspended)
+    match capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await {
+        Ok(_) => Ok(Step::Suspended),
+        Err(Failure::Problem(late)) if late.details.get("reason").is_some_and(|r| r == ORDER_LATE) => {
+            Err(fail(words::LATE, K::TYPE.name()))
+        }
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 /// Has the node looked over, which needs no order.

@@ -15,6 +15,7 @@ pub const NOT_PROVEN: &str = "the machine could not prove that it is clean";
 pub const NOT_INSTALLED: &str = "the machine could not be installed anew";
 pub const MOVED_ON: &str = "the allocation is no longer in the state that this needs";
 pub const NO_ORDER: &str = "nobody has ordered it; ask for it again";
+pub const LATE: &str = "the time in which it was authorised is over; ask for it again";
 const TOO_LONG: &str = "the run took longer than it may";
 const INTERNAL: &str = "an internal error; it is being looked at";
 
@@ -33,6 +34,7 @@ const ALL: &[&str] = &[
     NOT_INSTALLED,
     MOVED_ON,
     NO_ORDER,
+    LATE,
     TOO_LONG,
 ];
 

@@ -18,6 +18,8 @@ use serde_json::Value;
 use super::tasks::{NewTask, Waiting, may_ask_for};
 use crate::Fleet;
 
+/// `details.reason` of the refusal of work whose time is over.
+pub const ORDER_LATE: &str = "late";
 /// More kinds of work than this no request authorises.
 const MOST_WORK: usize = 16;
 
@@ -108,6 +110,7 @@ impl Fleet {
             let text = "The time in which this work was authorised is over.";
             return Err(Problem::new(Code::Unprocessable, text)
                 .detail("task_type", kind)
+                .detail("reason", ORDER_LATE)
                 .suggest("Ask for it again.")
                 .into());
         }

@@ -34,7 +34,7 @@ kinds! {
         "Look at the allocation; release it when its user can do without, so that nothing is sold twice.";
     /// A slot is taken and nobody holds it.
     SlotUnclaimed = "slot_unclaimed",
-        "Look at what runs on the slot; when nothing does, quarantine and approve it again.";
+        "Look at what runs on the slot, then retry its cleanup, or force it when nothing does.";
     /// A slot can be sold although somebody holds it.
     ClaimOnFreeSlot = "claim_on_free_slot",
         "Cordon the node so that the slot is not sold again, then look at the allocation that holds it.";

@@ -19,10 +19,10 @@ use crate::{
         events::AllocationReleased,
     },
     store::{
-        allocations::{Along, get, step},
+        allocations::{Along, lock, step},
         claims, endings,
     },
-    workflow::{CleanupInput, cleanup_spec},
+    workflow::{CleanupInput, cleanup_spec, fence},
 };
 
 fn verified(runtime_verified_absent: bool) -> Result<(), Problem> {
@@ -128,18 +128,40 @@ pub async fn slot_force_cleanup(
     Ok(cleaned)
 }
 
-/// The allocation that is over and left the slot uncleaned. One that is not over has ways of its own.
+/// The allocation that is over and left the slot uncleaned. One that is not over has ways of its own. The allocation is
+/// held before the slot, as everywhere.
 async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, Failure> {
-    endings::lock_blocked(tx.conn(), slot).await?;
-    let Some(holder) = endings::holder(tx.conn(), slot).await? else { return Ok(None) };
-    let allocation = get(tx.conn(), holder.allocation).await?;
-    let allocation = allocation.ok_or_else(|| Problem::not_found("allocation"))?;
-    if holder.live || !allocation.state.is_over() {
-        let text = "An allocation still holds the slot. Try its release again, or force the cleanup of the allocation.";
-        return Err(Problem::new(Code::InUse, text)
-            .detail("allocation_id", allocation.id.to_string())
-            .into());
+    let allocation = match endings::holder(tx.conn(), slot).await? {
+        Some(holder) => lock(tx.conn(), holder.allocation).await?,
+        None => None,
+    };
+    let state = endings::lock_slot(tx.conn(), slot).await?;
+    let holder = endings::holder(tx.conn(), slot).await?;
+    if holder.as_ref().map(|holder| holder.allocation) != allocation.as_ref().map(|allocation| allocation.id)
+    {
+        return Err(Problem::new(Code::Conflict, "The slot changed meanwhile. Look at it again.").into());
     }
-    tx.audit_in_org(allocation.org_id);
-    Ok(Some(allocation))
+    let held = holder.is_some_and(|holder| holder.live)
+        || allocation.as_ref().is_some_and(|allocation| !allocation.state.is_over());
+    if state != "cleanup_blocked" {
+        let taken = matches!(state.as_str(), "reserved" | "in_use" | "cleaning");
+        if held || !taken || endings::being_cleaned(tx.conn(), slot).await? {
+            let text = format!(
+                "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
+            );
+            return Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into());
+        }
+        // Nobody holds it and nobody cleans it: whatever was to do that got lost.
+        fence(tx, &[slot], "Whatever was to clean it got lost.").await?;
+    }
+    if let Some(allocation) = &allocation {
+        if held {
+            let text = "An allocation still holds the slot. Try its release again, or force the cleanup of the allocation.";
+            return Err(Problem::new(Code::InUse, text)
+                .detail("allocation_id", allocation.id.to_string())
+                .into());
+        }
+        tx.audit_in_org(allocation.org_id);
+    }
+    Ok(allocation)
 }

@@ -11,6 +11,7 @@ use node_proto::catalog::{Reboot, RebootInput, VmRestart, VmRestartInput};
 use pg::{WriteTx, changed};
 use saga::{SagaSpec, StartError};
 
+use super::launch::BEGIN_WITHIN;
 use crate::{
     Capacity,
     model::{
@@ -22,7 +23,7 @@ use crate::{
         endings,
         events::{self, NewEvent},
     },
-    workflow::{LaunchInput, release_spec, restart_spec},
+    workflow::{LaunchInput, abandoned, release_spec, restart_spec},
 };
 
 const BUSY_RETRY_SECONDS: u64 = 5;
@@ -56,6 +57,7 @@ pub async fn release_one(
         }
         AllocationState::Active => take_back(capacity, tx, before, cause, reason).await,
         AllocationState::ReleaseFailed if by_person => retry(tx, before, reason).await,
+        AllocationState::Releasing if by_person => go_on(tx, before, reason).await,
         AllocationState::Releasing
         | AllocationState::ReleaseFailed
         | AllocationState::Released
@@ -110,6 +112,21 @@ async fn retry(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Al
     let after = step(tx, before, AllocationEvent::RetryRelease, Along { reason, cause: None }).await?;
     start(tx, &after, &after.subject(), release_spec(after.shape)).await?;
     Ok(after)
+}
+
+/// A release that is under way goes on as it is; one whose workflow got lost gets another.
+async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
+    let input = LaunchInput { allocation_id: before.id };
+    let spec = release_spec(before.shape);
+    match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
+        Ok(run) => {
+            tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; it has another now");
+            tell(tx, before, "operation", "retry", reason).await?;
+        }
+        Err(StartError::AlreadyRunning) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(before.clone())
 }
 
 async fn start(
@@ -202,6 +219,7 @@ pub async fn allocation_restart(
             OrderedWork::of::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
         }
     };
+    let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
     let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
     let after = endings::restart_order_set(tx, &before, &order).await?;
     start(tx, &after, &after.restart_subject(), restart_spec()).await?;
@@ -221,7 +239,13 @@ pub async fn force_release(
     let before = held(tx, id).await?;
     before.check_version(if_match)?;
     let text = format!("released by the platform: {reason}");
-    let after = release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?;
+    let launching = matches!(before.state, AllocationState::Requested | AllocationState::Provisioning);
+    let after = if launching && !saga::is_live(tx.conn(), &before.subject()).await? {
+        // Its workflow got lost, so nobody else takes it back.
+        abandoned(capacity, tx, &before, &text).await?
+    } else {
+        release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?
+    };
     if after.version != before.version {
         let cause = ReleaseCause::Admin.name().to_owned();
         tx.emit(&ForceReleaseRequested { allocation_id: id, cause })?;

@@ -9,6 +9,8 @@ use crate::store;
 
 /// As many as the sequence steps by.
 const BLOCK: i32 = 64;
+/// Machines take them for nobody, and give them to nobody.
+const NOBODY: [i32; 2] = [65_534, 65_535];
 
 #[derive(Clone, Default)]
 pub struct Uids(Arc<Mutex<std::ops::Range<i32>>>);
@@ -18,7 +20,8 @@ impl Uids {
     pub async fn take(&self, tx: &mut WriteTx, count: usize) -> Result<Vec<i32>, Failure> {
         let mut taken = Vec::with_capacity(count);
         loop {
-            taken.extend(self.lock().by_ref().take(count - taken.len()));
+            let missing = count - taken.len();
+            taken.extend(self.lock().by_ref().filter(|id| !NOBODY.contains(id)).take(missing));
             if taken.len() == count {
                 return Ok(taken);
             }

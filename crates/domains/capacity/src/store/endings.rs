@@ -2,7 +2,7 @@
 //! uncleaned.
 
 use kernel::{
-    Code, Failure, Problem,
+    Failure, Problem,
     ids::{AllocationId, SlotId},
 };
 use pg::{Connection, WriteTx};
@@ -112,22 +112,25 @@ pub async fn blocked(
     Ok(rows.into_iter().map(SlotId::from).collect())
 }
 
-/// The slot, which could not be cleaned, held until the transaction ends.
-pub async fn lock_blocked(conn: &mut Connection, slot: SlotId) -> Result<(), Failure> {
+/// The state of a slot, held until the transaction ends.
+pub async fn lock_slot(conn: &mut Connection, slot: SlotId) -> Result<String, Failure> {
     let state = sqlx::query_scalar!(
         "SELECT state FROM node_resource_slots WHERE id = $1 FOR NO KEY UPDATE",
         slot.uuid()
     )
     .fetch_optional(conn)
     .await?;
-    match state.as_deref() {
-        None => Err(Problem::not_found("slot").into()),
-        Some("cleanup_blocked") => Ok(()),
-        Some(state) => {
-            let text = format!(
-                "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
-            );
-            Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into())
-        }
-    }
+    Ok(state.ok_or_else(|| Problem::not_found("slot"))?)
+}
+
+/// Whether a workflow of its own cleans slots of the node that the slot is part of.
+pub async fn being_cleaned(conn: &mut Connection, slot: SlotId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM node_resource_slots s JOIN node_resource_slots o ON o.node_id = s.node_id
+               JOIN saga_runs r ON r.subject = 'slot_' || replace(o.id::text, '-', '')
+           WHERE s.id = $1 AND r.state IN ('running', 'undoing')) AS "cleaned!""#,
+        slot.uuid()
+    )
+    .fetch_one(conn)
+    .await
 }

@@ -3,13 +3,14 @@
 use fleet::api::{slots_doubt, slots_occupy};
 use kernel::Failure;
 use node_proto::catalog::{InstallAuthorizedKeys, VmAuthorizedKeys};
+use pg::WriteTx;
 use saga::{RunEnd, Signal, Step, StepCx, StepError};
 
 use super::{LaunchInput, access_spec, held, held_for_end, phases, rows, slots, tasks, words};
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationEvent, AllocationState, Shape},
+        allocation::{Allocation, AllocationEvent, AllocationState, ReleaseCause, Shape},
         events::{AllocationActive, AllocationFailed},
     },
     service::money::Meter,
@@ -162,16 +163,39 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         );
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
     }
-    let now = cx.tx.db().ambient().now();
-    claims::free(cx.tx, allocation.id, now).await?;
-    allocations::step(cx.tx, &allocation, AllocationEvent::Fail, Along { reason: &reason, cause: None })
-        .await?;
-    capacity.money.launch_failed(cx.tx, allocation.id).await?;
-    cx.tx.emit(&AllocationFailed {
+    failed(capacity, cx.tx, &allocation, Along { reason: &reason, cause: None }).await?;
+    Ok(())
+}
+
+/// A launch that no workflow takes further. What there is of it is not known, so its slots are fenced.
+pub async fn abandoned(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    reason: &str,
+) -> Result<Allocation, Failure> {
+    let why = "The workflow of a launch got lost. Retry the cleanup of the slot.";
+    slots::fence(tx, &allocation.slot_ids, why).await?;
+    let along = Along { reason, cause: Some(ReleaseCause::Admin.name()) };
+    failed(capacity, tx, allocation, along).await
+}
+
+/// It holds nothing from now on, and was never billed.
+async fn failed(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    along: Along<'_>,
+) -> Result<Allocation, Failure> {
+    let now = tx.db().ambient().now();
+    claims::free(tx, allocation.id, now).await?;
+    let after = allocations::step(tx, allocation, AllocationEvent::Fail, along).await?;
+    capacity.money.launch_failed(tx, allocation.id).await?;
+    tx.emit(&AllocationFailed {
         allocation_id: allocation.id,
         project_id: allocation.project_id,
         group_id: allocation.group_id,
-        reason,
+        reason: along.reason.to_owned(),
     })?;
-    Ok(())
+    Ok(after)
 }

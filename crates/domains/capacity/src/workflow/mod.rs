@@ -39,6 +39,8 @@ use kernel::{
 use saga::{StepCx, StepError};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use launch::abandoned;
+pub(crate) use slots::fence;
 pub use specs::{access_spec, cleanup_spec, provision_spec, release_spec, restart_spec};
 
 use crate::{Capacity, model::allocation::Allocation, store::allocations};

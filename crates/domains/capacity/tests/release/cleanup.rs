@@ -145,3 +145,46 @@ async fn a_slot_that_an_allocation_still_holds_is_left_to_the_allocation() {
     ended(tx, result).await.unwrap();
     assert_eq!(world.state(id).await, "releasing", "its release is tried again");
 }
+
+#[tokio::test]
+async fn whatever_lost_its_workflow_is_ended_by_an_operator() {
+    let world = World::new().await;
+    let lost = "UPDATE saga_runs SET state = 'stuck', failure = 'lost', finished_at = now() WHERE subject =";
+    let (id, slots) = with_slots(&world, "provisioning", "in_use", true).await;
+    world.sql(&format!("{lost} '{id}'")).await;
+    let mut tx = world.as_operator().await;
+    let result = force_release(&world.capacity, &mut tx, id, &reason(), None).await;
+    ended(tx, result).await.unwrap();
+    assert_eq!(world.state(id).await, "failed");
+    assert_eq!(slots_in(&world, &slots, "cleanup_blocked").await, 2, "what is left there is not known");
+
+    let id = world.allocation("releasing").await;
+    for (lose, live) in [(false, 1), (true, 1)] {
+        if lose {
+            world.sql(&format!("{lost} '{id}'")).await;
+            assert_eq!(world.live_runs(&id.to_string()).await, 0);
+        }
+        let mut tx = world.as_operator().await;
+        let result = force_release(&world.capacity, &mut tx, id, &reason(), None).await;
+        ended(tx, result).await.unwrap();
+        assert_eq!(world.live_runs(&id.to_string()).await, live);
+        assert_eq!(world.events(id, "retry").await, i64::from(lose));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_holds_and_nobody_cleans_can_be_cleaned_again() {
+    let world = World::new().await;
+    let (_, slots) = with_slots(&world, "failed", "cleaning", false).await;
+    let mut tx = world.as_operator().await;
+    let result = slot_force_cleanup(&mut tx, slots[0], true, &reason()).await;
+    ended(tx, result).await.unwrap();
+    assert_eq!(slots_in(&world, &slots, "available").await, 1);
+    let mut tx = world.as_operator().await;
+    let result = slot_cleanup_retry(&mut tx, slots[1]).await;
+    assert_eq!(ended(tx, result).await.unwrap().slot_ids, [slots[1]]);
+    let (_, slots) = with_slots(&world, "active", "in_use", true).await;
+    let mut tx = world.as_operator().await;
+    let result = slot_force_cleanup(&mut tx, slots[0], true, &reason()).await;
+    assert_eq!(code(ended(tx, result).await), Some(Code::InvalidTransition), "somebody uses it");
+}

@@ -75,7 +75,11 @@ async fn a_machine_whose_drivers_do_not_work_is_never_billed() {
          WHERE a.id = '{}'",
         id.uuid()
     );
-    assert_eq!(kit.one::<String>(&doubted).await, "unknown", "nobody else is given it before it was looked over");
+    assert_eq!(
+        kit.one::<String>(&doubted).await,
+        "unknown",
+        "nobody else is given it before it was looked over"
+    );
     let told = "SELECT count(*) FROM outbox_events WHERE event_type = 'nodes.doubted'";
     assert_eq!(kit.one::<i64>(told).await, 1);
     invariants::hold(&kit).await;
@@ -289,6 +293,42 @@ async fn a_restart_that_fails_leaves_the_allocation_active_and_says_so() {
         }
     }
     invariants::hold(&kit).await;
+}
+
+#[tokio::test]
+async fn a_restart_that_waits_for_its_machine_is_called_off_by_a_release() {
+    let kit = Kit::new().await;
+    let id = kit.active(SLICE).await;
+    let mut tx = kit.as_creator().await;
+    allocation_restart(&kit.capacity, &mut tx, kit.asked(id)).await.unwrap();
+    tx.commit(None).await.unwrap();
+    until_it_waits(&kit, "restart").await;
+    release(&kit, id).await;
+    let called_off =
+        tokio::time::timeout(std::time::Duration::from_secs(20), until_it_waits(&kit, "restart"));
+    called_off.await.expect("it ends at once");
+    let run = format!("SELECT state FROM saga_runs WHERE subject = '{id}/restart'");
+    assert_eq!(kit.one::<String>(&run).await, "undone");
+    let open = "SELECT count(*) FROM node_tasks WHERE state IN ('queued', 'dispatched', 'running')";
+    assert_eq!(kit.one::<i64>(open).await, 0, "the machine is not restarted under its next user");
+    assert_eq!(kit.drive(&id.to_string()).await, "succeeded");
+    invariants::hold(&kit).await;
+}
+
+#[tokio::test]
+async fn an_order_that_is_a_day_old_does_nothing_and_says_so() {
+    let kit = Kit::new().await;
+    let id = kit.active(SLICE).await;
+    grant(&kit, id).await;
+    kit.clock.advance(TimeDelta::hours(25));
+    assert_eq!(kit.drive(&format!("{id}/access")).await, "undone");
+    assert_eq!((kit.tasks(id, "slice.vm_authorized_keys").await, keys_behind(&kit, id).await), (0, 1));
+    let told = format!(
+        "SELECT reason FROM allocation_events WHERE allocation_id = '{}' AND name = 'keys_not_installed'",
+        id.uuid()
+    );
+    let late = "the time in which it was authorised is over; ask for it again";
+    assert_eq!(kit.one::<String>(&told).await, late);
 }
 
 #[tokio::test]

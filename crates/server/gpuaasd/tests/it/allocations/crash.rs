@@ -19,7 +19,7 @@ const KILLS: u64 = 200;
 const LAUNCHES: u64 = 50;
 const CLIENTS: u64 = 5;
 /// Between two kills, at most.
-const PAUSE_MS: u64 = 800;
+const PAUSE_MS: u64 = 600;
 const PATIENCE: Duration = Duration::from_secs(90);
 const SLICE: &str = "h200-sxm-slice";
 const MACHINE: &str = "h200-sxm-baremetal-8g";

@@ -107,17 +107,40 @@ impl Scene {
         self.nodes.script(&rules.collect::<String>());
     }
 
-    /// Fills every node that has no allocation.
-    async fn launch(&mut self) -> Vec<usize> {
-        let mut launched = Vec::new();
-        for _ in self.live.len()..FAULTS.len() {
-            let id = self.tenant.launch(json!({ "sku": self.sku, "gpus": 8 })).await;
+    /// Fills every node that has no allocation. Gives those that were over before all were full.
+    async fn launch(&mut self) -> Vec<(usize, String)> {
+        let mut over = Vec::new();
+        while self.live.len() < FAULTS.len() {
+            let id = self.placed().await;
             let node = self.world.allocation(&id).await["node_id"].clone();
             let place = self.nodes.ids.iter().position(|known| node == **known).expect("a node of ours");
-            assert_eq!(self.live.insert(place, id), None, "one machine, one allocation");
-            launched.push(place);
+            over.extend(self.live.insert(place, id).map(|before| (place, before)));
         }
-        launched
+        over
+    }
+
+    /// A node that was gone, or is being cleaned, takes a moment until it is for sale.
+    async fn placed(&self) -> String {
+        eventually_within(PATIENCE, "a node is free", || async {
+            let made = self.tenant.request(json!({ "sku": self.sku, "gpus": 8 })).await;
+            (made.status != 507).then(|| made.expect(202)["id"].as_str().expect("an id").to_owned())
+        })
+        .await
+    }
+
+    /// Nothing goes wrong any more. Nodes that were gone would take their time to try again; new agents do not.
+    fn clear(&mut self, work: Work) {
+        self.nodes.script("");
+        if work.gone {
+            self.nothing_twice();
+            self.nodes.kill();
+            self.nodes.start();
+        }
+    }
+
+    fn nothing_twice(&self) {
+        let report = self.nodes.report();
+        assert_eq!(report["tasks_repeated"].as_u64(), Some(0), "no task had an effect twice: {report}");
     }
 
     async fn slots_are(&self, id: &str, state: &str) -> bool {
@@ -127,17 +150,20 @@ impl Scene {
     /// Machines are made while this kind of work goes wrong. All nodes have one in the end.
     async fn provision(&mut self, work: Work) {
         self.faults(work);
-        let launched = self.launch().await;
-        assert_eq!(launched.len(), FAULTS.len(), "every fault is met");
-        let ends = join_all(launched.into_iter().map(|place| self.launched(place, work))).await;
-        self.nodes.script("");
+        for (place, id) in self.launch().await {
+            let end = self.tenant.until(&id, "failed").await;
+            assert!(FAULTS[place].is_survived(work) != Some(true) && reason_is_plain(&end), "{end}");
+        }
+        let ends = join_all(self.live.keys().map(|place| self.launched(*place, work))).await;
+        self.clear(work);
         for place in ends.into_iter().flatten() {
             let id = self.live.remove(&place).expect("an allocation");
             self.cleaned(&id).await;
         }
         invariants::hold(&self.world.db).await;
-        for place in self.launch().await {
-            self.tenant.until(&self.live[&place], "active").await;
+        assert_eq!(self.launch().await, [], "nothing goes wrong any more");
+        for id in self.live.values() {
+            self.tenant.until(id, "active").await;
         }
     }
 
@@ -221,11 +247,14 @@ impl Scene {
         self.faults(work);
         let failed = join_all(self.live.iter().map(|(place, id)| self.released(*place, id, work))).await;
         invariants::hold(&self.world.db).await;
-        self.nodes.script("");
-        join_all(failed.into_iter().flatten().map(|id| self.retried(id))).await;
+        let failed: Vec<String> = failed.into_iter().flatten().map(str::to_owned).collect();
+        self.clear(work);
+        join_all(failed.iter().map(|id| self.retried(id))).await;
         self.live.clear();
-        let free = self.world.free(self.sku).await;
-        assert_eq!(free, self.free, "everything is for sale again");
+        eventually_within(PATIENCE, "everything is for sale again", || async {
+            (self.world.free(self.sku).await == self.free).then_some(())
+        })
+        .await;
         invariants::hold(&self.world.db).await;
     }
 
@@ -259,8 +288,7 @@ impl Scene {
         assert_eq!(self.world.count(idle).await, 0, "nobody is still at work");
         let claims = "SELECT count(*) FROM capacity_claims WHERE freed_at IS NULL";
         assert_eq!(self.world.count(claims).await, 0);
-        let repeated = self.nodes.report()["tasks_repeated"].as_u64();
-        assert_eq!(repeated, Some(0), "no task had an effect twice: {}", self.nodes.report());
+        self.nothing_twice();
     }
 }
 

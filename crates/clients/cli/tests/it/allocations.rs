@@ -210,6 +210,7 @@ async fn a_group_is_launched_and_released_together_and_somebody_else_may_log_in(
     let bob = cloud.world.person("bob").await;
     cloud.world.join(&bob, &org, "member").await;
     bob.add_key("laptop", &testkit::made_up_key()).await;
+    cloud.operator.run(&["projects", "members", "set", &bob.id, "member", "-p", &project]).await.ok();
     let key = format!("{} root@home\n", testkit::made_up_key());
     let root = &cloud.operator;
     root.run_with(&["ssh-keys", "add", "-"], &key).await.ok();

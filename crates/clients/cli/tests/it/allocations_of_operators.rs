@@ -108,8 +108,8 @@ async fn a_product_is_made_priced_sized_and_withdrawn() {
     operator.run(&[&create[..], &["1.25"]].concat()).await.ok();
     let size = ["skus", "profiles", "add", "h200-own", "small", "--gpus", "1", "--vcpus", "8"];
     operator.run(&[&size[..], &["--memory-mib", "65536", "--default"]].concat()).await.ok();
-    let price = ["skus", "prices", "set", "h200-own", "--price", "1.50", "--from", "2999-01-01T00:00:00Z"];
-    operator.run(&price).await.ok();
+    let later = (kernel::Ambient::system().now() + chrono::TimeDelta::days(30)).to_rfc3339();
+    operator.run(&["skus", "prices", "set", "h200-own", "--price", "1.50", "--from", &later]).await.ok();
     assert_eq!(operator.json(&["skus", "prices", "list", "h200-own"]).await[0]["unit_price_minor"], 150);
     let page = operator.run(&["skus", "show", "h200-own"]).await.ok();
     assert!(

@@ -146,10 +146,21 @@ pub enum Role {
 
 use Permission as P;
 
-const PERSON: PermissionSet =
-    PermissionSet::of(&[P::SelfRead, P::SelfUpdate, P::SessionRevoke, P::SshKeyManage, P::InvitationAccept, P::CatalogRead]);
-const PROJECT_VIEWER: PermissionSet =
-    PermissionSet::of(&[P::ProjectRead, P::ProjectMemberRead, P::ServiceAccountRead, P::PolicyRead, P::AllocationRead]);
+const PERSON: PermissionSet = PermissionSet::of(&[
+    P::SelfRead,
+    P::SelfUpdate,
+    P::SessionRevoke,
+    P::SshKeyManage,
+    P::InvitationAccept,
+    P::CatalogRead,
+]);
+const PROJECT_VIEWER: PermissionSet = PermissionSet::of(&[
+    P::ProjectRead,
+    P::ProjectMemberRead,
+    P::ServiceAccountRead,
+    P::PolicyRead,
+    P::AllocationRead,
+]);
 const PROJECT_MEMBER: PermissionSet =
     PROJECT_VIEWER.union(PermissionSet::of(&[P::AllocationCreate, P::AllocationOperate]));
 const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::of(&[
@@ -245,7 +256,9 @@ impl Role {
             Role::ProjectMember => PROJECT_MEMBER,
             Role::ProjectViewer => PROJECT_VIEWER,
             // Never entitlements, memberships or money: only what its project shows.
-            Role::ServiceAccount => PermissionSet::of(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead]),
+            Role::ServiceAccount => {
+                PermissionSet::of(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead])
+            }
             Role::PlatformAdmin => PLATFORM_ADMIN,
             Role::PlatformOps => PLATFORM_OPS,
             Role::PlatformAuditor => PLATFORM_AUDITOR,

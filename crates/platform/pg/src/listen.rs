@@ -18,8 +18,15 @@ pub struct Notice {
     pub payload: String,
 }
 
-const CHANNELS: &[&str] =
-    &["gpuaas_invalidate", "gpuaas_outbox", "gpuaas_bus", "gpuaas_tasks", "gpuaas_logs", "gpuaas_sagas", "gpuaas_allocations"];
+const CHANNELS: &[&str] = &[
+    "gpuaas_invalidate",
+    "gpuaas_outbox",
+    "gpuaas_bus",
+    "gpuaas_tasks",
+    "gpuaas_logs",
+    "gpuaas_sagas",
+    "gpuaas_allocations",
+];
 /// Notices that a slow subscriber may fall behind before it misses some and has to look for itself.
 const BACKLOG: usize = 4096;
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);

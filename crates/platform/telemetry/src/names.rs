@@ -46,6 +46,8 @@ pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
 pub const ALLOCATIONS_REQUESTED_TOTAL: &str = "allocations_requested_total";
 /// Labels: `to`.
 pub const ALLOCATION_TRANSITIONS_TOTAL: &str = "allocation_transitions_total";
+/// Labels: `reason`.
+pub const WORK_ORDERS_REFUSED_TOTAL: &str = "work_orders_refused_total";
 /// Labels: `kind`.
 pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
@@ -106,6 +108,7 @@ pub const ALL: &[Metric] = &[
     histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
     counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
     counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),
+    counter(WORK_ORDERS_REFUSED_TOTAL, "Work orders that were refused: too late, or not what was sealed."),
     gauge(CAPACITY_DISCREPANCIES_OPEN, "Places where records of capacity disagree, by kind."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),

@@ -246,7 +246,8 @@ impl Platform {
     /// Follows the fleet and runs the workflows: consumers that queue work, sagas, and periodic jobs.
     pub fn start_provisioning(&self, wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
         let bus = bus::Bus::on_postgres(self.db.clone(), wake.clone());
-        let consumers = fleet::jobs::consumers(&self.fleet).into_iter().chain(capacity::jobs::consumers(&self.capacity));
+        let consumers =
+            fleet::jobs::consumers(&self.fleet).into_iter().chain(capacity::jobs::consumers(&self.capacity));
         for consumer in consumers {
             tasks.spawn(bus.runner(consumer).run(cancel.clone()));
         }

@@ -202,13 +202,15 @@ CREATE TABLE allocation_events (
     correlation_id uuid        NOT NULL,
     PRIMARY KEY (allocation_id, seq)
 );
-COMMENT ON TABLE allocation_events IS 'tenant: history of allocations, append-only';
+COMMENT ON TABLE allocation_events IS 'tenant: every change and every phase of an allocation; never changed';
 ALTER TABLE allocation_events ENABLE ROW LEVEL SECURITY;
 CREATE POLICY allocation_events_tenant ON allocation_events TO gpuaas_app USING (org_id = (SELECT current_org()));
 CREATE POLICY allocation_events_system ON allocation_events TO gpuaas_system USING (true);
 GRANT SELECT, INSERT ON allocation_events TO gpuaas_app, gpuaas_system;
 CREATE TRIGGER allocation_events_append_only BEFORE UPDATE OR DELETE ON allocation_events
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER allocation_events_no_truncate BEFORE TRUNCATE ON allocation_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER allocation_events_announce AFTER INSERT ON allocation_events
     FOR EACH ROW EXECUTE FUNCTION announce_allocation();
 

@@ -218,14 +218,15 @@ CREATE FUNCTION public.fleet_availability(p_skus text[], p_kinds text[], p_model
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
-    SELECT w.sku, c.region, sum(c.total), coalesce(sum(c.free) FILTER (WHERE c.placeable), 0),
-        coalesce(max(c.free) FILTER (WHERE c.placeable), 0),
+    SELECT w.sku, c.region, sum(c.total), coalesce(sum(f.free) FILTER (WHERE c.placeable), 0),
+        coalesce(max(f.free) FILTER (WHERE c.placeable), 0),
         count(*) FILTER (WHERE c.placeable AND c.whole),
         CASE WHEN w.size = 0 THEN count(*) FILTER (WHERE c.placeable AND c.whole AND c.total = w.total)
-             ELSE coalesce(sum(c.free / w.size) FILTER (WHERE c.placeable), 0) END
+             ELSE coalesce(sum(c.free / nullif(w.size, 0)) FILTER (WHERE c.placeable), 0) END
     FROM unnest(p_skus, p_kinds, p_models, p_totals, p_sizes) AS w (sku, kind, model, total, size)
         JOIN node_capacity c ON c.kind = w.kind AND c.model = w.model
-            AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility))
+            AND (c.sku_eligibility = '{}' OR w.sku = ANY (c.sku_eligibility)) AND (c.slices OR w.size = 0)
+        CROSS JOIN LATERAL (SELECT CASE w.size WHEN 0 THEN c.ready ELSE c.free END AS free) f
     GROUP BY w.sku, w.total, w.size, c.region
 $$;
 
@@ -269,14 +270,14 @@ BEGIN
         END LOOP;
     END IF;
     RETURN QUERY
-        SELECT c.node_id, c.numa_fit, c.free, c.total, coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22),
-            s.id, s.slot_index, s.numa_node, s.fabric_vf, coalesce(s.fabric_numa, s.numa_node), s.pci_address,
-            s.nvme_device
+        SELECT c.node_id, c.numa_fit, CASE WHEN p_whole THEN c.ready ELSE c.free END, c.total,
+            coalesce(n.ssh_host, n.hostname), coalesce(n.ssh_port, 22), s.id, s.slot_index, s.numa_node, s.fabric_vf,
+            coalesce(s.fabric_numa, s.numa_node), s.pci_address, s.nvme_device
         FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
             JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_kind AND c.model = p_model
             JOIN nodes n ON n.id = v.id
             JOIN LATERAL (SELECT * FROM node_resource_slots s
-                WHERE s.node_id = v.id AND s.kind = p_kind AND s.model = p_model AND slot_is_free(s)
+                WHERE s.node_id = v.id AND s.kind = p_kind AND s.model = p_model AND slot_is_ready(s, n.serves)
                 ORDER BY s.slot_index FOR NO KEY UPDATE SKIP LOCKED) s ON true
         ORDER BY v.n, s.slot_index;
 END $$;
@@ -287,6 +288,7 @@ CREATE FUNCTION public.fleet_nodes_best(p_kind text, p_model text, p_region text
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     SET jit TO 'off'
     AS $$
 DECLARE
@@ -296,18 +298,19 @@ DECLARE
     v_low   integer;
     v_high  integer;
 BEGIN
+    -- A range of one total, and sorted by it: so only the index of whole nodes gives this order.
     IF p_whole AND p_hold THEN
         RETURN ARRAY (SELECT c.node_id FROM node_capacity c
             WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND c.total BETWEEN p_need AND p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
                 AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
+            ORDER BY c.total, c.node_id LIMIT p_limit FOR UPDATE SKIP LOCKED);
     ELSIF p_whole THEN
         RETURN ARRAY (SELECT c.node_id FROM node_capacity c
             WHERE c.placeable AND c.kind = p_kind AND c.model = p_model AND c.region = p_region AND c.whole
-                AND c.total = p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
+                AND c.total BETWEEN p_need AND p_need AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
                 AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-            ORDER BY c.node_id LIMIT p_limit);
+            ORDER BY c.total, c.node_id LIMIT p_limit);
     END IF;
     -- First nodes where it fits on one NUMA node, then the others; level by level of free slots, so that each step
     -- is one descent of the index.
@@ -368,12 +371,12 @@ CREATE FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_po
     SET enable_sort TO 'off'
     SET jit TO 'off'
     AS $$
-    SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total, c.free, c.numa_fit,
-        c.cleaning, c.blocked, c.whole
+    SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total,
+        CASE WHEN p_whole_total IS NULL THEN c.free ELSE c.ready END, c.numa_fit, c.cleaning, c.blocked, c.whole
     FROM regions r CROSS JOIN LATERAL (
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.free DESC LIMIT p_limit)
         UNION ALL
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
@@ -384,14 +387,14 @@ CREATE FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_po
         (SELECT * FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-         ORDER BY c.free + c.cleaning DESC LIMIT p_limit)
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
+         ORDER BY c.ready + c.cleaning DESC LIMIT p_limit)
         UNION ALL
         (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
-             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
-         ORDER BY c.free + c.cleaning + c.blocked DESC LIMIT p_limit)
+             AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
+         ORDER BY c.ready + c.cleaning + c.blocked DESC LIMIT p_limit)
     ) c
 $$;
 
@@ -436,16 +439,18 @@ CREATE FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS T
     ORDER BY k.user_id, k.id
 $$;
 
-CREATE FUNCTION public.node_capacity_counts(p_nodes uuid[]) RETURNS TABLE(node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, cleaning bigint, blocked bigint)
+CREATE FUNCTION public.node_capacity_counts(p_nodes uuid[]) RETURNS TABLE(node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, ready bigint, cleaning bigint, blocked bigint)
     LANGUAGE sql STABLE
     AS $$
-    SELECT s.node_id, s.kind, s.model, sum(s.total)::bigint, sum(s.free)::bigint, max(s.free), sum(s.cleaning)::bigint,
-        sum(s.blocked)::bigint
-    FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total, count(*) FILTER (WHERE slot_is_free(s)) AS free,
+    SELECT s.node_id, s.kind, s.model, sum(s.total)::bigint, sum(s.free)::bigint, max(s.free), sum(s.ready)::bigint,
+        sum(s.cleaning)::bigint, sum(s.blocked)::bigint
+    FROM (SELECT s.node_id, s.kind, s.model, count(*) AS total,
+              count(*) FILTER (WHERE n.serves = 'any' AND slot_is_free(s)) AS free,
+              count(*) FILTER (WHERE slot_is_ready(s, n.serves)) AS ready,
               count(*) FILTER (WHERE s.state = 'cleaning') AS cleaning,
               count(*) FILTER (WHERE s.state IN ('discovered', 'approved', 'cleanup_blocked', 'quarantined')
-                  OR s.state = 'available' AND NOT slot_is_free(s)) AS blocked
-          FROM node_resource_slots s WHERE s.node_id = ANY (p_nodes)
+                  OR s.state = 'available' AND NOT slot_is_ready(s, n.serves)) AS blocked
+          FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id WHERE s.node_id = ANY (p_nodes)
           GROUP BY s.node_id, s.kind, s.model, s.numa_node) s
     GROUP BY s.node_id, s.kind, s.model
 $$;
@@ -459,13 +464,13 @@ CREATE FUNCTION public.node_capacity_recount(p_nodes uuid[], p_kinds text[], p_m
     SET jit TO 'off'
     AS $$
 BEGIN
-    PERFORM FROM node_capacity c JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
-        USING (node_id, kind, model) ORDER BY c.node_id, c.kind, c.model FOR UPDATE OF c;
-    UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, cleaning = s.cleaning,
-        blocked = s.blocked
-    FROM node_capacity_counts(p_nodes) s JOIN unnest(p_nodes, p_kinds, p_models) AS t (node_id, kind, model)
-        USING (node_id, kind, model)
-    WHERE c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
+    PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) AND kind = ANY (p_kinds) AND model = ANY (p_models)
+        ORDER BY node_id, kind, model FOR UPDATE;
+    UPDATE node_capacity c SET total = s.total, free = s.free, numa_fit = s.numa_fit, ready = s.ready,
+        cleaning = s.cleaning, blocked = s.blocked
+    FROM node_capacity_counts(p_nodes) s
+    WHERE s.kind = ANY (p_kinds) AND s.model = ANY (p_models)
+        AND c.node_id = s.node_id AND c.kind = s.kind AND c.model = s.model;
 END $$;
 
 CREATE FUNCTION public.node_capacity_refresh(p_nodes uuid[]) RETURNS void
@@ -475,17 +480,17 @@ CREATE FUNCTION public.node_capacity_refresh(p_nodes uuid[]) RETURNS void
 BEGIN
     -- First the lock, then the sums in a statement of their own: whoever waited here counts what the other wrote.
     PERFORM FROM node_capacity WHERE node_id = ANY (p_nodes) ORDER BY node_id, kind, model FOR UPDATE;
-    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, total,
-        free, numa_fit, cleaning, blocked, alone)
+    INSERT INTO node_capacity AS c (node_id, kind, model, region, pool_id, labels, sku_eligibility, placeable, slices,
+        total, free, numa_fit, ready, cleaning, blocked, alone)
     SELECT s.node_id, s.kind, s.model, n.region, n.pool_id, n.labels, n.sku_eligibility,
-        n.state = 'active' AND n.cordon_reason IS NULL, s.total, s.free, s.numa_fit, s.cleaning, s.blocked,
-        count(*) OVER (PARTITION BY s.node_id) = 1
+        n.state = 'active' AND n.cordon_reason IS NULL, n.serves = 'any', s.total, s.free, s.numa_fit, s.ready,
+        s.cleaning, s.blocked, count(*) OVER (PARTITION BY s.node_id) = 1
     FROM node_capacity_counts(p_nodes) s JOIN nodes n ON n.id = s.node_id
     ORDER BY s.node_id, s.kind, s.model
     ON CONFLICT (node_id, kind, model) DO UPDATE SET region = excluded.region, pool_id = excluded.pool_id,
         labels = excluded.labels, sku_eligibility = excluded.sku_eligibility, placeable = excluded.placeable,
-        total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit, cleaning = excluded.cleaning,
-        blocked = excluded.blocked, alone = excluded.alone;
+        slices = excluded.slices, total = excluded.total, free = excluded.free, numa_fit = excluded.numa_fit,
+        ready = excluded.ready, cleaning = excluded.cleaning, blocked = excluded.blocked, alone = excluded.alone;
     DELETE FROM node_capacity c WHERE c.node_id = ANY (p_nodes) AND NOT EXISTS (
         SELECT FROM node_resource_slots s WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model);
 END $$;
@@ -495,9 +500,14 @@ CREATE FUNCTION public.node_standing_changed() RETURNS trigger
     SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
+    -- In the order in which everybody locks them.
+    PERFORM FROM node_capacity WHERE node_id = NEW.id ORDER BY node_id, kind, model FOR UPDATE;
     UPDATE node_capacity SET region = NEW.region, pool_id = NEW.pool_id, labels = NEW.labels,
         sku_eligibility = NEW.sku_eligibility, placeable = NEW.state = 'active' AND NEW.cordon_reason IS NULL
         WHERE node_id = NEW.id;
+    IF NEW.serves <> OLD.serves THEN
+        PERFORM node_capacity_refresh(ARRAY[NEW.id]);
+    END IF;
     RETURN NULL;
 END $$;
 
@@ -620,6 +630,13 @@ CREATE FUNCTION public.slot_is_free(s public.node_resource_slots) RETURNS boolea
         AND (s.kind <> 'gpu' OR s.fabric_mode = 'vf' AND coalesce(s.fabric_numa = s.numa_node, true))
 $$;
 
+CREATE FUNCTION public.slot_is_ready(s public.node_resource_slots, p_serves text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CASE p_serves WHEN 'any' THEN slot_is_free(s)
+        ELSE s.state = 'available' AND s.health = 'healthy' AND s.blockers = '[]' END
+$$;
+
 CREATE FUNCTION public.slots_came_or_went() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -635,13 +652,12 @@ CREATE FUNCTION public.slots_changed() RETURNS trigger
     SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
-    IF EXISTS (SELECT FROM changed n JOIN before o ON o.id = n.id
-               WHERE n.node_id <> o.node_id OR n.kind <> o.kind OR n.model <> o.model) THEN
+    IF EXISTS (SELECT id, node_id, kind, model FROM changed EXCEPT SELECT id, node_id, kind, model FROM before) THEN
         PERFORM node_capacity_refresh(array_agg(DISTINCT node_id))
             FROM (SELECT node_id FROM changed UNION SELECT node_id FROM before) touched;
     ELSE
-        PERFORM node_capacity_recount(array_agg(node_id), array_agg(kind), array_agg(model))
-            FROM (SELECT DISTINCT node_id, kind, model FROM changed) touched HAVING count(*) > 0;
+        PERFORM node_capacity_recount(array_agg(DISTINCT node_id), array_agg(DISTINCT kind), array_agg(DISTINCT model))
+            FROM changed HAVING count(*) > 0;
     END IF;
     RETURN NULL;
 END $$;
@@ -717,7 +733,7 @@ CREATE TABLE public.allocation_events (
     CONSTRAINT allocation_events_kind_check CHECK ((kind = ANY (ARRAY['state'::text, 'phase'::text, 'access'::text, 'operation'::text])))
 );
 
-COMMENT ON TABLE public.allocation_events IS 'tenant: history of allocations, append-only';
+COMMENT ON TABLE public.allocation_events IS 'tenant: every change and every phase of an allocation; never changed';
 
 ALTER TABLE public.allocation_events ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.allocation_events_seq_seq
@@ -1187,13 +1203,15 @@ CREATE TABLE public.node_capacity (
     labels jsonb NOT NULL,
     sku_eligibility text[] NOT NULL,
     placeable boolean NOT NULL,
+    slices boolean NOT NULL,
     total integer NOT NULL,
     free integer NOT NULL,
     numa_fit integer NOT NULL,
+    ready integer NOT NULL,
     cleaning integer NOT NULL,
     blocked integer NOT NULL,
     alone boolean NOT NULL,
-    whole boolean GENERATED ALWAYS AS ((alone AND (free = total))) STORED
+    whole boolean GENERATED ALWAYS AS ((alone AND (ready = total))) STORED
 )
 WITH (fillfactor='70');
 
@@ -1388,6 +1406,8 @@ CREATE TABLE public.nodes (
     updated_at timestamp with time zone NOT NULL,
     ssh_host text,
     ssh_port integer,
+    serves text DEFAULT 'any'::text NOT NULL,
+    CONSTRAINT nodes_serves_check CHECK ((serves = ANY (ARRAY['any'::text, 'baremetal'::text]))),
     CONSTRAINT nodes_ssh_port_check CHECK (((ssh_port >= 1) AND (ssh_port <= 65535)))
 );
 
@@ -2040,13 +2060,13 @@ CREATE INDEX issuer_refresh_tokens_by_expiry ON public.issuer_refresh_tokens USI
 
 CREATE INDEX issuer_refresh_tokens_by_session ON public.issuer_refresh_tokens USING btree (session_id);
 
-CREATE INDEX node_capacity_fit ON public.node_capacity USING btree (kind, model, region, free, numa_fit, node_id) WHERE placeable;
+CREATE INDEX node_capacity_fit ON public.node_capacity USING btree (region, kind, model, free, numa_fit, node_id) WHERE placeable;
 
-CREATE INDEX node_capacity_potential ON public.node_capacity USING btree (kind, model, region, (((free + cleaning) + blocked)));
+CREATE INDEX node_capacity_potential ON public.node_capacity USING btree (region, kind, model, (((ready + cleaning) + blocked)));
 
-CREATE INDEX node_capacity_soon ON public.node_capacity USING btree (kind, model, region, ((free + cleaning))) WHERE (placeable AND (cleaning > 0));
+CREATE INDEX node_capacity_soon ON public.node_capacity USING btree (region, kind, model, ((ready + cleaning))) WHERE (placeable AND (cleaning > 0));
 
-CREATE INDEX node_capacity_whole ON public.node_capacity USING btree (kind, model, region, total, node_id) WHERE (placeable AND whole);
+CREATE INDEX node_capacity_whole ON public.node_capacity USING btree (region, kind, model, total, node_id) WHERE (placeable AND whole);
 
 CREATE INDEX node_certificates_by_node ON public.node_certificates USING btree (node_id, not_after DESC);
 
@@ -2118,6 +2138,8 @@ CREATE TRIGGER allocation_events_announce AFTER INSERT ON public.allocation_even
 
 CREATE TRIGGER allocation_events_append_only BEFORE DELETE OR UPDATE ON public.allocation_events FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
 
+CREATE TRIGGER allocation_events_no_truncate BEFORE TRUNCATE ON public.allocation_events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
 CREATE TRIGGER allocations_lifecycle BEFORE UPDATE OF state ON public.allocations FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('allocation');
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE ON public.audit_logs FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
@@ -2148,7 +2170,7 @@ CREATE TRIGGER node_tasks_signed BEFORE UPDATE OF node_id, task_type, payload, s
 
 CREATE TRIGGER nodes_lifecycle BEFORE UPDATE OF state ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('node');
 
-CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.node_standing_changed();
+CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility, serves ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.node_standing_changed();
 
 CREATE TRIGGER saga_runs_lifecycle BEFORE UPDATE OF state ON public.saga_runs FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('saga_run');
 

@@ -159,6 +159,7 @@ impl Scene {
         for place in ends.into_iter().flatten() {
             let id = self.live.remove(&place).expect("an allocation");
             self.cleaned(&id).await;
+            self.looked_over(place).await;
         }
         invariants::hold(&self.world.db).await;
         assert_eq!(self.launch().await, [], "nothing goes wrong any more");
@@ -198,6 +199,18 @@ impl Scene {
             }
             let _ = self.world.admin.post(&path, json!({})).await;
             None
+        })
+        .await;
+    }
+
+    /// A machine that failed a launch is in doubt. The look that follows by itself may have failed as well, so an
+    /// operator has it looked over.
+    async fn looked_over(&self, place: usize) {
+        let path = format!("/api/v1/platform/nodes/{}/validate", self.nodes.ids[place]);
+        eventually_within(PATIENCE, "the node passes its check", || async {
+            let asked = self.world.admin.post(&path, json!({ "profile": "light" })).await;
+            let task = asked.body["id"].as_str()?.to_owned();
+            (self.world.task_ended(&task).await["state"] == "succeeded").then_some(())
         })
         .await;
     }

@@ -151,8 +151,14 @@ impl ControlPlane {
     async fn strike(&mut self, who: u64) {
         let (process, lapses) = match who {
             0 => (&mut self.world.server, None),
-            1 => (&mut self.gateway, Some("UPDATE node_tasks SET lease_until = now() WHERE state = 'dispatched'")),
-            _ => (&mut self.worker, Some("UPDATE saga_runs SET lease_until = now() WHERE lease_until IS NOT NULL")),
+            1 => (
+                &mut self.gateway,
+                Some("UPDATE node_tasks SET lease_until = now() WHERE state = 'dispatched'"),
+            ),
+            _ => (
+                &mut self.worker,
+                Some("UPDATE saga_runs SET lease_until = now() WHERE lease_until IS NOT NULL"),
+            ),
         };
         process.kill();
         if let Some(sql) = lapses {

@@ -331,10 +331,5 @@ async fn whatever_goes_wrong_on_a_whole_machine_ends_clean_or_can_be_seen_to() {
     scene.operate(work("node.reboot", "boot"), "restart", RESTART).await;
     scene.operate(work("allocation.install_authorized_keys", "keys"), "access/refresh", KEYS).await;
     scene.release(work_of_lost("allocation.deprovision_user", "files")).await;
-    // The look at the machine before it is handed over, after a restart, and before the next tenant.
-    let look = work("diag.health_probe", "probe");
-    scene.provision(look).await;
-    scene.operate(look, "restart", RESTART).await;
-    scene.release(look).await;
     scene.end().await;
 }

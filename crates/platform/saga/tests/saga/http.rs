@@ -103,6 +103,8 @@ async fn an_operator_finds_a_run_sees_what_it_did_and_cancels_it() {
     let operators = Operators::new(&fixture);
     let engine = fixture.engine(&Recorder::good());
     let first = fixture.start("thing/1").await;
+    // Ids of one millisecond have no order.
+    fixture.pass(std::time::Duration::from_millis(1));
     fixture.start("thing/2").await;
     fixture.settle(&engine, first).await;
 

@@ -135,12 +135,7 @@ pub async fn launch_all(
         new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
         made.push(new);
     }
-    let together = group.map(|group| (group.id, group.name.as_str()));
-    match reserve(tx, &made, together, limits, now).await? {
-        Reserved::Yes => {}
-        Reserved::SlotTaken => return Err(taken().into()),
-        Reserved::Over(limit) => return Err(over(tx, creator, &made, limit, limits).await?.into()),
-    }
+    // Before the reservation, whose locks everybody else in the organization waits for.
     for new in &made {
         let input = LaunchInput { allocation_id: new.id };
         saga::start(tx, provision_spec(new.shape), &new.subject(), Some(creator.org), &input).await?;
@@ -152,6 +147,12 @@ pub async fn launch_all(
             region: new.region.clone(),
             gpus: new.gpus,
         })?;
+    }
+    let together = group.map(|group| (group.id, group.name.as_str()));
+    match reserve(tx, &made, together, limits, now).await? {
+        Reserved::Yes => {}
+        Reserved::SlotTaken => return Err(taken().into()),
+        Reserved::Over(limit) => return Err(over(tx, creator, &made, limit, limits).await?.into()),
     }
     metrics::counter!("allocations_requested_total", "shape" => product.sku.capacity_shape.name())
         .increment(u64::from(count));

@@ -14,12 +14,11 @@ use serde::Deserialize;
 use super::operations::{AllocationPath, asked};
 use crate::{
     Capacity,
-    model::allocation::AllocationView,
+    model::{access::Grant, allocation::AllocationView},
     service::{
         access::{access_refresh, grant_create, grant_delete, grant_list},
         release::Asked,
     },
-    store::access::Grant,
 };
 
 const ERRORS: &[Code] = &[

@@ -16,14 +16,13 @@ use serde::Deserialize;
 use crate::{
     Capacity,
     model::{
-        allocation::{AllocationState, AllocationView},
+        allocation::{AllocationState, AllocationView, Filter},
         sku::{ProfileName, SkuCode},
     },
     service::{
         allocations::{self, Wait},
         launch::{Creator, ImageName, Wanted, launch},
     },
-    store::allocations::Filter,
 };
 
 const LONGEST_WAIT_SECONDS: u64 = 20;
@@ -192,7 +191,7 @@ async fn list(
         group: query.group_id.0,
         ..Filter::default()
     };
-    Ok(Json(allocations::list(&mut tx, filter, &query.page).await?))
+    Ok(Json(allocations::list(&mut tx, filter, &query.page).await?.map(AllocationView::from)))
 }
 
 #[derive(Deserialize, JsonSchema)]

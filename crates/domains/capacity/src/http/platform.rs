@@ -2,7 +2,7 @@
 
 use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
 use kernel::{
-    Code, Failure, Page, PageQuery, Permission, Problem,
+    Code, Failure, Page, PageQuery, Permission,
     ids::{AllocationId, NodeId, OrgId, ProjectId, SlotId},
     text::{Reason, Term},
 };
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationView},
+    model::allocation::{Allocation, AllocationView, Filter},
     service::{
+        allocations,
         cleanup::{SlotCleaned, SlotCleanup, force_cleanup, slot_cleanup_retry, slot_force_cleanup},
         release::force_release,
     },
-    store::allocations::{self, Filter},
 };
 
 const ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition];
@@ -153,8 +153,7 @@ async fn list(
         sku: query.sku.0.as_ref().map(Term::as_str),
         ..Filter::default()
     };
-    let found = allocations::list(tx.conn(), filter, &query.page).await?;
-    Ok(Json(query.page.page(found, |allocation| allocation.id.uuid()).map(PlatformAllocation::from)))
+    Ok(Json(allocations::list(&mut tx, filter, &query.page).await?.map(PlatformAllocation::from)))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -168,9 +167,7 @@ async fn show(
     mut tx: ReadTx,
     input: In<AllocationPath, Empty, ()>,
 ) -> Result<Json<PlatformAllocationDetail>, Failure> {
-    let found = allocations::get(tx.conn(), input.path.allocation_id).await?;
-    let allocation = found.ok_or_else(|| Problem::not_found("allocation"))?;
-    let timeline = saga::timeline(tx.conn(), &allocation.subject()).await?;
+    let (allocation, timeline) = allocations::with_timeline(&mut tx, input.path.allocation_id).await?;
     Ok(Json(PlatformAllocationDetail { allocation: allocation.into(), timeline }))
 }
 

@@ -154,7 +154,8 @@ impl Allocation {
     /// Where `event` leads from here.
     pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
         AllocationLifecycle::next(self.state, event).ok_or_else(|| {
-            let text = format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());
+            let text =
+                format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());
             Problem::new(Code::InvalidTransition, text)
                 .detail("state", self.state.name())
                 .detail("event", event.name())
@@ -287,4 +288,18 @@ impl From<Allocation> for AllocationView {
             updated_at: a.updated_at,
         }
     }
+}
+
+/// Which allocations are listed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter<'a> {
+    /// Everything of one project, or of the platform.
+    pub project: Option<ProjectId>,
+    pub state: Option<&'a str>,
+    /// Only what is not over.
+    pub live: bool,
+    pub group: Option<GroupId>,
+    pub node: Option<NodeId>,
+    pub org: Option<OrgId>,
+    pub sku: Option<&'a str>,
 }

@@ -1,5 +1,6 @@
 //! Types and decisions, pure.
 
+pub mod access;
 pub mod allocation;
 pub mod discrepancy;
 pub mod events;

@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationState, AllocationView, Shape},
-    store::{
-        access::{self, Grant},
-        allocations::of_project,
+    model::{
+        access::Grant,
+        allocation::{Allocation, AllocationState, AllocationView, Shape},
     },
+    store::{access, allocations::of_project},
     workflow::{LaunchInput, access_spec},
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::{
-    Failure, Page, PageQuery,
+    Failure, Page, PageQuery, Problem,
     ids::{AllocationId, ProjectId},
 };
 use pg::ReadTx;
@@ -12,20 +12,30 @@ use super::watching::Watcher;
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationState, AllocationView},
+        allocation::{Allocation, AllocationState, Filter},
         history::History,
     },
-    store::{self, allocations::Filter},
+    store,
 };
 
 pub async fn list(
     tx: &mut ReadTx,
     filter: Filter<'_>,
     page: &PageQuery,
-) -> Result<Page<AllocationView>, Failure> {
+) -> Result<Page<Allocation>, Failure> {
     let found = store::allocations::list(tx.conn(), filter, page).await?;
-    let found = found.into_iter().map(AllocationView::from).collect();
-    Ok(page.page(found, |allocation: &AllocationView| allocation.id.uuid()))
+    Ok(page.page(found, |allocation| allocation.id.uuid()))
+}
+
+/// Any tenant's allocation, with what its workflows did: for the platform.
+pub async fn with_timeline(
+    tx: &mut ReadTx,
+    id: AllocationId,
+) -> Result<(Allocation, Vec<saga::TimelineEntry>), Failure> {
+    let found = store::allocations::get(tx.conn(), id).await?;
+    let allocation = found.ok_or_else(|| Problem::not_found("allocation"))?;
+    let timeline = saga::timeline(tx.conn(), &allocation.subject()).await?;
+    Ok((allocation, timeline))
 }
 
 pub async fn history(

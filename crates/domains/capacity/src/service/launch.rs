@@ -103,6 +103,7 @@ pub async fn launch_all(
     let mut profile = product.profile_for(wanted.gpus, wanted.profile.as_deref())?;
     profile.image = image(&product, wanted.image.as_ref())?;
     let (limits, isolation, packing) = policies(capacity, creator).await?;
+    let within = begin_within(capacity).await?;
     let keys = creator_keys(tx, creator).await?;
     let ids: Vec<AllocationId> = (0..count).map(|_| tx.db().ambient().id()).collect();
 
@@ -131,7 +132,7 @@ pub async fn launch_all(
         let mut new = allocation(creator, &product, &profile, (id, name, uid), &place, now);
         new.group_id = group.map(|group| group.id);
         new.isolation_model = isolation.clone();
-        let work = authorised(&new, &place, &keys)?;
+        let work = authorised(&new, &place, &keys, now + within)?;
         new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
         made.push(new);
     }
@@ -199,6 +200,16 @@ async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Stri
     let packing = policies.resolve(&keys::CAPACITY_PLACEMENT, place).await?.value;
     let packing = if packing.as_str() == Some("spread") { Packing::Spread } else { Packing::Pack };
     Ok((limits, isolation, packing))
+}
+
+/// How long a launch may still be begun on its node: as long as its attempts take, and not much longer, so that the
+/// order of one that is over is worth nothing to whoever could put it back.
+async fn begin_within(capacity: &Capacity) -> Result<TimeDelta, Failure> {
+    const ATTEMPTS: i32 = 4;
+    const AT_LEAST: TimeDelta = TimeDelta::minutes(10);
+    let key = IntegerKey(&keys::CAPACITY_TASK_SECONDS);
+    let task = TimeDelta::seconds(capacity.policies.setting_at(key, Where::default()).await?.get());
+    Ok(AT_LEAST.max(task * ATTEMPTS))
 }
 
 async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>, Failure> {

@@ -29,7 +29,12 @@ pub trait Money: Send + Sync {
     /// The allocation became active at `at`.
     async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, at: DateTime<Utc>) -> Result<(), Failure>;
     /// It stopped being active at `at`. Called exactly once for each `meter_open`.
-    async fn meter_close(&self, tx: &mut WriteTx, allocation: AllocationId, at: DateTime<Utc>) -> Result<(), Failure>;
+    async fn meter_close(
+        &self,
+        tx: &mut WriteTx,
+        allocation: AllocationId,
+        at: DateTime<Utc>,
+    ) -> Result<(), Failure>;
     /// The launch failed before a meter was opened: what was held goes back.
     async fn launch_failed(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<(), Failure>;
 }

@@ -20,8 +20,8 @@ use uuid::Uuid;
 use super::watching::{CHANNEL, COME_AGAIN, HEARTBEAT, LIFETIME, LOOK_AGAIN, Seat};
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationState, AllocationView},
-    store::{self, allocations::Filter},
+    model::allocation::{Allocation, AllocationState, AllocationView, Filter},
+    store,
 };
 
 /// Notices of this long are looked at together: one question for many changes.

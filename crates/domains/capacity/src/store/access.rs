@@ -6,21 +6,10 @@ use kernel::{
     ids::{AllocationId, UserId},
 };
 use pg::{Connection, WriteTx};
-use schemars::JsonSchema;
-use serde::Serialize;
 use uuid::Uuid;
 
 use super::endings::again;
-use crate::model::allocation::Allocation;
-
-/// Somebody who may log in besides the creator, with their own keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "AccessGrant")]
-pub struct Grant {
-    pub user_id: UserId,
-    pub granted_by: UserId,
-    pub granted_at: DateTime<Utc>,
-}
+use crate::model::{access::Grant, allocation::Allocation};
 
 struct Row {
     user_id: Uuid,

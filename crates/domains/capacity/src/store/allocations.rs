@@ -10,7 +10,9 @@ use pg::{Connection, Swap, WriteTx};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::allocation::{Allocation, AllocationEvent, AllocationState, ProfileSnapshot, Shape};
+use crate::model::allocation::{
+    Allocation, AllocationEvent, AllocationState, Filter, ProfileSnapshot, Shape,
+};
 
 struct Row {
     id: Uuid,
@@ -106,7 +108,9 @@ impl TryFrom<Row> for Allocation {
 }
 
 pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE id = $1", id.uuid()).fetch_optional(conn).await?;
+    let row = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE id = $1", id.uuid())
+        .fetch_optional(conn)
+        .await?;
     row.map(Allocation::try_from).transpose()
 }
 
@@ -118,20 +122,11 @@ pub async fn lock(conn: &mut Connection, id: AllocationId) -> Result<Option<Allo
     row.map(Allocation::try_from).transpose()
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Filter<'a> {
-    /// Everything of one project, or of the platform.
-    pub project: Option<ProjectId>,
-    pub state: Option<&'a str>,
-    /// Only what is not over.
-    pub live: bool,
-    pub group: Option<GroupId>,
-    pub node: Option<NodeId>,
-    pub org: Option<OrgId>,
-    pub sku: Option<&'a str>,
-}
-
-pub async fn list(conn: &mut Connection, filter: Filter<'_>, page: &PageQuery) -> Result<Vec<Allocation>, Failure> {
+pub async fn list(
+    conn: &mut Connection,
+    filter: Filter<'_>,
+    page: &PageQuery,
+) -> Result<Vec<Allocation>, Failure> {
     let rows = sqlx::query_as!(
         Row,
         "SELECT * FROM allocations
@@ -253,7 +248,8 @@ pub async fn lock_of_project(
 
 /// The members of a group, in the order of their ids.
 pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
-    let rows = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
+    let rows =
+        sqlx::query_as!(Row, "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
     rows.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
 }
 
@@ -268,7 +264,11 @@ pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<
 }
 
 /// Those of the given ones that belong to the project.
-pub async fn among(conn: &mut Connection, project: ProjectId, ids: &[Uuid]) -> Result<Vec<Allocation>, Failure> {
+pub async fn among(
+    conn: &mut Connection,
+    project: ProjectId,
+    ids: &[Uuid],
+) -> Result<Vec<Allocation>, Failure> {
     let sql = sqlx::query_as!(
         Row,
         "SELECT * FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",

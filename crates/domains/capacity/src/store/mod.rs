@@ -9,5 +9,6 @@ pub mod discrepancies;
 pub mod endings;
 pub mod events;
 pub mod groups;
+pub mod progress;
 pub mod reserve;
 pub mod uids;

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use kernel::Failure;
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
-use super::{access_spec, held, held_for_end, launch, rows, tasks, words};
-use crate::{Capacity, model::allocation::AllocationState};
+use super::{access_spec, held, held_for_end, launch, tasks, words};
+use crate::{Capacity, model::allocation::AllocationState, store::progress};
 
 pub struct Access(pub Capacity);
 
@@ -32,9 +32,9 @@ impl Saga for Access {
         // Held, so that whoever asks for another set finds this run live, or over.
         let allocation = held(cx).await?;
         let version = launch::keys_arrived(cx, &allocation, signal).await?;
-        rows::keys_installed(cx.tx, allocation.id, version).await?;
-        let line = rows::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
-        rows::history(cx.tx, &allocation, "access", &[line]).await?;
+        progress::keys_installed(cx.tx, allocation.id, version).await?;
+        let line = progress::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
+        progress::history(cx.tx, &allocation, "access", &[line]).await?;
         if allocation.access_version > version {
             return Ok(Step::Again { after: Duration::ZERO });
         }
@@ -60,7 +60,8 @@ impl Saga for Access {
         }
         let reason = words::plain(cx.failure);
         tracing::error!(allocation_id = %allocation.id, failure = cx.failure, "a machine does not have the keys that were asked for");
-        let line = rows::Line { name: "keys_not_installed".to_owned(), reason: &reason, duration_ms: None };
-        rows::history(cx.tx, &allocation, "access", &[line]).await
+        let line =
+            progress::Line { name: "keys_not_installed".to_owned(), reason: &reason, duration_ms: None };
+        progress::history(cx.tx, &allocation, "access", &[line]).await
     }
 }

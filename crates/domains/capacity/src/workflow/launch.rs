@@ -6,7 +6,7 @@ use node_proto::catalog::{InstallAuthorizedKeys, VmAuthorizedKeys};
 use pg::WriteTx;
 use saga::{RunEnd, Signal, Step, StepCx, StepError};
 
-use super::{LaunchInput, access_spec, held, held_for_end, phases, rows, slots, tasks, words};
+use super::{LaunchInput, access_spec, held, held_for_end, phases, slots, tasks, words};
 use crate::{
     Capacity,
     model::{
@@ -16,7 +16,7 @@ use crate::{
     service::money::Meter,
     store::{
         allocations::{self, Along},
-        claims,
+        claims, progress,
     },
 };
 
@@ -68,7 +68,7 @@ pub async fn keys_send(
     allocation: &Allocation,
 ) -> Result<Step, StepError> {
     let Some(order) = &allocation.access_order else { return Err(StepError::fail(words::NO_ORDER)) };
-    rows::keys_sent(cx.tx, allocation).await?;
+    progress::keys_sent(cx.tx, allocation).await?;
     match allocation.shape {
         Shape::Baremetal => tasks::ordered::<InstallAuthorizedKeys>(capacity, cx, allocation, order).await,
         Shape::GpuSlice | Shape::CpuVm => {
@@ -87,7 +87,7 @@ pub async fn keys_arrived(
         Shape::Baremetal => drop(tasks::answer::<InstallAuthorizedKeys>(signal)?),
         Shape::GpuSlice | Shape::CpuVm => drop(tasks::answer::<VmAuthorizedKeys>(signal)?),
     }
-    Ok(rows::keys_sent_last(cx.tx, allocation.id).await?)
+    Ok(progress::keys_sent_last(cx.tx, allocation.id).await?)
 }
 
 /// `provisioning` becomes `active`, and its meter runs from this transaction on.
@@ -99,9 +99,9 @@ pub async fn activate(
     let allocation = provisioning(cx).await?;
     let installed = cx.output::<i64>("keys")?.unwrap_or(FIRST_KEYS);
     if let Some((host, port)) = reached_at {
-        rows::reached_at(cx.tx, allocation.id, host, port).await?;
+        progress::reached_at(cx.tx, allocation.id, host, port).await?;
     }
-    rows::keys_installed(cx.tx, allocation.id, installed).await?;
+    progress::keys_installed(cx.tx, allocation.id, installed).await?;
     let active = allocations::step(cx.tx, &allocation, AllocationEvent::Activate, Along::default()).await?;
     let Some(at) = active.meter_opened_at else { return Err(StepError::fail("the meter was not opened")) };
     capacity.money.meter_open(cx.tx, &meter(&active), at).await?;

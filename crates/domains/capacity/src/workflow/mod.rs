@@ -24,7 +24,6 @@ mod release;
 mod release_machine;
 mod release_slice;
 mod restart;
-mod rows;
 mod slots;
 mod specs;
 mod tasks;

@@ -4,8 +4,10 @@ use kernel::Failure;
 use node_proto::{TaskKind, contract::Phase};
 use pg::WriteTx;
 
-use super::rows::{self, Line};
-use crate::model::allocation::Allocation;
+use crate::{
+    model::allocation::Allocation,
+    store::progress::{self, Line},
+};
 
 /// A step is done.
 pub async fn done(
@@ -15,7 +17,7 @@ pub async fn done(
     evidence: &str,
 ) -> Result<(), Failure> {
     let line = Line { name: step.to_owned(), reason: evidence, duration_ms: None };
-    rows::history(tx, allocation, "phase", &[line]).await
+    progress::history(tx, allocation, "phase", &[line]).await
 }
 
 /// The same, with what the node did for it. Names that are not in the catalog say nothing that anybody knows, and
@@ -37,5 +39,5 @@ pub async fn told<K: TaskKind>(
         })
         .collect();
     lines.push(Line { name: step.to_owned(), reason: evidence, duration_ms: None });
-    rows::history(tx, allocation, "phase", &lines).await
+    progress::history(tx, allocation, "phase", &lines).await
 }

@@ -5,10 +5,11 @@ use kernel::Failure;
 use node_proto::catalog::{HealthProbe, ProbeProfile, Reboot, VmRestart};
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
-use super::{held, held_for_end, provision_machine::healthy, restart_spec, rows, tasks, words};
+use super::{held, held_for_end, provision_machine::healthy, restart_spec, tasks, words};
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState, Shape},
+    store::progress,
 };
 
 pub struct Restart(pub Capacity);
@@ -76,7 +77,7 @@ impl Saga for Restart {
             RunEnd::Succeeded => ("restarted", ""),
             RunEnd::Undone | RunEnd::Stuck => ("restart_failed", reason.as_str()),
         };
-        let line = rows::Line { name: name.to_owned(), reason, duration_ms: None };
-        rows::history(cx.tx, &allocation, "operation", &[line]).await
+        let line = progress::Line { name: name.to_owned(), reason, duration_ms: None };
+        progress::history(cx.tx, &allocation, "operation", &[line]).await
     }
 }

@@ -124,7 +124,11 @@ async fn a_restart_needs_an_active_allocation_and_nothing_else_under_way() {
         let mut tx = world.as_user(world.creator).await;
         let result = allocation_restart(&world.capacity, &mut tx, world.asked(id)).await;
         assert_eq!(code(ended(tx, result).await), Some(Code::Conflict), "a restart is under way");
-        assert_eq!(release_by(&world, world.creator, id, false).await, None, "nobody pays for a restart that hangs");
+        assert_eq!(
+            release_by(&world, world.creator, id, false).await,
+            None,
+            "nobody pays for a restart that hangs"
+        );
         assert_eq!((world.state(id).await.as_str(), world.meters(id, "close").await), ("releasing", 1));
         let cancelled = "SELECT count(*) FROM saga_runs WHERE cancel_reason IS NOT NULL AND subject =";
         assert_eq!(world.count(&format!("{cancelled} '{restarting}'")).await, 1);

@@ -85,7 +85,9 @@ impl Under {
         let mut tx = kit.as_creator().await;
         let subject = match self.about {
             About::Release => allocation_release(&kit.capacity, &mut tx, kit.asked(id)).await?.subject(),
-            About::Restart => allocation_restart(&kit.capacity, &mut tx, kit.asked(id)).await?.restart_subject(),
+            About::Restart => {
+                allocation_restart(&kit.capacity, &mut tx, kit.asked(id)).await?.restart_subject()
+            }
             _ => {
                 grant_create(&kit.capacity, &mut tx, kit.asked(id), kit.creator, kit.other).await?;
                 format!("{id}/access")

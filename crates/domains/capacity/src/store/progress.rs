@@ -1,4 +1,4 @@
-//! What the workflows write besides the state of an allocation.
+//! What workflows write besides the state of an allocation: progress, key sets, where a machine answers.
 
 use kernel::{Failure, ids::AllocationId};
 use pg::WriteTx;

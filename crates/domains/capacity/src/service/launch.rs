@@ -47,8 +47,8 @@ kernel::checked_text! {
 /// What virtual machines are made from when nobody says.
 const DEFAULT_IMAGE: &str = "ubuntu-24.04";
 const SHELL: &str = "/bin/bash";
-/// How long what a request authorised may still be begun: whoever finds an old order can do nothing with it. Taking
-/// a machine back is authorised for good.
+/// How long keys and restarts that a request authorised may still be begun: whoever finds an old order can do nothing
+/// with it.
 pub(super) const BEGIN_WITHIN: TimeDelta = TimeDelta::days(1);
 
 /// Who launches, and where.
@@ -294,8 +294,12 @@ fn allocation(
 }
 
 /// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
-fn authorised(new: &Allocation, place: &PlacedMember, keys: &[String]) -> Result<Vec<OrderedWork>, Failure> {
-    let until = new.created_at + BEGIN_WITHIN;
+fn authorised(
+    new: &Allocation,
+    place: &PlacedMember,
+    keys: &[String],
+    until: DateTime<Utc>,
+) -> Result<Vec<OrderedWork>, Failure> {
     let owner = new.subject();
     if new.shape == Shape::Baremetal {
         let id = u32::try_from(new.uid)?;

@@ -116,7 +116,7 @@ CREATE FUNCTION public.called_by_app() RETURNS boolean
 
 CREATE FUNCTION public.canonical_field(field text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT CASE WHEN field IS NULL THEN '-,' ELSE octet_length(field) || ':' || field || ',' END $$;
+    AS $$ SELECT CASE WHEN field IS NULL THEN '-,' ELSE octet_length(field)::text || ':' || field || ',' END $$;
 
 CREATE FUNCTION public.capacity_free(p_allocation uuid, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -655,9 +655,11 @@ BEGIN
     IF EXISTS (SELECT id, node_id, kind, model FROM changed EXCEPT SELECT id, node_id, kind, model FROM before) THEN
         PERFORM node_capacity_refresh(array_agg(DISTINCT node_id))
             FROM (SELECT node_id FROM changed UNION SELECT node_id FROM before) touched;
-    ELSE
+    -- What was reserved and is used now counts the same; nobody need wait for the node's row.
+    ELSIF EXISTS (SELECT FROM changed c JOIN before b USING (id)
+                  WHERE NOT (c.state IN ('reserved', 'in_use') AND b.state IN ('reserved', 'in_use'))) THEN
         PERFORM node_capacity_recount(array_agg(DISTINCT node_id), array_agg(DISTINCT kind), array_agg(DISTINCT model))
-            FROM changed HAVING count(*) > 0;
+            FROM changed;
     END IF;
     RETURN NULL;
 END $$;

@@ -69152,7 +69152,7 @@ Arguments:
 - `project_id`
 - `allocation_id`
 - `state`: The state that you know; the wait is over when it is another.
-- `wait`: Wait at most so long, such as `20s`, which is also the longest.
+- `wait`: Wait at most so long, such as `30s`, which is also the longest; the answer comes within 25 seconds.
 ```ignore
 let response = client.allocation_get()
     .project_id(project_id)

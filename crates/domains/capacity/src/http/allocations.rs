@@ -25,7 +25,9 @@ use crate::{
     },
 };
 
-const LONGEST_WAIT_SECONDS: u64 = 20;
+const LONGEST_WAIT_SECONDS: u64 = 30;
+/// A request is given up after 30 seconds: a wait that long is answered before.
+const ANSWER_WITHIN: Duration = Duration::from_secs(25);
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/projects/{project_id}/allocations";
@@ -197,7 +199,7 @@ async fn list(
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct WaitQuery {
-    /// Wait at most so long, such as `20s`, which is also the longest.
+    /// Wait at most so long, such as `30s`, which is also the longest; the answer comes within 25 seconds.
     #[serde(default)]
     #[schemars(with = "String", regex(pattern = "^[0-9]{1,2}s$"))]
     wait: Given<String>,
@@ -209,7 +211,7 @@ struct WaitQuery {
 fn seconds(text: &str) -> Result<Duration, Problem> {
     let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
     let seconds = seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS);
-    seconds.map(Duration::from_secs).ok_or_else(|| {
+    seconds.map(|seconds| Duration::from_secs(seconds).min(ANSWER_WITHIN)).ok_or_else(|| {
         let text = format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s");
         Problem::field("wait", text)
     })

@@ -60,7 +60,7 @@ async fn a_wait_ends_when_the_state_changes_and_holds_no_connection() {
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     let short = world.get(world.tenant, &format!("allocations/{id}?wait=1s")).await;
     assert_eq!(short.body["state"], "provisioning", "the time is over");
-    for bad in ["wait=21s", "wait=x", "wait=5", "state=odd"] {
+    for bad in ["wait=31s", "wait=x", "wait=5", "state=odd"] {
         let answer = world.get(world.tenant, &format!("allocations/{id}?{bad}")).await;
         assert_eq!(answer.code(), "validation_error", "{bad}");
     }

@@ -29,7 +29,8 @@ impl OnboardingConsumer {
 impl Consumer for OnboardingConsumer {
     const NAME: &'static str = "fleet-onboarding";
     const STREAM: Stream = Stream::Nodes;
-    const EVENT_TYPES: &'static [&'static str] = &[NodeEnrolled::TYPE, NodeDiscovered::TYPE, NodeDoubted::TYPE];
+    const EVENT_TYPES: &'static [&'static str] =
+        &[NodeEnrolled::TYPE, NodeDiscovered::TYPE, NodeDoubted::TYPE];
     const AUDIT_ACTION: &'static str = "node.onboard";
     const REASON: &'static str = "take a new node further";
 

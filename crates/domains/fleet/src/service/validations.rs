@@ -81,7 +81,8 @@ pub(crate) async fn probe(
 /// Has a node looked over that failed at something, without disturbing whoever else is there. One that takes no work
 /// is left alone: it is not sold either.
 pub(crate) async fn probe_doubted(fleet: &Fleet, tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> {
-    let takes = store::nodes::get(tx.conn(), node).await?.is_some_and(|node| node.check_takes_tasks().is_ok());
+    let takes =
+        store::nodes::get(tx.conn(), node).await?.is_some_and(|node| node.check_takes_tasks().is_ok());
     if takes {
         probe(fleet, tx, node, ProbeProfile::Light).await?;
     }

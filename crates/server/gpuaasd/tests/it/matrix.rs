@@ -108,7 +108,8 @@ fn fill(path: &str, place: &Place) -> String {
 /// `allow`, or the refusal.
 async fn ask(api: &Api, method: &str, path: &str) -> String {
     let method: Method = method.parse().unwrap();
-    let answer = api.send(api.request(method, path).header("if-match", "?")).await;
+    let request = api.request(method, path).header("if-match", "?").header("x-idempotency-key", "matrix");
+    let answer = api.send(request).await;
     let field = answer.body["error"]["details"]["fields"][0]["field"].as_str();
     match (answer.status, field) {
         (400, Some("If-Match")) => "allow".to_owned(),

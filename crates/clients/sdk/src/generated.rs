@@ -42912,60 +42912,6 @@ the machine itself was changed for it, discover the node again.*/
             value.parse()
         }
     }
-    ///`TaskListTaskType`
-    #[derive(::serde::Serialize, Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-    #[serde(transparent)]
-    pub struct TaskListTaskType(::std::string::String);
-    impl ::std::ops::Deref for TaskListTaskType {
-        type Target = ::std::string::String;
-        fn deref(&self) -> &::std::string::String {
-            &self.0
-        }
-    }
-    impl ::std::convert::From<TaskListTaskType> for ::std::string::String {
-        fn from(value: TaskListTaskType) -> Self {
-            value.0
-        }
-    }
-    impl ::std::str::FromStr for TaskListTaskType {
-        type Err = self::error::ConversionError;
-        fn from_str(
-            value: &str,
-        ) -> ::std::result::Result<Self, self::error::ConversionError> {
-            if value.chars().count() > 100usize {
-                return Err("longer than 100 characters".into());
-            }
-            Ok(Self(value.to_string()))
-        }
-    }
-    impl ::std::convert::TryFrom<&str> for TaskListTaskType {
-        type Error = self::error::ConversionError;
-        fn try_from(
-            value: &str,
-        ) -> ::std::result::Result<Self, self::error::ConversionError> {
-            value.parse()
-        }
-    }
-    impl ::std::convert::TryFrom<::std::string::String> for TaskListTaskType {
-        type Error = self::error::ConversionError;
-        fn try_from(
-            value: ::std::string::String,
-        ) -> ::std::result::Result<Self, self::error::ConversionError> {
-            value.parse()
-        }
-    }
-    impl<'de> ::serde::Deserialize<'de> for TaskListTaskType {
-        fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
-        where
-            D: ::serde::Deserializer<'de>,
-        {
-            ::std::string::String::deserialize(deserializer)?
-                .parse()
-                .map_err(|e: self::error::ConversionError| {
-                    <D::Error as ::serde::de::Error>::custom(e.to_string())
-                })
-        }
-    }
     ///One attempt of a step, forwards or back.
     #[derive(::serde::Deserialize, ::serde::Serialize, Clone, Debug)]
     pub struct TimelineEntry {
@@ -84304,7 +84250,7 @@ pub mod builder {
         node_id: Result<Option<types::TaskListNodeId>, String>,
         page_size: Result<Option<::std::num::NonZeroU64>, String>,
         state: Result<Option<types::TaskListState>, String>,
-        task_type: Result<Option<types::TaskListTaskType>, String>,
+        task_type: Result<Option<::std::string::String>, String>,
     }
     impl<'a> TaskList<'a> {
         pub fn new(client: &'a super::Client) -> Self {
@@ -84368,13 +84314,14 @@ pub mod builder {
         }
         pub fn task_type<V>(mut self, value: V) -> Self
         where
-            V: std::convert::TryInto<types::TaskListTaskType>,
+            V: std::convert::TryInto<::std::string::String>,
         {
             self.task_type = value
                 .try_into()
                 .map(Some)
                 .map_err(|_| {
-                    "conversion to `TaskListTaskType` for task_type failed".to_string()
+                    "conversion to `:: std :: string :: String` for task_type failed"
+                        .to_string()
                 });
             self
         }

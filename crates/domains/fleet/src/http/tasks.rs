@@ -80,7 +80,7 @@ struct ListQuery {
     state: Option<StateName>,
     /// Only tasks of this type.
     #[serde(default)]
-    #[schemars(with = "String", length(max = 100))]
+    #[schemars(with = "String")]
     task_type: Option<String>,
 }
 

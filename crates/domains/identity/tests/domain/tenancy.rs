@@ -40,7 +40,31 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
         .await
         .unwrap();
     tx.commit(None).await.unwrap();
+    allocated(world, owner, org, project.id.uuid()).await;
     (owner, org)
+}
+
+/// What other domains keep for a tenant, as a superuser writes it.
+async fn allocated(world: &World, owner: UserId, org: OrgId, project: Uuid) {
+    let sql = "WITH grouped AS (
+             INSERT INTO allocation_groups VALUES (gen_random_uuid(), $1, $2, 'g', 1, $3, now()) RETURNING id
+         ), made AS (
+             INSERT INTO allocations (id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region,
+                 gpus, profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
+                 ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at)
+             SELECT gen_random_uuid(), $1, $2, id, 'a', 'user', $3, 's', 'gpu_slice', 'r', 1, '{}', 'gpu_hour', 1, 'USD',
+                 'user-revoke', gen_random_uuid(), '{}', 'u', 20000, 'h', 22, '', now(), now(), now() FROM grouped
+             RETURNING id
+         ), told AS (
+             INSERT INTO allocation_events (allocation_id, org_id, at, kind, name, actor_kind, correlation_id)
+             SELECT id, $1, now(), 'state', 'request', 'user', gen_random_uuid() FROM made
+         ), granted AS (
+             INSERT INTO allocation_access_grants SELECT id, $3, $1, $3, now() FROM made
+         )
+         INSERT INTO capacity_holdings VALUES ($1, '1_org', $1, 1, 1)";
+    let mut admin = world.test.conn(Roles::Admin).await;
+    let done = sqlx::query(sql).bind(org.uuid()).bind(project).bind(owner.uuid()).execute(&mut admin).await;
+    done.unwrap();
 }
 
 /// Tenant tables with the column that names the organization.

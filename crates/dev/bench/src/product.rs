@@ -30,6 +30,7 @@ impl Product {
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\ndata_dir = \"{}\"\n\
              [node_gateway]\nlisten = \"127.0.0.1:{node_port}\"\n[fleet]\nauto_approve_simulated = true\n\
+             [database]\napp_connections = 64\n\
              [telemetry]\nlog_filter = \"warn\"\n",
             dir.path().join("data").display()
         );

@@ -1,11 +1,38 @@
 //! Programs under test.
 
-use std::{net::TcpListener, path::PathBuf};
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
+};
 
-/// A port that was free a moment ago.
+/// A port that nobody listens on, and that no other test will be given while this process runs.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+    // Below what the system hands out for outgoing connections: such a port cannot be taken by somebody's connection
+    // between here and the start of whoever will listen on it.
+    const PORTS: std::ops::Range<u16> = 12_000..32_000;
+    let dir = std::env::temp_dir().join("gpuaas-test-ports");
+    std::fs::create_dir_all(&dir).expect("the directory of port locks");
+    let first = usize::from(NEXT_PORT.fetch_add(1, Ordering::Relaxed)) + std::process::id() as usize * 97;
+    let span = usize::from(PORTS.end - PORTS.start);
+    (0..span)
+        .find_map(|step| {
+            let port = PORTS.start + u16::try_from((first + step) % span).ok()?;
+            let file = std::fs::File::create(dir.join(port.to_string())).ok()?;
+            // Held until this process ends, so that no two test processes choose the same.
+            let lock = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).ok()?;
+            TcpListener::bind(("127.0.0.1", port)).ok()?;
+            PORT_LOCKS.lock().expect("port locks").push(lock);
+            Some(port)
+        })
+        .expect("a free port")
 }
+
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+static PORT_LOCKS: Mutex<Vec<nix::fcntl::Flock<std::fs::File>>> = Mutex::new(Vec::new());
 
 /// The path of one of our own programs, built by `cargo xtask test` beside the tests.
 pub fn program(name: &str) -> PathBuf {

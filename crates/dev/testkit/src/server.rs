@@ -156,8 +156,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         if self.child.is_some() {
             // SIGTERM first, so that a built-in Postgres is not left behind; then, bounded, SIGKILL.
-            self.signal(Signal::SIGTERM);
             let Some(mut child) = self.child.take() else { return };
+            if let Ok(pid) = i32::try_from(child.id())
+                && matches!(child.try_wait(), Ok(None))
+            {
+                let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
+            }
             for _ in 0..400 {
                 if matches!(child.try_wait(), Ok(Some(_))) {
                     return;

@@ -110,6 +110,12 @@ impl Db {
         }
     }
 
+    /// How many connections of the system role there are. Whoever holds one and needs another must leave room: a worker
+    /// that takes them all at once waits for itself.
+    pub fn system_connections(&self) -> usize {
+        self.0.system.size()
+    }
+
     /// (in use, waiting) of the request pool and of the system pool.
     pub fn pool_usage(&self) -> [(&'static str, usize, usize); 2] {
         let (app, system) = (self.0.app.usage(), self.0.system.usage());

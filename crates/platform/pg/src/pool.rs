@@ -142,6 +142,11 @@ impl Pool {
         self.suspicion.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The most connections it lends at once.
+    pub fn size(&self) -> usize {
+        self.pool.status().max_size
+    }
+
     /// (in use, waiting)
     pub fn usage(&self) -> (usize, usize) {
         let status = self.pool.status();

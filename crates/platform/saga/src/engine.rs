@@ -46,12 +46,14 @@ impl Engine {
     /// to workers that know them.
     pub fn new(db: Db, wake: Wake, sagas: Vec<Arc<dyn Saga>>) -> Self {
         let known = sagas.iter().map(|saga| (saga.spec().name.to_owned(), saga.spec().version)).collect();
+        // A step holds a connection and may need another for a moment (policies, signers), and others need some too.
+        let concurrency = (db.system_connections() / 2).clamp(1, CONCURRENCY);
         Self(Inner {
             db,
             wake,
             sagas,
             known,
-            concurrency: CONCURRENCY,
+            concurrency,
             faults: None,
             dead: CancellationToken::new(),
             soon: Mutex::default(),

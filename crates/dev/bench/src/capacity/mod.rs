@@ -37,13 +37,13 @@ pub struct Options {
     #[arg(long, default_value_t = 2000)]
     decisions: u32,
     /// So many clients reserve at once, one measurement after the other.
-    #[arg(long, value_delimiter = ',', default_value = "8")]
+    #[arg(long, value_delimiter = ',', default_value = "8,32")]
     clients: Vec<u32>,
     /// Launches timed one after the other, of each kind.
     #[arg(long, default_value_t = 300)]
     launches: u32,
     /// So many launches at once, one measurement after the other.
-    #[arg(long, value_delimiter = ',', default_value = "100")]
+    #[arg(long, value_delimiter = ',', default_value = "100,1000")]
     at_once: Vec<u32>,
     /// Small fleets and few samples, to see that everything works: the figures mean nothing.
     #[arg(long)]

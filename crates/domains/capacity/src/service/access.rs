@@ -157,7 +157,7 @@ async fn renew(
         }
     };
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
-    let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
+    let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = access::order_set(tx, before, &order).await?;
     tell(tx, &after, "access", name, about).await?;
     if after.state == AllocationState::Active {

@@ -220,7 +220,7 @@ pub async fn allocation_restart(
         }
     };
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
-    let order = capacity.fleet.order_seal(tx, &before.subject(), before.node_id, vec![work])?;
+    let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = endings::restart_order_set(tx, &before, &order).await?;
     start(tx, &after, &after.restart_subject(), restart_spec()).await?;
     tell(tx, &after, "operation", "restart", "").await?;

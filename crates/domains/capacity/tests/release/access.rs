@@ -74,7 +74,7 @@ async fn a_grant_is_refused_to_strangers_to_the_creator_and_twice() {
     let world = World::new().await;
     let id = world.allocation("active").await;
     assert_eq!(grant(&world, id, world.other).await, Some(Code::Unprocessable), "has no key");
-    world.stores_key(world.operator, "XXX").await;
+    world.stores_key(world.operator, "OPERATOR").await;
     assert_eq!(grant(&world, id, world.operator).await, Some(Code::Unprocessable), "is no member");
     assert_eq!(grant(&world, id, world.creator).await, Some(Code::ValidationError));
     world.stores_key(world.other, "CCC").await;

@@ -12,6 +12,7 @@ use capacity::{
 use chrono::{DateTime, Utc};
 use fleet::{
     Fleet, Settings,
+    api::OrderedWork,
     authority::{Signing, Trust, TrustSettings},
 };
 use identity::api::Policies;
@@ -19,6 +20,7 @@ use kernel::{
     Code, CorrelationId, Failure, Permission, Role, Secret,
     ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
 };
+use node_proto::catalog::{VmRestart, VmRestartInput};
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
 use testkit::TestDb;
 use trust::signer::FileCustody;
@@ -71,6 +73,7 @@ impl Reimager for NoReimaging {
 
 pub struct World {
     pub capacity: Capacity,
+    pub fleet: Fleet,
     pub test: TestDb,
     pub org: OrgId,
     pub project: ProjectId,
@@ -104,7 +107,7 @@ impl World {
         let db = test.db.clone();
         let capacity = Capacity::new(Parts {
             db,
-            fleet,
+            fleet: fleet.clone(),
             policies,
             money: Arc::new(Counting),
             reimager: Arc::new(NoReimaging),
@@ -117,7 +120,7 @@ impl World {
              GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
         )
         .await;
-        let world = Self { capacity, test, org, project, creator, other, operator, _home: home };
+        let world = Self { capacity, fleet, test, org, project, creator, other, operator, _home: home };
         world.tenant(org, project, "first").await;
         for (user, name) in [(creator, "creator"), (other, "other"), (operator, "operator")] {
             world.person(user, name).await;
@@ -234,6 +237,7 @@ impl World {
              FROM unnest(ARRAY[{list}]) AS id"
         ))
         .await;
+        self.seal(&ids).await;
         if let Some(saga) = match state {
             "requested" | "provisioning" => Some("provision_slice"),
             "releasing" => Some("release_slice"),
@@ -249,6 +253,26 @@ impl World {
             .await;
         }
         ids
+    }
+
+    /// What their launches authorised.
+    async fn seal(&self, ids: &[AllocationId]) {
+        let tx = self.as_user(self.creator).await;
+        let node = self.test.db.ambient().id();
+        let orders: Vec<Vec<u8>> = ids
+            .iter()
+            .map(|id| {
+                let work = OrderedWork::of::<VmRestart>(&VmRestartInput { owner: id.to_string() }).unwrap();
+                self.fleet.order_seal(&tx, &id.to_string(), node, vec![work]).unwrap()
+            })
+            .collect();
+        tx.roll_back().await;
+        let ids: Vec<_> = ids.iter().map(|id| id.uuid()).collect();
+        let mut admin = self.test.conn(Roles::Admin).await;
+        let sql = "UPDATE allocations a SET work_order = o.sealed, node_id = $3
+                   FROM unnest($1::uuid[], $2::bytea[]) AS o (id, sealed) WHERE a.id = o.id";
+        let sealed = sqlx::query(sql).bind(ids).bind(orders).bind(node.uuid()).execute(&mut admin).await;
+        sealed.unwrap();
     }
 
     pub async fn allocation(&self, state: &str) -> AllocationId {

@@ -84,6 +84,31 @@ impl Fleet {
         Ok(self.trust.order_seal(subject, &order)?)
     }
 
+    /// Seals more work for the node of an order that `subject` has already: rows may name another by now, the order
+    /// does not.
+    pub fn order_extend(
+        &self,
+        tx: &WriteTx,
+        subject: &str,
+        order: &[u8],
+        work: Vec<OrderedWork>,
+    ) -> Result<Vec<u8>, Failure> {
+        let Some(earlier) = self.order_opened(subject, order) else {
+            tracing::error!(
+                subject,
+                "tampering: a work order is not what was sealed; nothing is added to it"
+            );
+            metrics::counter!("work_orders_refused_total", "reason" => "not_ours").increment(1);
+            return Err(Problem::new(Code::Unprocessable, NOT_OURS).into());
+        };
+        self.order_seal(tx, subject, earlier.node_id, work)
+    }
+
+    fn order_opened(&self, subject: &str, order: &[u8]) -> Option<Order> {
+        let opened = self.trust.order_open(subject, order).ok()?;
+        serde_json::from_slice(opened.expose()).ok()
+    }
+
     /// Queues the work of this kind that the order of `subject` holds: those parameters, for that node.
     pub async fn task_queue_ordered<K: TaskKind>(
         &self,
@@ -93,11 +118,8 @@ impl Fleet {
         request: OrderedRequest,
     ) -> Result<TaskId, Failure> {
         let kind = K::TYPE.name();
-        let opened = self.trust.order_open(subject, order).ok();
-        let opened = opened.and_then(|order| serde_json::from_slice::<Order>(order.expose()).ok());
-        let Some(order) = opened else {
-            let text = "The work order does not open: it is not what was sealed for this.";
-            return Err(self.order_refused(tx, subject, kind, "not_ours", text).await);
+        let Some(order) = self.order_opened(subject, order) else {
+            return Err(self.order_refused(tx, subject, kind, "not_ours", NOT_OURS).await);
         };
         let Some(work) = order.work.into_iter().find(|work| work.task_type == kind) else {
             let text = "The work order does not hold work of this kind.";
@@ -157,6 +179,8 @@ impl Fleet {
             .into()
     }
 }
+
+const NOT_OURS: &str = "The work order does not open: it is not what was sealed for this.";
 
 #[derive(Debug, thiserror::Error)]
 enum OrderError {

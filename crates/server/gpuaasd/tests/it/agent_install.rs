@@ -130,6 +130,11 @@ impl Drop for Machine {
         if std::thread::panicking() && self.first().is_some() {
             println!("{}", self.sh("journalctl --no-pager -u gpuaas-agent | tail -50", "").1);
         }
+        // The machine itself first, and with its first process all others: who booted it may go and leave it running.
+        if let Some(first) = self.first().and_then(|pid| pid.parse().ok()) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), nix::sys::signal::Signal::SIGKILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         // Empty a moment after the last process is gone; innermost first.

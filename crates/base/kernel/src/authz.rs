@@ -55,6 +55,14 @@ permissions! {
     AllocationOperate = "allocation.operate", false;
     // anybody.s in the project
     AllocationOperateAny = "allocation.operate_any", false;
+    // what a project used and what that cost
+    UsageRead = "usage.read", true;
+    // the money of an organization
+    BillingRead = "billing.read", true;
+    BillingManage = "billing.manage", false;
+    BudgetManage = "budget.manage", false;
+    WebhookRead = "webhook.read", true;
+    WebhookManage = "webhook.manage", false;
     // the platform
     PlatformRead = "platform.read", true;
     PlatformOrgManage = "platform.org.manage", false;
@@ -68,6 +76,9 @@ permissions! {
     TrustManage = "trust.manage", false;
     CapacityRead = "capacity.read", true;
     CapacityManage = "capacity.manage", false;
+    // the money of everybody: adjustments, refunds, disputes, findings
+    MoneyRead = "money.read", true;
+    MoneyManage = "money.manage", false;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -160,6 +171,7 @@ const PROJECT_VIEWER: PermissionSet = PermissionSet::of(&[
     P::ServiceAccountRead,
     P::PolicyRead,
     P::AllocationRead,
+    P::UsageRead,
 ]);
 const PROJECT_MEMBER: PermissionSet =
     PROJECT_VIEWER.union(PermissionSet::of(&[P::AllocationCreate, P::AllocationOperate]));
@@ -173,7 +185,8 @@ const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::of(&[
 const PROJECT_OWNER: PermissionSet = PROJECT_ADMIN.union(PermissionSet::of(&[P::ProjectDelete]));
 const ORG_MEMBER: PermissionSet =
     PermissionSet::of(&[P::OrgRead, P::MemberRead, P::ProjectList, P::PolicyRead]);
-const ORG_VIEWER: PermissionSet = ORG_MEMBER.union(PROJECT_VIEWER);
+const ORG_VIEWER: PermissionSet =
+    ORG_MEMBER.union(PROJECT_VIEWER).union(PermissionSet::of(&[P::BillingRead, P::WebhookRead]));
 const ORG_ADMIN: PermissionSet = ORG_VIEWER.union(PROJECT_OWNER).union(PermissionSet::of(&[
     P::OrgUpdate,
     P::MemberManage,
@@ -181,6 +194,9 @@ const ORG_ADMIN: PermissionSet = ORG_VIEWER.union(PROJECT_OWNER).union(Permissio
     P::InvitationManage,
     P::AuditRead,
     P::ProjectCreate,
+    P::BillingManage,
+    P::BudgetManage,
+    P::WebhookManage,
 ]));
 const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::PlatformRead,
@@ -199,6 +215,10 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::CatalogRead,
     P::AllocationRead,
     P::CapacityRead,
+    P::UsageRead,
+    P::BillingRead,
+    P::WebhookRead,
+    P::MoneyRead,
 ]);
 const PLATFORM_OPS: PermissionSet =
     PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage, P::CapacityManage]));
@@ -207,6 +227,7 @@ const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(Permis
     P::PlatformUserManage,
     P::PlatformPolicyManage,
     P::TrustManage,
+    P::MoneyManage,
 ]));
 
 impl Role {

@@ -97,6 +97,27 @@ ids! {
     SagaRunId = "run";
     /// Something that two records disagree about.
     DiscrepancyId = "disc";
+    /// One entry of an organization's ledger.
+    PostingId = "post";
+    /// Something that costs by time.
+    MeterId = "meter";
+    /// A time for which nobody pays for a meter.
+    PauseId = "pause";
+    /// A posting that an administrator asks for.
+    AdjustmentId = "adj";
+    /// Something that books and world disagree about.
+    BillingFindingId = "bfnd";
+    /// A checkout: money that is on its way.
+    TopupId = "topup";
+    /// Money that arrived.
+    PaymentId = "pay";
+    RefundId = "rfnd";
+    DisputeId = "dsp";
+    NotificationId = "note";
+    /// Where an organization wants to be told of events.
+    WebhookId = "hook";
+    /// One message on its way to somebody.
+    DeliveryId = "dlv";
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ const CHANNELS: &[&str] = &[
     "gpuaas_logs",
     "gpuaas_sagas",
     "gpuaas_allocations",
+    "gpuaas_billing",
+    "gpuaas_webhooks",
+    "gpuaas_notify",
 ];
 /// Notices that a slow subscriber may fall behind before it misses some and has to look for itself.
 const BACKLOG: usize = 4096;

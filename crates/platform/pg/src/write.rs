@@ -54,6 +54,8 @@ struct Pending {
     event_type: &'static str,
     version: i16,
     payload: Value,
+    /// Whom it is about, when that is not who the transaction is for.
+    about: Option<(Option<Uuid>, Option<Uuid>)>,
 }
 
 /// An open write transaction. `commit` takes it by value, so what only borrows it (every service and
@@ -164,12 +166,31 @@ impl WriteTx {
 
     /// Puts an event into the outbox; it leaves only if the transaction commits.
     pub fn emit<E: Event>(&mut self, event: &E) -> Result<(), serde_json::Error> {
+        self.emit_about(event, None)
+    }
+
+    /// The same for work that is done for many tenants at once: the event belongs to this one.
+    pub fn emit_for<E: Event>(
+        &mut self,
+        org: kernel::ids::OrgId,
+        project: Option<kernel::ids::ProjectId>,
+        event: &E,
+    ) -> Result<(), serde_json::Error> {
+        self.emit_about(event, Some((Some(org.uuid()), project.map(|p| p.uuid()))))
+    }
+
+    fn emit_about<E: Event>(
+        &mut self,
+        event: &E,
+        about: Option<(Option<Uuid>, Option<Uuid>)>,
+    ) -> Result<(), serde_json::Error> {
         self.events.push(Pending {
             id: self.db.ambient().uuid(),
             stream: E::STREAM.name(),
             event_type: E::TYPE,
             version: i16::try_from(E::VERSION).unwrap_or(i16::MAX),
             payload: serde_json::to_value(event)?,
+            about,
         });
         Ok(())
     }
@@ -239,8 +260,9 @@ impl WriteTx {
             &events.iter().map(|e| e.stream.to_owned()).collect::<Vec<_>>(),
             &events.iter().map(|e| e.event_type.to_owned()).collect::<Vec<_>>(),
             &events.iter().map(|e| e.version).collect::<Vec<_>>(),
-            &events.iter().map(|_| org).collect::<Vec<_>>() as &[Option<Uuid>],
-            &events.iter().map(|_| project).collect::<Vec<_>>() as &[Option<Uuid>],
+            &events.iter().map(|e| e.about.map_or(org, |(org, _)| org)).collect::<Vec<_>>() as &[Option<Uuid>],
+            &events.iter().map(|e| e.about.map_or(project, |(_, project)| project)).collect::<Vec<_>>()
+                as &[Option<Uuid>],
             &events.iter().map(|e| e.payload.clone()).collect::<Vec<_>>(),
             origin.traceparent as Option<String>,
             i_principal as Option<Uuid>,

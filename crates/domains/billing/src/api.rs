@@ -1,0 +1,15 @@
+//! What other domains may use.
+
+pub use crate::{
+    Billing,
+    model::{
+        account::{Account, Balances, Line, Posted, Posting, PostingKind},
+        events,
+        meter::{Launch, LaunchMeter},
+    },
+    service::{
+        balance::balances_of,
+        holds::{funds_check, funds_hold, launch_failed, meter_close, meter_open},
+        posting::post,
+    },
+};

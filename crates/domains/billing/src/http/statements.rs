@@ -1,0 +1,9 @@
+//! Monthly statements.
+
+use endpoint::Endpoint;
+
+use crate::Billing;
+
+pub fn endpoints(_: &Billing) -> Vec<Endpoint> {
+    Vec::new()
+}

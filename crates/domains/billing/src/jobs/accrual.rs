@@ -1,0 +1,1 @@
+//! Accrues every window, and whenever a meter has closed.

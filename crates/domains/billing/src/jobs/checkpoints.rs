@@ -1,0 +1,1 @@
+//! Signs the heads of the chains once a day.

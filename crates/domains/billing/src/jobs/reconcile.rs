@@ -1,0 +1,1 @@
+//! Reconciles, and lists what it found.

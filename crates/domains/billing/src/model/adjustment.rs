@@ -1,0 +1,1 @@
+//! Postings that administrators ask for.

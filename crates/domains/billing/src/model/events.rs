@@ -1,0 +1,46 @@
+//! What billing tells the rest of the product, on the stream BILLING.
+
+use bus::asyncapi::EventDoc;
+use chrono::{DateTime, Utc};
+use kernel::{
+    Event, Stream,
+    ids::{AllocationId, FindingId, OrgId, ProjectId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+macro_rules! events {
+    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
+        $(
+            #[doc = $summary]
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+            pub struct $name { $(pub $field: $kind),* }
+            impl Event for $name {
+                const TYPE: &'static str = $type;
+                const STREAM: Stream = Stream::Billing;
+                const SUMMARY: &'static str = $summary;
+            }
+        )*
+
+        /// Every event as the document of events shows it.
+        pub fn docs() -> Vec<EventDoc> {
+            vec![$(EventDoc::of::<$name>()),*]
+        }
+    };
+}
+
+events! {
+    LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
+        org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
+    AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; everything is released then." {
+        org_id: OrgId, balance_minor: i64, currency: String, depletes_at: DateTime<Utc> }
+    BalanceDepleted = "billing.balance_depleted", "The balance is used up; everything that runs is released." {
+        org_id: OrgId, balance_minor: i64, currency: String }
+    BalanceRestored = "billing.balance_restored", "The balance is above the threshold again; nothing restarts by itself." {
+        org_id: OrgId, balance_minor: i64, currency: String }
+    BudgetCrossed = "billing.budget_crossed", "A project spent as much of its monthly budget as it wanted to be told of." {
+        org_id: OrgId, project_id: ProjectId, action: String, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
+    CreditPosted = "billing.credit_posted", "The meter of an allocation stands still and what was charged since is given back." {
+        org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
+        credited_minor: i64, currency: String, reason: String }
+}

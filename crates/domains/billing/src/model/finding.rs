@@ -1,0 +1,1 @@
+//! Where books and world disagree.

@@ -1,0 +1,1 @@
+//! The FOCUS-shaped export.

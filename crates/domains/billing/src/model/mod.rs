@@ -1,0 +1,13 @@
+//! Types, lifecycle tables and decisions: pure.
+
+pub mod account;
+pub mod adjustment;
+pub mod balance;
+pub mod budget;
+pub mod events;
+pub mod finding;
+pub mod focus;
+pub mod meter;
+pub mod rating;
+pub mod report;
+pub mod statement;

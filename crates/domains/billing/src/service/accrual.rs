@@ -1,0 +1,1 @@
+//! Accrual: what was used becomes what is owed.

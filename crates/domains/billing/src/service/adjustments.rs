@@ -1,0 +1,1 @@
+//! Adjustments, and their second approver.

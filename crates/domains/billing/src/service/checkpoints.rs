@@ -1,0 +1,1 @@
+//! Daily signed heads of the chains.

@@ -1,0 +1,1 @@
+//! Reading, exporting and checking the ledger.

@@ -1,0 +1,15 @@
+//! Use cases: load, decide, write, emit.
+
+pub mod accrual;
+pub mod adjustments;
+pub mod balance;
+pub mod budgets;
+pub mod checkpoints;
+pub mod credits;
+pub mod holds;
+pub mod ledger;
+pub mod pdf;
+pub mod posting;
+pub mod reconcile;
+pub mod reports;
+pub mod statements;

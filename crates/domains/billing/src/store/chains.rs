@@ -1,0 +1,1 @@
+//! Ledger chains as they are exported and checked.

@@ -1,0 +1,93 @@
+//! The ledger: appending to a chain, and reading where it stands.
+
+use kernel::ids::{OrgId, PostingId};
+use pg::{Connection, WriteTx};
+use uuid::Uuid;
+
+use crate::model::account::{Balances, Posted, Posting};
+
+/// Appends a posting, as `gpuaas_system`. Nothing when its reference was posted before.
+pub async fn append(
+    tx: &mut WriteTx,
+    currency: &str,
+    posting: &Posting,
+) -> Result<Option<Posted>, sqlx::Error> {
+    let ambient = tx.db().ambient().clone();
+    let id: PostingId = ambient.id();
+    let permit = tx.permit().clone();
+    let actor = permit.actor();
+    // A person acts in their own name; whatever else posts is the system.
+    let by_person = actor.kind == pg::ActorKind::User || actor.kind == pg::ActorKind::ServiceAccount;
+    let (actor_kind, actor_id) = if by_person { (actor.kind.name(), actor.id) } else { ("system", None) };
+    // The chain is locked first, so that nobody else posts this reference between looking and writing.
+    let known = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM ledger_references r WHERE r.kind = $3 AND r.reference = $4) AS "known!"
+           FROM ledger_lock($1, $2)"#,
+        posting.org.uuid(),
+        currency,
+        posting.kind.name(),
+        posting.reference.as_deref(),
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    if known {
+        return Ok(None);
+    }
+    let lines = &posting.lines;
+    let none: Vec<Option<Uuid>> = vec![None; lines.len()];
+    let never: Vec<Option<chrono::DateTime<chrono::Utc>>> = vec![None; lines.len()];
+    let row = sqlx::query!(
+        r#"SELECT seq AS "seq!", prepaid_after AS "prepaid!", held_after AS "held!", promo_after AS "promo!",
+             disputed_after AS "disputed!"
+           FROM ledger_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16, $17, $17)"#,
+        posting.org.uuid(),
+        currency,
+        ambient.now(),
+        id.uuid(),
+        posting.kind.name(),
+        posting.reference.as_deref(),
+        posting.reason,
+        posting.corrects.map(PostingId::uuid),
+        actor_kind,
+        actor_id,
+        permit.origin().correlation_id.0,
+        &lines.iter().map(|line| line.account.name().to_owned()).collect::<Vec<_>>(),
+        &lines.iter().map(|line| line.amount_minor).collect::<Vec<_>>(),
+        &lines.iter().map(|line| line.project.map(|id| id.uuid())).collect::<Vec<_>>() as &[Option<Uuid>],
+        &lines.iter().map(|line| line.allocation.map(|id| id.uuid())).collect::<Vec<_>>() as &[Option<Uuid>],
+        &none as &[Option<Uuid>],
+        &never as &[Option<chrono::DateTime<chrono::Utc>>],
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    let balances = Balances {
+        prepaid_minor: row.prepaid,
+        held_minor: row.held,
+        promo_minor: row.promo,
+        disputed_minor: row.disputed,
+    };
+    Ok(Some(Posted { id, seq: row.seq, balances }))
+}
+
+/// Where a ledger stands, and its currency; nothing when there is none yet. One row is read, however long the chain is.
+pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balances, String)>, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT c.currency, p.prepaid_after AS "prepaid?", p.held_after AS "held?", p.promo_after AS "promo?",
+             p.disputed_after AS "disputed?"
+           FROM ledger_chains c
+           LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+           WHERE c.org_id = $1"#,
+        org.uuid()
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| {
+        let balances = Balances {
+            prepaid_minor: row.prepaid.unwrap_or(0),
+            held_minor: row.held.unwrap_or(0),
+            promo_minor: row.promo.unwrap_or(0),
+            disputed_minor: row.disputed.unwrap_or(0),
+        };
+        (balances, row.currency)
+    }))
+}

@@ -1,0 +1,11 @@
+//! SQL: the only writer of this domain's tables.
+
+pub mod accounts;
+pub mod adjustments;
+pub mod budgets;
+pub mod chains;
+pub mod checkpoints;
+pub mod findings;
+pub mod ledger;
+pub mod meters;
+pub mod reports;

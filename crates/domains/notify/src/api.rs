@@ -1,0 +1,3 @@
+//! What other domains may use.
+
+pub use crate::Notify;

@@ -1,0 +1,16 @@
+//! Endpoint declarations and handlers, one file per resource.
+
+mod notices;
+mod preferences;
+mod webhooks;
+
+use endpoint::Endpoint;
+
+use crate::Notify;
+
+pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
+    [notices::endpoints(notify), preferences::endpoints(notify), webhooks::endpoints(notify)]
+        .into_iter()
+        .flatten()
+        .collect()
+}

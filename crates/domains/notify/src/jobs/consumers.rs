@@ -1,0 +1,1 @@
+//! Events that people are told of.

@@ -1,0 +1,77 @@
+//! Notifications: people hear of what concerns them, also when they are not signed in.
+//!
+//! **How it works.** Consumers turn events into notifications for the people concerned, and into messages on their way:
+//! mail to each of them as they prefer, and signed webhooks to where their organization wants them (`service/telling`).
+//! That is one transaction per event. The relay (`jobs/relay`) sends what is due, each message by itself, with a bound
+//! on time and attempts; what cannot be sent waits longer each time, keeps nobody else waiting, and is given up in the
+//! end, visibly.
+//!
+//! **What it promises.** A notification is made once for each event and person, in the transaction that consumed the
+//! event. A dead mail server delays mail and nothing else. Secrets of webhooks are sealed at rest.
+
+pub mod api;
+mod http;
+pub mod jobs;
+pub mod model;
+pub mod service;
+mod store;
+
+use std::sync::Arc;
+
+use endpoint::Endpoint;
+use pg::{Db, Wake};
+
+/// How mail leaves.
+pub struct Smtp {
+    pub host: String,
+    pub port: u16,
+    /// `none`, `starttls` or `tls`.
+    pub encryption: String,
+    pub username: Option<String>,
+    pub password: Option<kernel::Secret<String>>,
+    /// Whom mail is from: `GPUaaS <no-reply@example.org>`.
+    pub from: String,
+}
+
+/// What an installation decides.
+pub struct Settings {
+    /// No mail without it; notifications in the product are made all the same.
+    pub smtp: Option<Smtp>,
+    /// What links in messages begin with.
+    pub public_url: String,
+    /// Whether webhooks may go to private and loopback addresses: for development.
+    pub private_webhooks: bool,
+    pub http: reqwest::Client,
+    /// Seals the secrets of webhooks.
+    pub sealer: trust::Sealer,
+}
+
+/// The domain as the composition root holds it. Cheap to clone; making one connects to nothing.
+#[derive(Clone)]
+pub struct Notify {
+    db: Db,
+    policies: identity::api::Policies,
+    settings: Arc<Settings>,
+    wake: Option<Wake>,
+}
+
+impl Notify {
+    pub fn new(db: Db, policies: identity::api::Policies, settings: Settings) -> Self {
+        Self { db, policies, settings: Arc::new(settings), wake: None }
+    }
+
+    /// With the notifications of the database, so that streams and the relay wake at once.
+    pub fn listening(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+/// Every endpoint of the domain.
+pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
+    http::endpoints(notify)
+}

@@ -1,0 +1,1 @@
+//! Which addresses a webhook may go to.

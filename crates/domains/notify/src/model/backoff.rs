@@ -1,0 +1,1 @@
+//! When a delivery is tried again.

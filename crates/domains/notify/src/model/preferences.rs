@@ -1,0 +1,1 @@
+//! What a person wants to be told, and how.

@@ -1,0 +1,1 @@
+//! From an event to notifications and messages.

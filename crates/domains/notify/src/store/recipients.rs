@@ -1,0 +1,1 @@
+//! Who is to be told.

@@ -1,0 +1,9 @@
+//! Payments.
+
+use endpoint::Endpoint;
+
+use crate::Payments;
+
+pub fn endpoints(_: &Payments) -> Vec<Endpoint> {
+    Vec::new()
+}

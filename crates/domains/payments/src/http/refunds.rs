@@ -1,0 +1,9 @@
+//! Refunds.
+
+use endpoint::Endpoint;
+
+use crate::Payments;
+
+pub fn endpoints(_: &Payments) -> Vec<Endpoint> {
+    Vec::new()
+}

@@ -1,0 +1,9 @@
+//! Top-ups.
+
+use endpoint::Endpoint;
+
+use crate::Payments;
+
+pub fn endpoints(_: &Payments) -> Vec<Endpoint> {
+    Vec::new()
+}

@@ -1,0 +1,1 @@
+//! Processes messages that were taken in.

@@ -1,0 +1,1 @@
+//! Reconciles each day with the provider.

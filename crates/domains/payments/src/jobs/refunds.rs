@@ -1,0 +1,1 @@
+//! Sends refunds to the provider.

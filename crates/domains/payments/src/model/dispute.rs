@@ -1,0 +1,1 @@
+//! Disputes and their states.

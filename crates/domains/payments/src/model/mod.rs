@@ -1,0 +1,8 @@
+//! Types, lifecycle tables and decisions: pure.
+
+pub mod dispute;
+pub mod events;
+pub mod refund;
+pub mod topup;
+pub mod webhook;
+pub mod wire;

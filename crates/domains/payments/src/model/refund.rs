@@ -1,0 +1,1 @@
+//! Refunds: where money goes back to.

@@ -1,0 +1,1 @@
+//! Top-ups and their states.

@@ -1,0 +1,1 @@
+//! Signed messages: what a signature must be.

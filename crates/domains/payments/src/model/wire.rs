@@ -1,0 +1,1 @@
+//! What the provider says, in its own words.

@@ -1,0 +1,1 @@
+//! Taking in messages of the provider.

@@ -1,0 +1,1 @@
+//! Our books against the provider's.

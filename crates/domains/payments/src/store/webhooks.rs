@@ -1,0 +1,1 @@
+//! Messages of the provider, as they came.

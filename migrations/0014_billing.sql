@@ -1,0 +1,587 @@
+-- Meters, usage, balance states, budgets, adjustments. Single writer: the `billing` crate. What moves money goes through
+-- the functions of this file, each of which does all of it or nothing.
+
+-- ── accounts ─────────────────────────────────────────────────────────────────────────────────────────
+-- How an organization stands. The balance itself is in the ledger and nowhere else.
+CREATE TABLE billing_accounts (
+    org_id                 uuid PRIMARY KEY,
+    state                  text        NOT NULL CHECK (state IN ('healthy', 'low_balance', 'auto_release_pending', 'depleted')),
+    state_changed_at       timestamptz NOT NULL,
+    -- When the balance ends if everything goes on as it does; nothing while nothing runs.
+    projected_depletion_at timestamptz,
+    version                bigint      NOT NULL DEFAULT 1
+);
+CREATE INDEX billing_accounts_ending ON billing_accounts (projected_depletion_at) WHERE state = 'auto_release_pending';
+COMMENT ON TABLE billing_accounts IS 'tenant: balance state of each organization';
+ALTER TABLE billing_accounts ENABLE ROW LEVEL SECURITY;
+CREATE POLICY billing_accounts_tenant ON billing_accounts FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY billing_accounts_system ON billing_accounts TO gpuaas_system USING (true);
+GRANT SELECT ON billing_accounts TO gpuaas_app;
+GRANT SELECT, INSERT, UPDATE ON billing_accounts TO gpuaas_system;
+INSERT INTO lifecycle_transitions
+    SELECT 'balance', a, b FROM unnest(ARRAY['healthy', 'low_balance', 'auto_release_pending', 'depleted']) a,
+        unnest(ARRAY['healthy', 'low_balance', 'auto_release_pending', 'depleted']) b WHERE a <> b;
+CREATE TRIGGER billing_accounts_lifecycle BEFORE UPDATE OF state ON billing_accounts
+    FOR EACH ROW EXECUTE FUNCTION enforce_lifecycle('balance');
+
+-- ── meters ───────────────────────────────────────────────────────────────────────────────────────────
+-- One for each thing that costs by time. Price and units are pinned when it is made. `carry` is what was used and is
+-- less than a minor unit, in 3600ths of one: price per hour × units × seconds is a whole number of these, so nothing
+-- is ever rounded away.
+CREATE TABLE meters (
+    id                  uuid PRIMARY KEY,
+    org_id              uuid        NOT NULL,
+    project_id          uuid        NOT NULL,
+    source              text        NOT NULL CHECK (source IN ('allocation', 'app_runtime')),
+    allocation_id       uuid UNIQUE,
+    app_instance_id     uuid,
+    component           text,
+    operating_mode      text,
+    control_plane_scope text,
+    runtime_backend     text,
+    person_id           uuid,
+    sku                 text        NOT NULL,
+    unit                text        NOT NULL CHECK (unit IN ('gpu_hour', 'node_hour', 'runtime_uptime_hour', 'request', 'job_hour')),
+    units               integer     NOT NULL CHECK (units BETWEEN 0 AND 100000),
+    unit_price_minor    bigint      NOT NULL CHECK (unit_price_minor BETWEEN 0 AND 1000000000),
+    currency            text        NOT NULL,
+    state               text        NOT NULL CHECK (state IN ('held', 'open', 'paused', 'closed', 'settled', 'void')),
+    -- Set aside for it at launch, and what is left of that: its usage draws on it first.
+    hold_minor          bigint      NOT NULL DEFAULT 0 CHECK (hold_minor >= 0),
+    hold_remaining      bigint      NOT NULL DEFAULT 0 CHECK (hold_remaining BETWEEN 0 AND hold_minor),
+    opened_at           timestamptz,
+    accrued_until       timestamptz,
+    -- Usage before this is not taken back: the meter was opened or resumed here.
+    running_since       timestamptz,
+    carry               integer     NOT NULL DEFAULT 0 CHECK (carry BETWEEN 0 AND 3599),
+    posted_minor        bigint      NOT NULL DEFAULT 0,
+    closed_at           timestamptz,
+    created_at          timestamptz NOT NULL,
+    CHECK ((source = 'allocation') = (allocation_id IS NOT NULL)),
+    CHECK ((source = 'app_runtime') = (app_instance_id IS NOT NULL)),
+    CHECK ((state IN ('held', 'void')) = (opened_at IS NULL)),
+    CHECK ((opened_at IS NULL) = (accrued_until IS NULL)),
+    CHECK ((state IN ('closed', 'settled')) = (closed_at IS NOT NULL)),
+    CHECK (state NOT IN ('settled', 'void') OR hold_remaining = 0)
+) WITH (fillfactor = 70);
+CREATE INDEX meters_running ON meters (org_id) WHERE state IN ('open', 'closed');
+CREATE INDEX meters_by_org ON meters (org_id, project_id, id);
+CREATE INDEX meters_held ON meters (created_at) WHERE state = 'held';
+COMMENT ON TABLE meters IS 'tenant: what is paid for by time; written by the functions of migration 0014 only';
+ALTER TABLE meters ENABLE ROW LEVEL SECURITY;
+CREATE POLICY meters_tenant ON meters FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY meters_system ON meters FOR SELECT TO gpuaas_system USING (true);
+GRANT SELECT ON meters TO gpuaas_app, gpuaas_system;
+INSERT INTO lifecycle_transitions VALUES
+    ('meter', 'held', 'open'), ('meter', 'held', 'void'), ('meter', 'open', 'paused'), ('meter', 'paused', 'open'),
+    ('meter', 'open', 'closed'), ('meter', 'paused', 'closed'), ('meter', 'closed', 'settled');
+CREATE TRIGGER meters_lifecycle BEFORE UPDATE OF state ON meters FOR EACH ROW EXECUTE FUNCTION enforce_lifecycle('meter');
+
+-- What was used in each window, once; what was taken back has its own kind and a negative amount.
+CREATE TABLE usage_records (
+    org_id       uuid        NOT NULL,
+    meter_id     uuid        NOT NULL,
+    window_start timestamptz NOT NULL,
+    window_end   timestamptz NOT NULL CHECK (window_end > window_start),
+    kind         text        NOT NULL CHECK (kind IN ('usage', 'credit', 'correction')),
+    -- Whole minor units that became due with it, and the carry after it.
+    amount_minor bigint      NOT NULL,
+    carry        integer     NOT NULL,
+    -- The posting that holds it; nothing when no whole minor unit became due.
+    seq          bigint,
+    posted_at    timestamptz NOT NULL,
+    PRIMARY KEY (meter_id, window_start, kind),
+    CHECK ((kind = 'usage' AND amount_minor >= 0) OR (kind <> 'usage' AND amount_minor <= 0))
+) PARTITION BY RANGE (window_start);
+CREATE INDEX usage_records_by_posting ON usage_records (org_id, posted_at);
+COMMENT ON TABLE usage_records IS 'tenant: append-only; metered use by window; written by the functions of migration 0014 only';
+ALTER TABLE usage_records ENABLE ROW LEVEL SECURITY;
+CREATE POLICY usage_tenant ON usage_records FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY usage_system ON usage_records FOR SELECT TO gpuaas_system USING (true);
+GRANT SELECT ON usage_records TO gpuaas_app, gpuaas_system;
+CREATE TRIGGER usage_append_only BEFORE UPDATE OR DELETE ON usage_records FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+-- Times for which nobody pays, and why.
+CREATE TABLE meter_pauses (
+    id             uuid PRIMARY KEY,
+    org_id         uuid        NOT NULL,
+    meter_id       uuid        NOT NULL REFERENCES meters,
+    -- From when on it is not paid for: what was accrued since is given back.
+    since          timestamptz NOT NULL,
+    resumed_at     timestamptz,
+    finding_id     uuid,
+    reason         text        NOT NULL,
+    evidence       jsonb       NOT NULL,
+    credited_minor bigint      NOT NULL,
+    seq            bigint,
+    created_at     timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX meter_pauses_open ON meter_pauses (meter_id) WHERE resumed_at IS NULL;
+CREATE INDEX meter_pauses_by_org ON meter_pauses (org_id, id);
+CREATE INDEX meter_pauses_by_finding ON meter_pauses (finding_id) WHERE resumed_at IS NULL;
+COMMENT ON TABLE meter_pauses IS 'tenant: when meters stood still, and what was given back for it; written by meter_pause and meter_resume only';
+ALTER TABLE meter_pauses ENABLE ROW LEVEL SECURITY;
+CREATE POLICY meter_pauses_tenant ON meter_pauses FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY meter_pauses_system ON meter_pauses FOR SELECT TO gpuaas_system USING (true);
+GRANT SELECT ON meter_pauses TO gpuaas_app, gpuaas_system;
+
+-- ── budgets ──────────────────────────────────────────────────────────────────────────────────────────
+CREATE TABLE budgets (
+    project_id     uuid PRIMARY KEY,
+    org_id         uuid        NOT NULL,
+    -- For a calendar month (UTC), in the currency of the ledger.
+    amount_minor   bigint      NOT NULL CHECK (amount_minor > 0),
+    threshold_percent integer  NOT NULL CHECK (threshold_percent BETWEEN 1 AND 100),
+    action         text        NOT NULL CHECK (action IN ('notify', 'block', 'release')),
+    version        bigint      NOT NULL DEFAULT 1,
+    created_at     timestamptz NOT NULL,
+    updated_at     timestamptz NOT NULL
+);
+CREATE INDEX budgets_by_org ON budgets (org_id);
+COMMENT ON TABLE budgets IS 'tenant: what a project may spend in a month';
+ALTER TABLE budgets ENABLE ROW LEVEL SECURITY;
+CREATE POLICY budgets_tenant ON budgets TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY budgets_system ON budgets TO gpuaas_system USING (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON budgets TO gpuaas_app;
+GRANT SELECT ON budgets TO gpuaas_system;
+
+-- How far the spending of the month was added up, so that adding up goes on from there.
+CREATE TABLE budget_progress (
+    project_id  uuid PRIMARY KEY REFERENCES budgets ON DELETE CASCADE,
+    org_id      uuid        NOT NULL,
+    month       date        NOT NULL,
+    spent_minor bigint      NOT NULL,
+    through_seq bigint      NOT NULL,
+    -- When the threshold was crossed in this month.
+    crossed_at  timestamptz
+);
+COMMENT ON TABLE budget_progress IS 'tenant: what projects with a budget have spent this month';
+ALTER TABLE budget_progress ENABLE ROW LEVEL SECURITY;
+CREATE POLICY budget_progress_tenant ON budget_progress FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
+CREATE POLICY budget_progress_system ON budget_progress TO gpuaas_system USING (true);
+GRANT SELECT ON budget_progress TO gpuaas_app;
+GRANT SELECT, INSERT, UPDATE ON budget_progress TO gpuaas_system;
+
+-- ── adjustments ──────────────────────────────────────────────────────────────────────────────────────
+-- What an administrator asks to be posted; above the policy's threshold a second one approves it.
+CREATE TABLE ledger_adjustments (
+    id                uuid PRIMARY KEY,
+    org_id            uuid        NOT NULL,
+    kind              text        NOT NULL CHECK (kind IN ('credit', 'promo', 'correction')),
+    -- Positive: the organization gains.
+    amount_minor      bigint      NOT NULL CHECK (amount_minor <> 0),
+    currency          text        NOT NULL,
+    corrects_entry_id uuid,
+    reason            text        NOT NULL,
+    state             text        NOT NULL CHECK (state IN ('proposed', 'posted', 'rejected')),
+    proposed_by       uuid        NOT NULL,
+    decided_by        uuid,
+    seq               bigint,
+    version           bigint      NOT NULL DEFAULT 1,
+    created_at        timestamptz NOT NULL,
+    updated_at        timestamptz NOT NULL,
+    CHECK ((state = 'posted') = (seq IS NOT NULL)),
+    CHECK ((kind = 'correction') OR amount_minor > 0)
+);
+CREATE INDEX ledger_adjustments_by_state ON ledger_adjustments (state, id);
+CREATE INDEX ledger_adjustments_by_org ON ledger_adjustments (org_id, id);
+COMMENT ON TABLE ledger_adjustments IS 'platform: postings that administrators ask for, and who approved them';
+GRANT SELECT, INSERT, UPDATE ON ledger_adjustments TO gpuaas_system;
+INSERT INTO lifecycle_transitions VALUES ('ledger_adjustment', 'proposed', 'posted'), ('ledger_adjustment', 'proposed', 'rejected');
+CREATE TRIGGER ledger_adjustments_lifecycle BEFORE UPDATE OF state ON ledger_adjustments
+    FOR EACH ROW EXECUTE FUNCTION enforce_lifecycle('ledger_adjustment');
+
+-- ── reconciliation ───────────────────────────────────────────────────────────────────────────────────
+CREATE TABLE billing_findings (
+    id            uuid PRIMARY KEY,
+    kind          text        NOT NULL CHECK (kind IN ('missing_open_usage', 'orphan_open_usage', 'unbilled_closed_usage',
+                      'ledger_usage_mismatch', 'held_mismatch', 'chain_broken', 'provider_missing', 'provider_extra', 'provider_amount')),
+    subject       text        NOT NULL,
+    org_id        uuid,
+    detail        jsonb       NOT NULL,
+    first_seen_at timestamptz NOT NULL,
+    last_seen_at  timestamptz NOT NULL,
+    resolved_at   timestamptz
+);
+CREATE UNIQUE INDEX billing_findings_open ON billing_findings (kind, subject) WHERE resolved_at IS NULL;
+COMMENT ON TABLE billing_findings IS 'platform: where books and world disagree; looked at by people, never mended by the product';
+GRANT SELECT, INSERT, UPDATE ON billing_findings TO gpuaas_system;
+
+-- ── launch and end ───────────────────────────────────────────────────────────────────────────────────
+-- Sets the cost of the first time aside for each allocation of a launch and makes their meters. Answers `ok`,
+-- `insufficient_balance` or `budget_blocked`; in the latter two nothing was written.
+CREATE FUNCTION meters_hold(
+    p_org uuid, p_project uuid, p_person uuid, p_now timestamptz, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer,
+    p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid,
+    m_ids uuid[], m_allocations uuid[],
+    OUT answer text, OUT available bigint, OUT needed bigint
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_chain ledger_chains;
+    v_last  ledger_postings;
+    v_each  bigint := (p_price * p_units * p_hold_seconds + 3599) / 3600;
+    v_count bigint := cardinality(m_ids);
+    v_promo bigint;
+BEGIN
+    needed := v_each * v_count;
+    v_chain := ledger_lock(p_org, p_currency);
+    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
+    available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
+    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project
+        AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
+        AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date) THEN
+        answer := 'budget_blocked';
+        RETURN;
+    END IF;
+    IF available < needed OR (available <= 0 AND p_price * p_units > 0) THEN
+        answer := 'insufficient_balance';
+        RETURN;
+    END IF;
+    answer := 'ok';
+    INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
+            state, hold_minor, hold_remaining, created_at)
+        SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
+            'held', v_each, v_each, p_now
+        FROM unnest(m_ids, m_allocations) AS m (id, allocation);
+    IF v_each > 0 THEN
+        -- What prepaid money does not cover comes from promotional credit.
+        v_promo := least(greatest(needed - v_last.prepaid_after, 0), v_last.promo_after);
+        PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,
+            p_actor_kind, p_actor, p_correlation, accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]),
+            meters, array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))
+        FROM (
+            SELECT array_agg(account ORDER BY rank, id), array_agg(amount ORDER BY rank, id), array_agg(p_project ORDER BY rank, id),
+                array_agg(allocation ORDER BY rank, id), array_agg(id ORDER BY rank, id), count(*)::integer
+            FROM (
+                SELECT 1, 'prepaid', -v_each, id, allocation FROM unnest(m_ids, m_allocations) AS m (id, allocation)
+                UNION ALL SELECT 2, 'held', v_each, id, allocation FROM unnest(m_ids, m_allocations) AS m (id, allocation)
+                UNION ALL SELECT 3, 'promo', -v_promo, NULL, NULL WHERE v_promo > 0
+                UNION ALL SELECT 4, 'prepaid', v_promo, NULL, NULL WHERE v_promo > 0
+            ) AS l (rank, account, amount, id, allocation)
+        ) AS a (accounts, amounts, projects, allocations, meters, n);
+    END IF;
+END $$;
+
+-- Gives back what is set aside for a meter; the chain is locked by the caller's posting.
+CREATE FUNCTION meter_hold_release(p_meter meters, p_now timestamptz, p_posting uuid, p_correlation uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    IF p_meter.hold_remaining > 0 THEN
+        PERFORM ledger_append(p_meter.org_id, p_meter.currency, p_now, p_posting, 'hold_release', NULL,
+            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
+            ARRAY['held', 'prepaid'], ARRAY[-p_meter.hold_remaining, p_meter.hold_remaining],
+            ARRAY[p_meter.project_id, p_meter.project_id], ARRAY[p_meter.allocation_id, p_meter.allocation_id],
+            ARRAY[p_meter.app_instance_id, p_meter.app_instance_id], ARRAY[p_meter.id, p_meter.id],
+            ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]);
+    END IF;
+END $$;
+
+-- The allocation is active: it is paid for from this second on.
+CREATE FUNCTION meter_open(p_allocation uuid, p_at timestamptz) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters SET state = 'open', opened_at = v_at, accrued_until = v_at, running_since = v_at
+        WHERE allocation_id = p_allocation AND state = 'held';
+    RETURN FOUND;
+END $$;
+
+-- It is active no more: it is paid for until this second. Wakes the worker, which posts the rest.
+CREATE FUNCTION meter_close(p_allocation uuid, p_at timestamptz) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters SET state = 'closed',
+            closed_at = CASE WHEN state = 'paused' THEN accrued_until ELSE greatest(v_at, running_since) END
+        WHERE allocation_id = p_allocation AND state IN ('open', 'paused')
+            AND (NOT called_by_app() OR org_id = current_org());
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE meter_pauses p SET resumed_at = v_at FROM meters m
+        WHERE m.allocation_id = p_allocation AND p.meter_id = m.id AND p.resumed_at IS NULL;
+    PERFORM pg_notify('gpuaas_billing', '');
+    RETURN true;
+END $$;
+
+-- The launch failed: what was set aside goes back.
+CREATE FUNCTION meter_void(p_allocation uuid, p_now timestamptz, p_posting uuid, p_correlation uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_meter meters;
+BEGIN
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The chain before the meter, as everywhere.
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    IF v_meter.state <> 'held' THEN
+        RETURN false;
+    END IF;
+    PERFORM meter_hold_release(v_meter, p_now, p_posting, p_correlation);
+    UPDATE meters SET state = 'void', hold_remaining = 0 WHERE id = v_meter.id;
+    RETURN true;
+END $$;
+
+-- ── accrual ──────────────────────────────────────────────────────────────────────────────────────────
+-- Which organizations have something to accrue, and how much of it.
+CREATE FUNCTION meters_due(p_target timestamptz) RETURNS TABLE (org_id uuid, due bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT m.org_id, count(*) FROM meters m
+    WHERE m.state IN ('open', 'closed') AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+    GROUP BY m.org_id
+$$;
+
+-- Accrues what is due of these organizations up to `p_target`, each meter by one window that ends within the hour in
+-- which it begins, at most `p_limit` meters of each organization: usage, lines, postings, carries and chains, in one
+-- statement. Organizations that another worker is at are left to it. Posting ids belong to the organizations by place.
+CREATE FUNCTION meters_accrue(
+    p_orgs uuid[], p_postings uuid[], p_now timestamptz, p_target timestamptz, p_limit integer, p_correlation uuid
+) RETURNS TABLE (org_id uuid, accrued bigint, posted_minor bigint, prepaid bigint, held bigint, promo bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_orgs  uuid[];
+    v_meter meters;
+BEGIN
+    SELECT array_agg(locked.org_id) INTO v_orgs FROM (
+        SELECT c.org_id FROM ledger_chains c WHERE c.org_id = ANY (p_orgs) ORDER BY c.org_id FOR UPDATE SKIP LOCKED
+    ) AS locked;
+    IF v_orgs IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM month_ensure('ledger_postings', at), month_ensure('ledger_lines', at) FROM (
+        SELECT DISTINCT date_trunc('month', greatest(p_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
+    ) AS months;
+    PERFORM month_ensure('usage_records', at) FROM (
+        SELECT generate_series(date_trunc('month', min(m.accrued_until), 'UTC'), p_target, '1 month') AS at FROM meters m
+        WHERE m.org_id = ANY (v_orgs) AND m.state IN ('open', 'closed')
+    ) AS months;
+    RETURN QUERY
+    WITH chains AS MATERIALIZED (
+        SELECT c.org_id, c.currency, c.seq + 1 AS seq, c.hash, greatest(p_now, c.posted_at) AS posted_at, i.posting,
+            coalesce(p.prepaid_after, 0) AS prepaid, coalesce(p.held_after, 0) AS held, coalesce(p.promo_after, 0) AS promo,
+            coalesce(p.disputed_after, 0) AS disputed
+        FROM unnest(p_orgs, p_postings) AS i (org_id, posting)
+        JOIN ledger_chains c ON c.org_id = i.org_id AND c.org_id = ANY (v_orgs)
+        LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+    ), due AS MATERIALIZED (
+        SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.accrued_until AS start,
+            m.unit_price_minor * m.units AS rate, m.state = 'closed' AS closed, m.closed_at, least(
+                CASE m.state WHEN 'closed' THEN m.closed_at ELSE p_target END,
+                date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
+        FROM chains c CROSS JOIN LATERAL (
+            SELECT * FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
+                AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+            LIMIT p_limit
+        ) m
+    ), used AS MATERIALIZED (
+        SELECT d.*, (d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint) / 3600 AS amount,
+            ((d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint) % 3600)::integer AS carry_after,
+            d.closed AND d.finish = d.closed_at AS last
+        FROM due d
+    ), totals AS MATERIALIZED (
+        SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(least(u.hold_remaining, u.amount))::bigint AS from_hold
+        FROM used u GROUP BY u.org_id
+    ), lines AS MATERIALIZED (
+        SELECT n.*, ledger_leaf(n.line, n.account, n.amount, n.project_id, n.allocation_id, n.app_instance_id, n.id, n.start, n.finish,
+            p_correlation) AS leaf
+        FROM (
+            SELECT l.*, (row_number() OVER (PARTITION BY l.org_id))::integer AS line FROM (
+                SELECT u.org_id, 'held' AS account, -least(u.hold_remaining, u.amount) AS amount, u.project_id, u.allocation_id,
+                    u.app_instance_id, u.id, u.start, u.finish
+                FROM used u WHERE least(u.hold_remaining, u.amount) > 0
+                UNION ALL
+                SELECT u.org_id, 'prepaid', -(u.amount - least(u.hold_remaining, u.amount)), u.project_id, u.allocation_id,
+                    u.app_instance_id, u.id, u.start, u.finish
+                FROM used u WHERE u.amount > u.hold_remaining
+                UNION ALL
+                SELECT t.org_id, 'revenue', t.amount, NULL, NULL, NULL, NULL, NULL, NULL FROM totals t WHERE t.amount > 0
+                UNION ALL
+                -- Promotional credit is used before money: it makes up for what was taken from prepaid.
+                SELECT t.org_id, a.account, a.sign * least(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL, NULL, NULL
+                FROM totals t JOIN chains c ON c.org_id = t.org_id, (VALUES ('promo', -1), ('prepaid', 1)) AS a (account, sign)
+                WHERE least(c.promo, t.amount - t.from_hold) > 0
+            ) AS l
+        ) AS n
+    ), sums AS MATERIALIZED (
+        SELECT l.org_id, count(*)::integer AS lines, sha256(string_agg(l.leaf, ''::bytea ORDER BY l.line)) AS digest,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'prepaid'), 0)::bigint AS prepaid,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'held'), 0)::bigint AS held,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'promo'), 0)::bigint AS promo
+        FROM lines l GROUP BY l.org_id
+    ), unhashed AS MATERIALIZED (
+        SELECT ROW(c.org_id, c.seq, c.posted_at, c.posting, 'usage', c.currency, NULL, 'metered use', NULL, 'system', NULL, p_correlation,
+            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed, c.hash, NULL,
+            pg_current_xact_id())::ledger_postings AS p
+        FROM sums s JOIN chains c ON c.org_id = s.org_id
+    ), posted AS MATERIALIZED (
+        INSERT INTO ledger_postings SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
+            (p).reason, (p).corrects_entry_id, (p).actor_kind, (p).actor_id, (p).correlation_id, (p).lines, (p).lines_digest,
+            (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_hash(p), (p).xact
+        FROM unhashed
+        RETURNING org_id, seq, posted_at, hash, prepaid_after, held_after, promo_after
+    ), chained AS (
+        UPDATE ledger_chains c SET seq = p.seq, posted_at = p.posted_at, hash = p.hash FROM posted p WHERE c.org_id = p.org_id
+    ), lined AS (
+        INSERT INTO ledger_lines SELECT l.org_id, p.seq, l.line, p.posted_at, l.account, l.amount, l.project_id, l.allocation_id,
+            l.app_instance_id, l.id, l.start, l.finish, p_correlation, l.leaf
+        FROM lines l JOIN posted p ON p.org_id = l.org_id
+    ), recorded AS (
+        INSERT INTO usage_records SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, u.carry_after,
+            CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at
+        FROM used u JOIN chains c ON c.org_id = u.org_id WHERE u.finish > u.start
+    ), moved AS (
+        UPDATE meters m SET accrued_until = u.finish, carry = u.carry_after, posted_minor = m.posted_minor + u.amount,
+            hold_remaining = m.hold_remaining - least(u.hold_remaining, u.amount)
+        FROM used u WHERE m.id = u.id AND m.accrued_until = u.start
+    )
+    SELECT t.org_id, t.meters, t.amount, coalesce(p.prepaid_after, c.prepaid), coalesce(p.held_after, c.held),
+        coalesce(p.promo_after, c.promo)
+    FROM totals t JOIN chains c ON c.org_id = t.org_id LEFT JOIN posted p ON p.org_id = t.org_id;
+    -- Those that have ended give back what was set aside and not used.
+    FOR v_meter IN
+        SELECT * FROM meters m WHERE m.org_id = ANY (v_orgs) AND m.state = 'closed' AND m.accrued_until = m.closed_at FOR UPDATE
+    LOOP
+        PERFORM meter_hold_release(v_meter, p_now, gen_random_uuid(), p_correlation);
+        UPDATE meters m SET state = 'settled', hold_remaining = 0 WHERE m.id = v_meter.id;
+    END LOOP;
+END $$;
+
+-- Takes back what was accrued of a running or ended meter after `p_to`, exactly: as a credit, or as the correction of
+-- a charge that was too early. Answers what went back.
+CREATE FUNCTION meter_rewind(
+    p_meter uuid, p_to timestamptz, p_kind text, p_reason text, p_now timestamptz, p_posting uuid, p_correlation uuid,
+    OUT credited bigint, OUT posting bigint
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_meter meters;
+    v_to    timestamptz;
+    v_total bigint;
+    v_carry integer;
+    v_at    timestamptz;
+    v_done  ledger_postings;
+BEGIN
+    credited := 0;
+    SELECT * INTO v_meter FROM meters WHERE id = p_meter;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
+    v_to := greatest(date_trunc('second', p_to), v_meter.running_since);
+    IF v_meter.state NOT IN ('open', 'closed') OR v_meter.accrued_until <= v_to THEN
+        RETURN;
+    END IF;
+    v_total := v_meter.carry
+        - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to)::bigint;
+    v_carry := ((v_total % 3600) + 3600) % 3600;
+    credited := -((v_total - v_carry) / 3600);
+    v_at := p_now;
+    IF credited > 0 THEN
+        v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, p_posting, p_kind, NULL, p_reason, NULL, 'system', NULL,
+            p_correlation, ARRAY['prepaid', CASE p_kind WHEN 'credit' THEN 'credits_granted' ELSE 'revenue' END],
+            ARRAY[credited, -credited], ARRAY[v_meter.project_id, v_meter.project_id],
+            ARRAY[v_meter.allocation_id, v_meter.allocation_id], ARRAY[v_meter.app_instance_id, v_meter.app_instance_id],
+            ARRAY[v_meter.id, v_meter.id], ARRAY[v_to, v_to], ARRAY[v_meter.accrued_until, v_meter.accrued_until]);
+        posting := v_done.seq;
+        v_at := v_done.posted_at;
+    END IF;
+    PERFORM month_ensure('usage_records', v_to);
+    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at);
+    UPDATE meters SET accrued_until = v_to, carry = v_carry, posted_minor = posted_minor - credited WHERE id = v_meter.id;
+END $$;
+
+-- Charges one running meter up to `p_to`, for what cannot wait until everything is accrued.
+CREATE FUNCTION meter_charge(p_meter uuid, p_to timestamptz, p_now timestamptz, p_posting uuid, p_correlation uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_meter  meters;
+    v_total  bigint;
+    v_amount bigint;
+    v_held   bigint;
+    v_accounts text[];
+    v_amounts  bigint[];
+    v_lines    integer;
+    v_done   ledger_postings;
+BEGIN
+    SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
+    IF v_meter.accrued_until >= p_to THEN
+        RETURN;
+    END IF;
+    v_total := v_meter.carry
+        + v_meter.unit_price_minor * v_meter.units * extract(epoch FROM p_to - v_meter.accrued_until)::bigint;
+    v_amount := v_total / 3600;
+    v_held := least(v_meter.hold_remaining, v_amount);
+    v_done.posted_at := p_now;
+    IF v_amount > 0 THEN
+        SELECT array_agg(account ORDER BY n), array_agg(amount ORDER BY n), count(*) INTO v_accounts, v_amounts, v_lines
+            FROM (VALUES (1, 'held', -v_held), (2, 'prepaid', v_held - v_amount), (3, 'revenue', v_amount)) AS l (n, account, amount)
+            WHERE amount <> 0;
+        v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, p_posting, 'usage', NULL, 'metered use', NULL, 'system',
+            NULL, p_correlation, v_accounts, v_amounts, array_fill(v_meter.project_id, ARRAY[v_lines]),
+            array_fill(v_meter.allocation_id, ARRAY[v_lines]), array_fill(v_meter.app_instance_id, ARRAY[v_lines]),
+            array_fill(v_meter.id, ARRAY[v_lines]), array_fill(v_meter.accrued_until, ARRAY[v_lines]), array_fill(p_to, ARRAY[v_lines]));
+    END IF;
+    PERFORM month_ensure('usage_records', v_meter.accrued_until);
+    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, p_to, 'usage', v_amount,
+        (v_total % 3600)::integer, v_done.seq, v_done.posted_at);
+    UPDATE meters SET accrued_until = p_to, carry = (v_total % 3600)::integer, posted_minor = posted_minor + v_amount,
+        hold_remaining = hold_remaining - v_held WHERE id = p_meter;
+END $$;
+
+-- The meter of an allocation stands still from `p_since` on; what was accrued after that goes back. Answers what went
+-- back, or nothing when it does not run.
+CREATE FUNCTION meter_pause(
+    p_allocation uuid, p_since timestamptz, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamptz,
+    p_posting uuid, p_correlation uuid
+) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_meter    meters;
+    v_credited bigint;
+    v_posting  bigint;
+    v_since    timestamptz;
+BEGIN
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    IF v_meter.state <> 'open' THEN
+        RETURN NULL;
+    END IF;
+    v_since := greatest(date_trunc('second', least(p_since, p_now)), v_meter.running_since);
+    SELECT credited, posting INTO v_credited, v_posting
+        FROM meter_rewind(v_meter.id, v_since, 'credit', p_reason, p_now, p_posting, p_correlation);
+    -- What was used before that is paid for.
+    PERFORM meter_charge(v_meter.id, v_since, p_now, gen_random_uuid(), p_correlation);
+    UPDATE meters SET state = 'paused' WHERE id = v_meter.id;
+    INSERT INTO meter_pauses VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_finding, p_reason, p_evidence, v_credited,
+        v_posting, p_now);
+    RETURN v_credited;
+END $$;
+
+-- It runs again; the time between is not paid for.
+CREATE FUNCTION meter_resume(p_pause uuid, p_at timestamptz) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters m SET state = 'open', accrued_until = greatest(v_at, m.accrued_until), running_since = greatest(v_at, m.accrued_until)
+        FROM meter_pauses p WHERE p.id = p_pause AND p.resumed_at IS NULL AND m.id = p.meter_id AND m.state = 'paused';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE meter_pauses SET resumed_at = v_at WHERE id = p_pause;
+    RETURN true;
+END $$;
+
+REVOKE ALL ON FUNCTION meters_hold, meter_hold_release, meter_open, meter_close, meter_void, meters_due, meters_accrue, meter_rewind,
+    meter_charge, meter_pause, meter_resume FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION meters_hold, meter_close TO gpuaas_app, gpuaas_system;
+GRANT EXECUTE ON FUNCTION meter_open, meter_void, meters_due, meters_accrue, meter_rewind, meter_pause, meter_resume TO gpuaas_system;

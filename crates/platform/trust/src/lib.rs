@@ -20,4 +20,4 @@ mod pem;
 mod seal;
 pub mod signer;
 
-pub use seal::{SealError, Sealer, derive};
+pub use seal::{SealError, Sealer, derive, secret_for};

@@ -43,6 +43,16 @@ impl Sealer {
     }
 }
 
+/// Secret bytes of their own for another purpose, such as the seed of a signing key.
+pub fn secret_for(master_key: &Secret<[u8; 32]>, purpose: &[u8]) -> Secret<[u8; 32]> {
+    let root = hmac::Key::new(hmac::HMAC_SHA256, master_key.expose());
+    let mut bytes = [0; 32];
+    for (to, from) in bytes.iter_mut().zip(hmac::sign(&root, purpose).as_ref()) {
+        *to = *from;
+    }
+    Secret::new(bytes)
+}
+
 /// A key of its own for another purpose.
 pub fn derive(master_key: &Secret<[u8; 32]>, purpose: &[u8]) -> hmac::Key {
     let root = hmac::Key::new(hmac::HMAC_SHA256, master_key.expose());

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, response::IntoResponse as _, routing::get};
-use capacity::{Capacity, Unbilled, workflow::reimage::NoProvisioner};
+use capacity::{Capacity, workflow::reimage::NoProvisioner};
 use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
 use fleet::{
@@ -25,7 +25,7 @@ use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{config::Config, roles::Role, simulated_fleet::SimulatedFleet};
+use crate::{config::Config, money::Money, roles::Role, simulated_fleet::SimulatedFleet};
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
@@ -43,6 +43,7 @@ pub struct Platform {
     issuer: Issuer,
     fleet: Fleet,
     capacity: Capacity,
+    money: Money,
     services: Services,
 }
 
@@ -83,11 +84,12 @@ impl Platform {
         let policies = Arc::new(identity.policies().clone());
         let answers = trust::Sealer::for_purpose(&master_key, b"stored responses")?;
         let fleet = fleet(config, &db, &public_url, &master_key, signing, policies.clone())?;
+        let money = Money::new(config, &db, &master_key, identity.policies().clone(), http.clone())?;
         let capacity = Capacity::new(capacity::Parts {
             db: db.clone(),
             fleet: fleet.clone(),
             policies: identity.policies().clone(),
-            money: Arc::new(Unbilled),
+            money: money.for_capacity(),
             reimager: Arc::new(NoProvisioner::new(db.clone())),
         });
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
@@ -121,13 +123,14 @@ impl Platform {
             policies,
             answers: Arc::new(answers),
         };
-        Ok(Self { db, identity, issuer, fleet, capacity, services })
+        Ok(Self { db, identity, issuer, fleet, capacity, money, services })
     }
 
     /// With the notifications of the database.
     pub fn listening(mut self, wake: &Wake) -> Self {
         self.fleet = self.fleet.listening(wake.clone());
         self.capacity = self.capacity.listening(wake.clone());
+        self.money = self.money.listening(wake);
         self
     }
 
@@ -139,11 +142,24 @@ impl Platform {
         all.extend(fleet::endpoints(self.fleet.clone()));
         all.extend(capacity::endpoints(&self.capacity));
         all.extend(saga::endpoints(self.db.clone()));
+        all.extend(self.money.endpoints());
         all
     }
 
-    /// The public listener: the API, its own document, and the built-in issuer.
-    pub fn router(&self) -> Router {
+    /// The public listener: what the roles of this process serve there.
+    pub fn router(&self, roles: &[Role]) -> Router {
+        let mut router = Router::new();
+        if roles.contains(&Role::Api) {
+            router = router.merge(self.api());
+        }
+        if roles.contains(&Role::WebhookWorker) {
+            router = router.merge(self.money.webhooks());
+        }
+        router.layer(CatchPanicLayer::custom(self.panic_answer()))
+    }
+
+    /// The API, its own document, and the built-in issuer.
+    fn api(&self) -> Router {
         let endpoints = self.endpoints();
         let document: axum::body::Bytes = crate::documents::openapi(&endpoints).into();
         let serve_document = move || {
@@ -154,7 +170,6 @@ impl Platform {
             .route("/api/v1/openapi.json", get(serve_document))
             .merge(self.issuer.router())
             .merge(fleet::install::router(self.fleet.clone()))
-            .layer(CatchPanicLayer::custom(self.panic_answer()))
     }
 
     /// A panic is a defect: it is logged by the panic hook, and the client gets the envelope.
@@ -256,6 +271,11 @@ impl Platform {
         let sagas = capacity::workflow::sagas(&self.capacity);
         tasks.spawn(saga::Engine::new(self.db.clone(), wake.clone(), sagas).run(cancel.clone()));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_runs(self.db.clone())));
+    }
+
+    /// The workers of money, as the roles say.
+    pub fn start_money(&self, roles: &[Role], wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+        self.money.start(roles, wake, tasks, cancel);
     }
 
     /// The relay, the consumers and the periodic jobs.

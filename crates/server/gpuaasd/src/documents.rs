@@ -28,6 +28,8 @@ pub fn make(name: &str) -> anyhow::Result<String> {
             events.extend(fleet::model::events::docs());
             events.extend(fleet::authority::events());
             events.extend(capacity::model::events::docs());
+            events.extend(billing::model::events::docs());
+            events.extend(payments::model::events::docs());
             events.push(asyncapi::EventDoc::of::<identity::authn::model::UserCreated>());
             pretty(&asyncapi::document(&events))
         }
@@ -71,6 +73,8 @@ fn lifecycles() -> String {
     add("authority", fleet::authority::model::authority::AuthorityLifecycle::diagram());
     add("signer", fleet::authority::model::signer::SignerLifecycle::diagram());
     add("allocation", capacity::model::allocation::AllocationLifecycle::diagram());
+    add("meter", billing::model::meter::MeterLifecycle::diagram());
+    add("balance", billing::model::balance::BalanceLifecycle::diagram());
     add("saga_run", saga::RunLifecycle::diagram());
     out
 }

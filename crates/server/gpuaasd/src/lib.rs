@@ -14,6 +14,7 @@ mod database;
 pub mod documents;
 mod first_admin;
 mod master_key;
+mod money;
 pub mod roles;
 pub mod run;
 mod serve;

@@ -13,11 +13,25 @@ pub enum Role {
     NodeLogGateway,
     /// Follows what happens in the fleet and queues the work that comes of it.
     ProvisioningWorker,
+    /// Turns what was used into what is owed, and proves it.
+    BillingWorker,
+    /// Takes in what the payment provider says, and acts on it.
+    WebhookWorker,
+    /// Tells people, by mail and webhook.
+    NotificationRelay,
 }
 
 impl Role {
-    pub const ALL: &'static [Role] =
-        &[Role::Api, Role::OutboxRelay, Role::NodeGateway, Role::NodeLogGateway, Role::ProvisioningWorker];
+    pub const ALL: &'static [Role] = &[
+        Role::Api,
+        Role::OutboxRelay,
+        Role::NodeGateway,
+        Role::NodeLogGateway,
+        Role::ProvisioningWorker,
+        Role::BillingWorker,
+        Role::WebhookWorker,
+        Role::NotificationRelay,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -26,6 +40,9 @@ impl Role {
             Self::NodeGateway => "node-gateway",
             Self::NodeLogGateway => "node-log-gateway",
             Self::ProvisioningWorker => "provisioning-worker",
+            Self::BillingWorker => "billing-worker",
+            Self::WebhookWorker => "webhook-worker",
+            Self::NotificationRelay => "notification-relay",
         }
     }
 

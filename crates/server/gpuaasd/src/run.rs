@@ -140,12 +140,15 @@ async fn start_roles(config: &Config, database: &Database, health: &Health) -> a
         first_admin::seed(config, &platform).await?;
         platform.start_api_jobs(&tasks, &cancel);
         platform.start_simulated_fleet(config, &tasks, &cancel)?;
+    }
+    if config.roles.iter().any(|role| matches!(role, Role::Api | Role::WebhookWorker)) {
         api = Some(start_api(config, &platform, health).await?);
     }
     let gateway = start_gateway(config, &platform, &wake, health).await?;
     if config.roles.contains(&Role::ProvisioningWorker) {
         platform.start_provisioning(&wake, &tasks, &cancel);
     }
+    platform.start_money(&config.roles, &wake, &tasks, &cancel);
     if config.roles.contains(&Role::OutboxRelay) {
         platform.start_workers(wake, &tasks, &cancel);
     }
@@ -176,7 +179,7 @@ async fn start_api(
     let handle = Handle::new();
     let trusted: Arc<[_]> = config.server.trusted_proxies.clone().into();
     let router = platform
-        .router()
+        .router(&config.roles)
         .merge(health.probes())
         .layer(axum::middleware::from_fn_with_state(trusted, client_address::resolve));
     let bounds = Bounds { connections: *max_connections, header_read_timeout: *header_read_timeout };

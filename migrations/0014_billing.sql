@@ -53,6 +53,8 @@ CREATE TABLE meters (
     accrued_until       timestamptz,
     -- Usage before this is not taken back: the meter was opened or resumed here.
     running_since       timestamptz,
+    -- Counts how often something was taken back: time that is gone over again has a new turn.
+    turn                integer     NOT NULL DEFAULT 0,
     carry               integer     NOT NULL DEFAULT 0 CHECK (carry BETWEEN 0 AND 3599),
     posted_minor        bigint      NOT NULL DEFAULT 0,
     closed_at           timestamptz,
@@ -65,6 +67,7 @@ CREATE TABLE meters (
     CHECK (state NOT IN ('settled', 'void') OR hold_remaining = 0)
 ) WITH (fillfactor = 70);
 CREATE INDEX meters_running ON meters (org_id) WHERE state IN ('open', 'closed');
+CREATE INDEX meters_ended ON meters (org_id) WHERE state = 'closed';
 CREATE INDEX meters_by_org ON meters (org_id, project_id, id);
 CREATE INDEX meters_held ON meters (created_at) WHERE state = 'held';
 COMMENT ON TABLE meters IS 'tenant: what is paid for by time; written by the functions of migration 0014 only';
@@ -90,7 +93,9 @@ CREATE TABLE usage_records (
     -- The posting that holds it; nothing when no whole minor unit became due.
     seq          bigint,
     posted_at    timestamptz NOT NULL,
-    PRIMARY KEY (meter_id, window_start, kind),
+    -- Of the meter, when it was written: in one turn time only goes forward.
+    turn         integer     NOT NULL DEFAULT 0,
+    PRIMARY KEY (meter_id, window_start, kind, turn),
     CHECK ((kind = 'usage' AND amount_minor >= 0) OR (kind <> 'usage' AND amount_minor <= 0))
 ) PARTITION BY RANGE (window_start);
 CREATE INDEX usage_records_by_posting ON usage_records (org_id, posted_at);
@@ -229,6 +234,8 @@ BEGIN
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
     IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project
         AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
+        -- The budget may have been raised since.
+        AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
         AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date) THEN
         answer := 'budget_blocked';
         RETURN;
@@ -328,13 +335,18 @@ BEGIN
 END $$;
 
 -- ── accrual ──────────────────────────────────────────────────────────────────────────────────────────
--- Which organizations have something to accrue, and how much of it.
-CREATE FUNCTION meters_due(p_target timestamptz) RETURNS TABLE (org_id uuid, due bigint)
+-- Which organizations have something to accrue, how much of it, and since when.
+CREATE FUNCTION meters_due(p_target timestamptz) RETURNS TABLE (org_id uuid, due bigint, oldest timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT m.org_id, count(*) FROM meters m
+    SELECT m.org_id, count(*), min(m.accrued_until) FROM meters m
     WHERE m.state IN ('open', 'closed') AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
     GROUP BY m.org_id
 $$;
+
+CREATE FUNCTION meters_moved_aside() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a meter moved while it was accrued' USING ERRCODE = 'serialization_failure';
+END $$;
 
 -- Accrues what is due of these organizations up to `p_target`, each meter by one window that ends within the hour in
 -- which it begins, at most `p_limit` meters of each organization: usage, lines, postings, carries and chains, in one
@@ -342,11 +354,12 @@ $$;
 CREATE FUNCTION meters_accrue(
     p_orgs uuid[], p_postings uuid[], p_now timestamptz, p_target timestamptz, p_limit integer, p_correlation uuid
 ) RETURNS TABLE (org_id uuid, accrued bigint, posted_minor bigint, prepaid bigint, held bigint, promo bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+-- Enough memory for a whole batch: what does not fit is sorted on disk.
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET work_mem = '64MB' AS $$
 #variable_conflict use_column
 DECLARE
     v_orgs  uuid[];
-    v_meter meters;
+    v_given bigint;
 BEGIN
     SELECT array_agg(locked.org_id) INTO v_orgs FROM (
         SELECT c.org_id FROM ledger_chains c WHERE c.org_id = ANY (p_orgs) ORDER BY c.org_id FOR UPDATE SKIP LOCKED
@@ -357,9 +370,10 @@ BEGIN
     PERFORM month_ensure('ledger_postings', at), month_ensure('ledger_lines', at) FROM (
         SELECT DISTINCT date_trunc('month', greatest(p_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
     ) AS months;
-    PERFORM month_ensure('usage_records', at) FROM (
-        SELECT generate_series(date_trunc('month', min(m.accrued_until), 'UTC'), p_target, '1 month') AS at FROM meters m
-        WHERE m.org_id = ANY (v_orgs) AND m.state IN ('open', 'closed')
+    PERFORM month_ensure('usage_records', at AT TIME ZONE 'UTC') FROM (
+        SELECT generate_series(date_trunc('month', min(m.accrued_until) AT TIME ZONE 'UTC'), max(m.accrued_until) AT TIME ZONE 'UTC',
+            '1 month') AS at
+        FROM unnest(v_orgs) AS o (org_id) JOIN meters m ON m.org_id = o.org_id AND m.state IN ('open', 'closed')
     ) AS months;
     RETURN QUERY
     WITH chains AS MATERIALIZED (
@@ -370,8 +384,8 @@ BEGIN
         JOIN ledger_chains c ON c.org_id = i.org_id AND c.org_id = ANY (v_orgs)
         LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
     ), due AS MATERIALIZED (
-        SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.accrued_until AS start,
-            m.unit_price_minor * m.units AS rate, m.state = 'closed' AS closed, m.closed_at, least(
+        SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
+            m.accrued_until AS start, m.unit_price_minor * m.units AS rate, least(
                 CASE m.state WHEN 'closed' THEN m.closed_at ELSE p_target END,
                 date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
         FROM chains c CROSS JOIN LATERAL (
@@ -379,26 +393,25 @@ BEGIN
                 AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
             LIMIT p_limit
         ) m
+    ), rated AS MATERIALIZED (
+        SELECT d.*, d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint AS total FROM due d
     ), used AS MATERIALIZED (
-        SELECT d.*, (d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint) / 3600 AS amount,
-            ((d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint) % 3600)::integer AS carry_after,
-            d.closed AND d.finish = d.closed_at AS last
-        FROM due d
+        SELECT r.*, r.total / 3600 AS amount, least(r.hold_remaining, r.total / 3600) AS from_hold FROM rated r
     ), totals AS MATERIALIZED (
-        SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(least(u.hold_remaining, u.amount))::bigint AS from_hold
+        SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(u.from_hold)::bigint AS from_hold
         FROM used u GROUP BY u.org_id
     ), lines AS MATERIALIZED (
         SELECT n.*, ledger_leaf(n.line, n.account, n.amount, n.project_id, n.allocation_id, n.app_instance_id, n.id, n.start, n.finish,
             p_correlation) AS leaf
         FROM (
             SELECT l.*, (row_number() OVER (PARTITION BY l.org_id))::integer AS line FROM (
-                SELECT u.org_id, 'held' AS account, -least(u.hold_remaining, u.amount) AS amount, u.project_id, u.allocation_id,
+                SELECT u.org_id, 'held' AS account, -u.from_hold AS amount, u.project_id, u.allocation_id,
                     u.app_instance_id, u.id, u.start, u.finish
-                FROM used u WHERE least(u.hold_remaining, u.amount) > 0
+                FROM used u WHERE u.from_hold > 0
                 UNION ALL
-                SELECT u.org_id, 'prepaid', -(u.amount - least(u.hold_remaining, u.amount)), u.project_id, u.allocation_id,
+                SELECT u.org_id, 'prepaid', u.from_hold - u.amount, u.project_id, u.allocation_id,
                     u.app_instance_id, u.id, u.start, u.finish
-                FROM used u WHERE u.amount > u.hold_remaining
+                FROM used u WHERE u.amount > u.from_hold
                 UNION ALL
                 SELECT t.org_id, 'revenue', t.amount, NULL, NULL, NULL, NULL, NULL, NULL FROM totals t WHERE t.amount > 0
                 UNION ALL
@@ -432,24 +445,40 @@ BEGIN
             l.app_instance_id, l.id, l.start, l.finish, p_correlation, l.leaf
         FROM lines l JOIN posted p ON p.org_id = l.org_id
     ), recorded AS (
-        INSERT INTO usage_records SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, u.carry_after,
-            CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at
+        INSERT INTO usage_records SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, (u.total % 3600)::integer,
+            CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at, u.turn
         FROM used u JOIN chains c ON c.org_id = u.org_id WHERE u.finish > u.start
     ), moved AS (
-        UPDATE meters m SET accrued_until = u.finish, carry = u.carry_after, posted_minor = m.posted_minor + u.amount,
-            hold_remaining = m.hold_remaining - least(u.hold_remaining, u.amount)
-        FROM used u WHERE m.id = u.id AND m.accrued_until = u.start
+        UPDATE meters m SET accrued_until = u.finish, carry = (u.total % 3600)::integer, posted_minor = m.posted_minor + u.amount,
+            hold_remaining = m.hold_remaining - u.from_hold
+        FROM used u WHERE m.id = u.id AND m.accrued_until = u.start AND m.turn = u.turn
+        RETURNING m.org_id
+    ), moves AS (
+        SELECT v.org_id, count(*) AS meters FROM moved v GROUP BY v.org_id
     )
-    SELECT t.org_id, t.meters, t.amount, coalesce(p.prepaid_after, c.prepaid), coalesce(p.held_after, c.held),
-        coalesce(p.promo_after, c.promo)
-    FROM totals t JOIN chains c ON c.org_id = t.org_id LEFT JOIN posted p ON p.org_id = t.org_id;
-    -- Those that have ended give back what was set aside and not used.
-    FOR v_meter IN
-        SELECT * FROM meters m WHERE m.org_id = ANY (v_orgs) AND m.state = 'closed' AND m.accrued_until = m.closed_at FOR UPDATE
-    LOOP
-        PERFORM meter_hold_release(v_meter, p_now, gen_random_uuid(), p_correlation);
-        UPDATE meters m SET state = 'settled', hold_remaining = 0 WHERE m.id = v_meter.id;
-    END LOOP;
+    SELECT t.org_id,
+        -- Whoever moves a meter holds the chain, so this cannot be; if it is, nothing of the batch may stay.
+        CASE WHEN v.meters = t.meters THEN t.meters ELSE meters_moved_aside() END,
+        t.amount, coalesce(p.prepaid_after, c.prepaid), coalesce(p.held_after, c.held), coalesce(p.promo_after, c.promo)
+    FROM totals t JOIN chains c ON c.org_id = t.org_id LEFT JOIN posted p ON p.org_id = t.org_id
+        LEFT JOIN moves v ON v.org_id = t.org_id;
+    -- Those that have ended give back what was set aside and not used: one posting for each organization.
+    WITH ended AS MATERIALIZED (
+        SELECT m.* FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT * FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
+            LIMIT p_limit FOR UPDATE
+        ) m
+    ), settled AS (
+        UPDATE meters m SET state = 'settled', hold_remaining = 0 FROM ended e WHERE m.id = e.id
+    )
+    SELECT count(given.posted) INTO v_given FROM (
+        SELECT ledger_append(e.org_id, min(e.currency), p_now, gen_random_uuid(), 'hold_release', NULL,
+            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
+            array_agg(a.account), array_agg(a.sign * e.hold_remaining), array_agg(e.project_id), array_agg(e.allocation_id),
+            array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
+        FROM ended e, (VALUES ('held', -1), ('prepaid', 1)) AS a (account, sign)
+        WHERE e.hold_remaining > 0 GROUP BY e.org_id
+    ) AS given;
 END $$;
 
 -- Takes back what was accrued of a running or ended meter after `p_to`, exactly: as a credit, or as the correction of
@@ -461,7 +490,7 @@ CREATE FUNCTION meter_rewind(
 DECLARE
     v_meter meters;
     v_to    timestamptz;
-    v_total bigint;
+    v_total numeric;
     v_carry integer;
     v_at    timestamptz;
     v_done  ledger_postings;
@@ -478,9 +507,9 @@ BEGIN
         RETURN;
     END IF;
     v_total := v_meter.carry
-        - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to)::bigint;
+        - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to);
     v_carry := ((v_total % 3600) + 3600) % 3600;
-    credited := -((v_total - v_carry) / 3600);
+    credited := div(v_carry - v_total, 3600);
     v_at := p_now;
     IF credited > 0 THEN
         v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, p_posting, p_kind, NULL, p_reason, NULL, 'system', NULL,
@@ -492,8 +521,10 @@ BEGIN
         v_at := v_done.posted_at;
     END IF;
     PERFORM month_ensure('usage_records', v_to);
-    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at);
-    UPDATE meters SET accrued_until = v_to, carry = v_carry, posted_minor = posted_minor - credited WHERE id = v_meter.id;
+    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at,
+        v_meter.turn);
+    UPDATE meters SET accrued_until = v_to, carry = v_carry, posted_minor = posted_minor - credited, turn = turn + 1
+        WHERE id = v_meter.id;
 END $$;
 
 -- Charges one running meter up to `p_to`, for what cannot wait until everything is accrued.
@@ -501,7 +532,7 @@ CREATE FUNCTION meter_charge(p_meter uuid, p_to timestamptz, p_now timestamptz, 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_meter  meters;
-    v_total  bigint;
+    v_total  numeric;
     v_amount bigint;
     v_held   bigint;
     v_accounts text[];
@@ -514,8 +545,8 @@ BEGIN
         RETURN;
     END IF;
     v_total := v_meter.carry
-        + v_meter.unit_price_minor * v_meter.units * extract(epoch FROM p_to - v_meter.accrued_until)::bigint;
-    v_amount := v_total / 3600;
+        + v_meter.unit_price_minor * v_meter.units * extract(epoch FROM p_to - v_meter.accrued_until);
+    v_amount := div(v_total, 3600);
     v_held := least(v_meter.hold_remaining, v_amount);
     v_done.posted_at := p_now;
     IF v_amount > 0 THEN
@@ -529,7 +560,7 @@ BEGIN
     END IF;
     PERFORM month_ensure('usage_records', v_meter.accrued_until);
     INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, p_to, 'usage', v_amount,
-        (v_total % 3600)::integer, v_done.seq, v_done.posted_at);
+        (v_total % 3600)::integer, v_done.seq, v_done.posted_at, v_meter.turn);
     UPDATE meters SET accrued_until = p_to, carry = (v_total % 3600)::integer, posted_minor = posted_minor + v_amount,
         hold_remaining = hold_remaining - v_held WHERE id = p_meter;
 END $$;
@@ -581,7 +612,7 @@ BEGIN
     RETURN true;
 END $$;
 
-REVOKE ALL ON FUNCTION meters_hold, meter_hold_release, meter_open, meter_close, meter_void, meters_due, meters_accrue, meter_rewind,
+REVOKE ALL ON FUNCTION meters_hold, meter_hold_release, meter_open, meter_close, meter_void, meters_due, meters_moved_aside, meters_accrue, meter_rewind,
     meter_charge, meter_pause, meter_resume FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION meters_hold, meter_close TO gpuaas_app, gpuaas_system;
 GRANT EXECUTE ON FUNCTION meter_open, meter_void, meters_due, meters_accrue, meter_rewind, meter_pause, meter_resume TO gpuaas_system;

@@ -1,1 +1,154 @@
 //! Postings that administrators ask for.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Problem,
+    ids::{AdjustmentId, OrgId, PostingId, UserId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::account::{Account, Line, PostingKind};
+
+lifecycle::lifecycle! {
+    /// Posted at once when it is small; a larger one waits for another administrator.
+    AdjustmentLifecycle = "ledger_adjustment", initial Proposed;
+    states AdjustmentState { Proposed = "proposed", Posted = "posted", Rejected = "rejected" }
+    events AdjustmentEvent { Approve = "approve", Reject = "reject" }
+    Proposed on Approve => Posted;
+    Proposed on Reject => Rejected;
+}
+
+/// The largest adjustment: balances stay far from where numbers end.
+pub const MOST_MINOR: i64 = 1_000_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum AdjustmentKind {
+    /// Money that is given.
+    Credit,
+    /// Credit that is used before money and cannot be paid out.
+    Promo,
+    /// Undoes a posting that was wrong, as far as it was.
+    Correction,
+}
+
+impl AdjustmentKind {
+    pub const fn name(self) -> &'static str {
+        self.posting().name()
+    }
+
+    pub const fn posting(self) -> PostingKind {
+        match self {
+            Self::Credit => PostingKind::Credit,
+            Self::Promo => PostingKind::Promo,
+            Self::Correction => PostingKind::Correction,
+        }
+    }
+
+    /// What is posted when the organization gains `amount_minor`.
+    pub fn lines(self, amount_minor: i64) -> Vec<Line> {
+        let (to, from) = match self {
+            Self::Credit => (Account::Prepaid, Account::CreditsGranted),
+            Self::Promo => (Account::Promo, Account::CreditsGranted),
+            Self::Correction => (Account::Prepaid, Account::Revenue),
+        };
+        vec![Line::new(to, amount_minor), Line::new(from, -amount_minor)]
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Credit, Self::Promo, Self::Correction].into_iter().find(|kind| kind.name() == text)
+    }
+}
+
+/// Whether such an adjustment can be asked for at all.
+pub fn check(kind: AdjustmentKind, amount_minor: i64, corrects: Option<PostingId>) -> Result<(), Problem> {
+    if amount_minor == 0 || amount_minor.unsigned_abs() > MOST_MINOR.unsigned_abs() {
+        let text = format!("must be a whole number of minor units up to {MOST_MINOR}, and not zero");
+        return Err(Problem::field("amount_minor", text));
+    }
+    match (kind, corrects) {
+        (AdjustmentKind::Correction, None) => {
+            Err(Problem::field("corrects_entry_id", "a correction names the posting that it corrects"))
+        }
+        (AdjustmentKind::Correction, Some(_)) => Ok(()),
+        (_, Some(_)) => Err(Problem::field("corrects_entry_id", "only a correction corrects a posting")),
+        (_, None) if amount_minor < 0 => {
+            Err(Problem::field("amount_minor", "must be more than zero; what was too much is corrected"))
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+/// Who may decide on what somebody proposed: anybody who may adjust, but not they themselves.
+pub fn may_decide(proposed_by: UserId, decides: UserId) -> Result<(), Problem> {
+    if proposed_by != decides {
+        return Ok(());
+    }
+    let text = "You proposed this adjustment; another administrator has to decide on it.";
+    Err(Problem::new(Code::InsufficientPermissions, text)
+        .detail("reason", "second_approver_required")
+        .suggest("Ask another platform administrator to approve or reject it."))
+}
+
+/// A posting that an administrator asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Adjustment {
+    pub id: AdjustmentId,
+    pub org_id: OrgId,
+    pub kind: String,
+    /// Positive: the organization gains.
+    pub amount_minor: i64,
+    pub currency: String,
+    /// The posting that a correction corrects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrects_entry_id: Option<PostingId>,
+    pub reason: String,
+    /// `proposed` (waits for another administrator), `posted` or `rejected`.
+    pub state: String,
+    pub proposed_by: UserId,
+    /// Who approved or rejected it; who proposed it when it needed no second one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<UserId>,
+    /// Its place in the organization's ledger, once it is posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<i64>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_adjusted_sums_to_zero_and_the_organization_gains_the_amount() {
+        for kind in [AdjustmentKind::Credit, AdjustmentKind::Promo, AdjustmentKind::Correction] {
+            let lines = kind.lines(17);
+            assert_eq!(lines.iter().map(|line| line.amount_minor).sum::<i64>(), 0);
+            assert_eq!(lines[0].amount_minor, 17);
+            assert!(matches!(lines[0].account, Account::Prepaid | Account::Promo));
+            assert_eq!(AdjustmentKind::parse(kind.name()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn amounts_and_what_is_corrected_are_held_to_their_kind() {
+        let some = Some(PostingId::from(uuid::Uuid::from_u128(1)));
+        for (kind, amount, corrects, good) in [
+            (AdjustmentKind::Credit, 1, None, true),
+            (AdjustmentKind::Credit, 0, None, false),
+            (AdjustmentKind::Credit, -1, None, false),
+            (AdjustmentKind::Promo, MOST_MINOR, None, true),
+            (AdjustmentKind::Promo, MOST_MINOR + 1, None, false),
+            (AdjustmentKind::Promo, 1, some, false),
+            (AdjustmentKind::Correction, -1, some, true),
+            (AdjustmentKind::Correction, i64::MIN, some, false),
+            (AdjustmentKind::Correction, 5, None, false),
+        ] {
+            assert_eq!(check(kind, amount, corrects).is_ok(), good, "{kind:?} {amount} {corrects:?}");
+        }
+    }
+}

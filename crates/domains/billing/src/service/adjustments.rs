@@ -1,1 +1,166 @@
-//! Adjustments, and their second approver.
+//! Postings that administrators ask for: made at once when they are small, and with a second administrator otherwise.
+
+use identity::api::{Where, org_find};
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem,
+    ids::{AdjustmentId, OrgId, PostingId, UserId},
+    policy::{IntegerKey, keys},
+    text::Reason,
+};
+use lifecycle::{Lifecycle as _, Named as _};
+use pg::{ReadTx, WriteTx, changed, created, found};
+
+use crate::{
+    Billing,
+    model::{
+        account::Posting,
+        adjustment::{
+            Adjustment, AdjustmentEvent, AdjustmentKind, AdjustmentLifecycle, AdjustmentState, check,
+            may_decide,
+        },
+    },
+    service::{balance::balances_of, posting::post},
+    store::adjustments as store,
+};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub org: OrgId,
+    pub kind: AdjustmentKind,
+    pub amount_minor: i64,
+    pub reason: Reason,
+    pub corrects: Option<PostingId>,
+}
+
+/// Asks for an adjustment: it is posted at once, or waits for another administrator when it is above the policy.
+pub async fn adjustment_create(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    by: UserId,
+    wanted: Wanted,
+) -> Result<Adjustment, Failure> {
+    check(wanted.kind, wanted.amount_minor, wanted.corrects)?;
+    found(org_find(tx.conn(), wanted.org).await?, "organization")?;
+    if let Some(posting) = wanted.corrects
+        && !store::posting_exists(tx.conn(), wanted.org, posting).await?
+    {
+        let text = "is not a posting of this organization's ledger";
+        return Err(Problem::field("corrects_entry_id", text).into());
+    }
+    let (_, currency) = balances_of(billing, tx.conn(), wanted.org).await?;
+    let ambient = billing.db.ambient();
+    let now = ambient.now();
+    let mut adjustment = Adjustment {
+        id: ambient.id(),
+        org_id: wanted.org,
+        kind: wanted.kind.name().to_owned(),
+        amount_minor: wanted.amount_minor,
+        currency,
+        corrects_entry_id: wanted.corrects,
+        reason: wanted.reason.into_string(),
+        state: AdjustmentLifecycle::INITIAL.name().to_owned(),
+        proposed_by: by,
+        decided_by: None,
+        seq: None,
+        version: 1,
+        created_at: now,
+        updated_at: now,
+    };
+    let place = Where { org: Some(wanted.org), ..Where::default() };
+    let limit = billing.policies.setting_at(IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR), place).await?;
+    if wanted.amount_minor.abs() <= limit.get() {
+        adjustment.seq = Some(make(billing, tx, wanted.kind, &adjustment).await?);
+        adjustment.state = AdjustmentState::Posted.name().to_owned();
+        adjustment.decided_by = Some(by);
+    }
+    store::insert(tx.conn(), &adjustment).await?;
+    tx.audit_in_org(adjustment.org_id);
+    created(tx, "adjustment", adjustment.id, &adjustment)?;
+    Ok(adjustment)
+}
+
+/// Posts what another administrator proposed.
+pub async fn adjustment_approve(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    by: UserId,
+    id: AdjustmentId,
+) -> Result<Adjustment, Failure> {
+    decide(billing, tx, by, id, AdjustmentEvent::Approve).await
+}
+
+/// Refuses what another administrator proposed: it is never posted.
+pub async fn adjustment_reject(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    by: UserId,
+    id: AdjustmentId,
+) -> Result<Adjustment, Failure> {
+    decide(billing, tx, by, id, AdjustmentEvent::Reject).await
+}
+
+async fn decide(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    by: UserId,
+    id: AdjustmentId,
+    event: AdjustmentEvent,
+) -> Result<Adjustment, Failure> {
+    let before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
+    tx.audit_in_org(before.org_id);
+    let next = AdjustmentState::parse(&before.state).and_then(|state| AdjustmentLifecycle::next(state, event));
+    let Some(next) = next else {
+        let text = format!("This adjustment is {} already.", before.state);
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+    };
+    may_decide(before.proposed_by, by)?;
+    let mut after = before.clone();
+    if next == AdjustmentState::Posted {
+        let kind = AdjustmentKind::parse(&before.kind)
+            .ok_or_else(|| std::io::Error::other(format!("{} is of an unknown kind", before.id)))?;
+        after.seq = Some(make(billing, tx, kind, &before).await?);
+    }
+    after.state = next.name().to_owned();
+    after.decided_by = Some(by);
+    after.version += 1;
+    after.updated_at = billing.db.ambient().now();
+    store::decide(tx.conn(), &after).await?;
+    changed(tx, "adjustment", id, &before, &after)?;
+    Ok(after)
+}
+
+/// Posts it, with the adjustment as the reference: whatever happens, there is one posting for it.
+async fn make(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    kind: AdjustmentKind,
+    adjustment: &Adjustment,
+) -> Result<i64, Failure> {
+    let posting = Posting {
+        org: adjustment.org_id,
+        kind: kind.posting(),
+        reference: Some(adjustment.id.to_string()),
+        reason: adjustment.reason.clone(),
+        corrects: adjustment.corrects_entry_id,
+        lines: kind.lines(adjustment.amount_minor),
+    };
+    let posted = post(billing, tx, posting).await?;
+    let posted = posted.ok_or_else(|| std::io::Error::other(format!("{} was posted before", adjustment.id)))?;
+    Ok(posted.seq)
+}
+
+pub async fn adjustment_get(tx: &mut ReadTx, id: AdjustmentId) -> Result<Adjustment, Failure> {
+    Ok(found(store::get(tx.conn(), id).await?, "adjustment")?)
+}
+
+/// Newest first.
+pub async fn adjustment_list(
+    tx: &mut ReadTx,
+    org: Option<OrgId>,
+    state: Option<AdjustmentState>,
+    page: &PageQuery,
+) -> Result<Page<Adjustment>, Failure> {
+    let rows = store::list(tx.conn(), org, state, page).await?;
+    Ok(page.page(rows, |row| row.id.uuid()))
+}

@@ -1,1 +1,144 @@
 //! Adjustments.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    PageQuery,
+    ids::{AdjustmentId, OrgId, PostingId, UserId},
+};
+use pg::Connection;
+use uuid::Uuid;
+
+use crate::model::adjustment::{Adjustment, AdjustmentState};
+use lifecycle::Named as _;
+
+struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    kind: String,
+    amount_minor: i64,
+    currency: String,
+    corrects_entry_id: Option<Uuid>,
+    reason: String,
+    state: String,
+    proposed_by: Uuid,
+    decided_by: Option<Uuid>,
+    seq: Option<i64>,
+    version: i64,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Row> for Adjustment {
+    fn from(row: Row) -> Self {
+        Self {
+            id: AdjustmentId::from(row.id),
+            org_id: OrgId::from(row.org_id),
+            kind: row.kind,
+            amount_minor: row.amount_minor,
+            currency: row.currency,
+            corrects_entry_id: row.corrects_entry_id.map(PostingId::from),
+            reason: row.reason,
+            state: row.state,
+            proposed_by: UserId::from(row.proposed_by),
+            decided_by: row.decided_by.map(UserId::from),
+            seq: row.seq,
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+pub async fn insert(conn: &mut Connection, new: &Adjustment) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO ledger_adjustments (id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state,
+             proposed_by, decided_by, seq, version, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+        new.id.uuid(),
+        new.org_id.uuid(),
+        new.kind,
+        new.amount_minor,
+        new.currency,
+        new.corrects_entry_id.map(PostingId::uuid),
+        new.reason,
+        new.state,
+        new.proposed_by.uuid(),
+        new.decided_by.map(UserId::uuid),
+        new.seq,
+        new.version,
+        new.created_at,
+        new.updated_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn get(conn: &mut Connection, id: AdjustmentId) -> Result<Option<Adjustment>, sqlx::Error> {
+    let row = sqlx::query_as!(Row, "SELECT * FROM ledger_adjustments WHERE id = $1", id.uuid())
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(Adjustment::from))
+}
+
+/// The row, held until the transaction ends: two who decide at once do so one after the other.
+pub async fn get_for_update(
+    conn: &mut Connection,
+    id: AdjustmentId,
+) -> Result<Option<Adjustment>, sqlx::Error> {
+    let row = sqlx::query_as!(Row, "SELECT * FROM ledger_adjustments WHERE id = $1 FOR UPDATE", id.uuid())
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(Adjustment::from))
+}
+
+pub async fn decide(conn: &mut Connection, decided: &Adjustment) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE ledger_adjustments SET state = $2, decided_by = $3, seq = $4, version = $5, updated_at = $6 WHERE id = $1",
+        decided.id.uuid(),
+        decided.state,
+        decided.decided_by.map(UserId::uuid),
+        decided.seq,
+        decided.version,
+        decided.updated_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn list(
+    conn: &mut Connection,
+    org: Option<OrgId>,
+    state: Option<AdjustmentState>,
+    page: &PageQuery,
+) -> Result<Vec<Adjustment>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        "SELECT * FROM ledger_adjustments
+         WHERE id < $1 AND ($3::uuid IS NULL OR org_id = $3) AND ($4::text IS NULL OR state = $4)
+         ORDER BY id DESC LIMIT $2",
+        page.before(),
+        page.limit(),
+        org.map(OrgId::uuid),
+        state.map(AdjustmentState::name),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Adjustment::from).collect())
+}
+
+/// Whether the ledger of the organization has such a posting.
+pub async fn posting_exists(
+    conn: &mut Connection,
+    org: OrgId,
+    posting: PostingId,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM ledger_postings WHERE org_id = $1 AND id = $2) AS "exists!""#,
+        org.uuid(),
+        posting.uuid(),
+    )
+    .fetch_one(conn)
+    .await
+}

@@ -9,7 +9,9 @@ pub use crate::{
     },
     service::{
         balance::balances_of,
+        credits::{Fault, Resumed, credit, credit_end},
         holds::{funds_check, funds_hold, launch_failed, meter_close, meter_open},
         posting::post,
+        standing::{is_depleted, is_metered, must_release_project},
     },
 };

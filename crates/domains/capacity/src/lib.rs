@@ -27,7 +27,10 @@ use fleet::api::Fleet;
 use identity::api::Policies;
 use pg::{Db, Wake};
 
-pub use service::money::{Money, Unbilled};
+pub use service::{
+    billed::Billed,
+    money::{Money, Unbilled},
+};
 pub use workflow::reimage::Reimager;
 
 /// The domain as the composition root holds it. Cheap to clone; making one connects to nothing.

@@ -2,8 +2,10 @@
 
 pub use crate::{
     Fleet,
+    model::events,
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
+        credits::{CreditFinding, credit_finding_held, credit_findings_open},
         inventories::{NodeInventory, SlotFacts, node_inventories, node_is_simulated, slot_facts},
         orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{

@@ -12,4 +12,5 @@ pub mod pdf;
 pub mod posting;
 pub mod reconcile;
 pub mod reports;
+pub mod standing;
 pub mod statements;

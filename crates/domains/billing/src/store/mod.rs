@@ -8,4 +8,6 @@ pub mod checkpoints;
 pub mod findings;
 pub mod ledger;
 pub mod meters;
+pub mod pauses;
 pub mod reports;
+pub mod standing;

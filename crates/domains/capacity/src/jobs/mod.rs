@@ -1,7 +1,9 @@
 //! Periodic work and consumers. Any replica may run them, and several at once do no harm.
 
 pub mod consistency;
+mod fault_consumers;
 mod group_consumer;
+mod money_consumers;
 
 use std::{future::Future, time::Duration};
 
@@ -9,11 +11,19 @@ use kernel::Failure;
 
 use crate::Capacity;
 
+pub use fault_consumers::{ActiveConsumer, FaultConsumer};
 pub use group_consumer::GroupConsumer;
+pub use money_consumers::{BudgetConsumer, DepletionConsumer};
 
 /// Every consumer of this domain.
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
-    vec![bus::Registration::of(GroupConsumer::new(capacity.clone()))]
+    vec![
+        bus::Registration::of(GroupConsumer::new(capacity.clone())),
+        bus::Registration::of(DepletionConsumer(capacity.clone())),
+        bus::Registration::of(BudgetConsumer(capacity.clone())),
+        bus::Registration::of(FaultConsumer(capacity.clone())),
+        bus::Registration::of(ActiveConsumer(capacity.clone())),
+    ]
 }
 
 /// All periodic work, until the task is aborted.

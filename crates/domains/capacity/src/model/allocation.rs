@@ -76,6 +76,8 @@ pub enum ReleaseCause {
     User,
     Admin,
     Depletion,
+    /// Its project has spent its budget.
+    Budget,
     /// Another member of its group failed.
     Group,
 }
@@ -86,6 +88,7 @@ impl ReleaseCause {
             Self::User => "user",
             Self::Admin => "admin",
             Self::Depletion => "depletion",
+            Self::Budget => "budget",
             Self::Group => "group",
         }
     }

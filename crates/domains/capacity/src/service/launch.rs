@@ -155,6 +155,8 @@ pub async fn launch_all(
         Reserved::SlotTaken => return Err(taken().into()),
         Reserved::Over(limit) => return Err(over(tx, creator, &made, limit, limits).await?.into()),
     }
+    // Last, because from here on everybody else waits who launches or posts for the organization.
+    capacity.money.hold(tx, &meters).await?;
     metrics::counter!("allocations_requested_total", "shape" => product.sku.capacity_shape.name())
         .increment(u64::from(count));
     Ok(made)
@@ -233,6 +235,7 @@ fn meter(product: &Product, profile: &ProfileSnapshot, creator: Creator, id: All
         allocation: id,
         org: creator.org,
         project: creator.project,
+        person: Some(creator.user.uuid()),
         sku: product.sku.sku.clone(),
         price_unit: product.price.unit.clone(),
         units: product.units(profile.gpus),

@@ -2,10 +2,13 @@
 
 pub mod access;
 pub mod allocations;
+pub mod billed;
 pub mod catalog;
 pub mod cleanup;
 pub mod discrepancies;
 pub mod explain;
+pub mod faults;
+pub mod forced;
 pub mod groups;
 pub mod launch;
 pub mod money;

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
-    ids::{AllocationId, OrgId, ProjectId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
 use pg::WriteTx;
+use uuid::Uuid;
 
 /// What a meter is opened for: the price is pinned, the units are GPUs or nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Meter {
     pub allocation: AllocationId,
     pub org: OrgId,
     pub project: ProjectId,
+    /// Who made it.
+    pub person: Option<Uuid>,
     pub sku: String,
     pub price_unit: String,
     pub units: i32,
@@ -24,8 +27,11 @@ pub struct Meter {
 /// Money as capacity sees it. Each call is part of the transaction of the change; an error rolls both back.
 #[async_trait]
 pub trait Money: Send + Sync {
-    /// Before capacity is reserved: is there enough for these meters? May hold an amount.
+    /// Before any work is done: is there enough for these meters? Nothing is held, so it decides nothing.
     async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure>;
+    /// Capacity is reserved: money is set aside for these meters, which are made now, or the launch is refused. They are of
+    /// one launch: only the allocations differ.
+    async fn hold(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure>;
     /// The allocation became active at `at`.
     async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, at: DateTime<Utc>) -> Result<(), Failure>;
     /// It stopped being active at `at`. Called exactly once for each `meter_open`.
@@ -35,8 +41,44 @@ pub trait Money: Send + Sync {
         allocation: AllocationId,
         at: DateTime<Utc>,
     ) -> Result<(), Failure>;
-    /// The launch failed before a meter was opened: what was held goes back.
+    /// The launch failed before a meter was opened: what was held goes back. After everything else is given back.
     async fn launch_failed(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<(), Failure>;
+
+    /// Whether what runs must end for this, decided for this transaction.
+    async fn is_due(&self, _: &mut WriteTx, _: Due) -> Result<bool, Failure> {
+        Ok(false)
+    }
+    /// The hardware of the allocation is faulty: nobody pays for it from `fault.since` on.
+    async fn credit(&self, _: &mut WriteTx, _: AllocationId, _: Fault<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+    /// The fault is over: answers which allocations are paid for again, and from when on.
+    async fn credit_end(
+        &self,
+        _: &mut WriteTx,
+        _: FindingId,
+        _: DateTime<Utc>,
+    ) -> Result<Vec<(AllocationId, DateTime<Utc>)>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+/// For what money ends allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The balance is used up.
+    Depletion(OrgId),
+    /// The project has spent its budget, and wants that.
+    Budget(OrgId, ProjectId),
+}
+
+/// Why nobody pays for an allocation: the kind of fault and the part, in words that tell nothing of the fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault<'a> {
+    pub finding: FindingId,
+    pub code: &'a str,
+    pub part: &'a str,
+    pub since: DateTime<Utc>,
 }
 
 /// Nobody pays: what is metered is in the allocation's own columns and events only.
@@ -45,6 +87,10 @@ pub struct Unbilled;
 #[async_trait]
 impl Money for Unbilled {
     async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -262,8 +262,26 @@ pub async fn release_for_depletion(
     id: AllocationId,
 ) -> Result<AllocationState, Failure> {
     let before = held(tx, id).await?;
-    let after = release_one(capacity, tx, &before, ReleaseCause::Depletion, "the balance is used up").await?;
-    record(tx, &before, &after)?;
+    release_for_money(capacity, tx, &before, ReleaseCause::Depletion).await
+}
+
+/// Money ends an allocation that the caller holds.
+pub(crate) async fn release_for_money(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    before: &Allocation,
+    cause: ReleaseCause,
+) -> Result<AllocationState, Failure> {
+    let reason = match cause {
+        ReleaseCause::Budget => "the project has spent its budget",
+        _ => "the balance is used up",
+    };
+    let after = release_one(capacity, tx, before, cause, reason).await?;
+    if after.version != before.version {
+        let cause = cause.name().to_owned();
+        tx.emit(&ForceReleaseRequested { allocation_id: before.id, cause })?;
+    }
+    record(tx, before, &after)?;
     Ok(after.state)
 }
 

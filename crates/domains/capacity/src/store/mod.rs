@@ -11,4 +11,5 @@ pub mod events;
 pub mod groups;
 pub mod progress;
 pub mod reserve;
+pub mod running;
 pub mod uids;

@@ -130,6 +130,7 @@ fn meter(allocation: &Allocation) -> Meter {
         allocation: allocation.id,
         org: allocation.org_id,
         project: allocation.project_id,
+        person: Some(allocation.creator_id),
         sku: allocation.sku.clone(),
         price_unit: allocation.price_unit.clone(),
         units: if allocation.price_unit == "gpu_hour" { allocation.gpus } else { 1 },

@@ -45,6 +45,10 @@ impl Money for Counting {
         Ok(())
     }
 
+    async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
+        Ok(())
+    }
+
     async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, _: DateTime<Utc>) -> Result<(), Failure> {
         Self::note(tx, meter.allocation, "open").await
     }

@@ -57,6 +57,9 @@ impl Money for Counting {
     async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
         Ok(())
     }
+    async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
+        Ok(())
+    }
     async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, _: DateTime<Utc>) -> Result<(), Failure> {
         assert_eq!((meter.units, meter.unit_price_minor), (GPUS, 450), "the pinned price");
         Self::note(tx, meter.allocation, "open").await

@@ -46,6 +46,7 @@ events! {
     NodeDeleted = "nodes.deleted", "A node is no longer part of the fleet." { node_id: NodeId, region: String, reason: String }
     FindingOpened = "nodes.finding_opened", "A node reported something about its health that was not known." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, action: HealthAction, message: String }
     CreditDue = "nodes.credit_due", "Whoever uses this part of a node is owed a credit from `since` on." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, evidence: Value, since: DateTime<Utc> }
+    CreditEnded = "nodes.credit_ended", "What a credit was owed for is over: from `at` on this part of a node is paid for." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, at: DateTime<Utc> }
 }
 
 #[cfg(test)]

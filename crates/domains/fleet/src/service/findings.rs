@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Fleet,
     model::{
-        events::{CreditDue, FindingOpened},
+        events::{CreditDue, CreditEnded, FindingOpened},
         finding::{Finding, FindingEvent, Report, readable},
         health_rule::{HealthAction, decide},
         node::NodeEvent,
@@ -211,6 +211,14 @@ pub async fn finding_resolve(
         let now = tx.db().ambient().now();
         let along = Along { health: Some("unknown"), sku: None };
         store::slots::transition(tx.conn(), &slot, None, along, now).await?.or_problem("slot")?;
+    }
+    if finding.action == HealthAction::Credit {
+        tx.emit(&CreditEnded {
+            finding_id: id,
+            node_id: finding.node_id,
+            slot_id: finding.slot_id,
+            at: finding.updated_at,
+        })?;
     }
     Ok(finding)
 }

@@ -8,6 +8,7 @@ pub mod agent_tasks;
 pub mod certificates;
 pub mod completion;
 pub mod contacts;
+pub mod credits;
 pub mod dispatch;
 pub mod enrollment;
 pub mod findings;

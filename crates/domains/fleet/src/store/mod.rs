@@ -4,6 +4,7 @@ pub mod agent_tasks;
 pub mod census;
 pub mod certificates;
 pub mod contacts;
+pub mod credits;
 pub mod dispatch;
 pub mod findings;
 pub mod health_rules;

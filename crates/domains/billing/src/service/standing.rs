@@ -1,0 +1,30 @@
+//! What other domains ask before they act on how an organization stands.
+
+use kernel::{
+    Failure,
+    ids::{AllocationId, OrgId, ProjectId},
+};
+use pg::{Connection, WriteTx};
+
+use crate::store::standing;
+
+/// Whether the balance is used up, decided for this transaction: nothing is posted for the organization before it
+/// ends, so a top-up comes before (and this says no) or after. In a transaction of the platform that holds
+/// the allocation, if any, and no meter yet.
+pub async fn is_depleted(tx: &mut WriteTx, org: OrgId) -> Result<bool, Failure> {
+    if !standing::hold(tx, org).await? {
+        return Ok(false);
+    }
+    Ok(standing::state(tx.conn(), org).await?.as_deref() == Some("depleted"))
+}
+
+/// Whether the project has spent its budget of this month and wants what it runs released for it.
+pub async fn must_release_project(tx: &mut WriteTx, project: ProjectId) -> Result<bool, Failure> {
+    let now = tx.db().ambient().now();
+    Ok(standing::budget_releases(tx.conn(), project, now).await?)
+}
+
+/// Whether there is a meter for it: what was launched before the installation charged has none.
+pub async fn is_metered(conn: &mut Connection, allocation: AllocationId) -> Result<bool, Failure> {
+    Ok(standing::has_meter(conn, allocation).await?)
+}

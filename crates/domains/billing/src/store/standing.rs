@@ -1,0 +1,47 @@
+//! How an organization, a project and an allocation stand.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::{AllocationId, OrgId, ProjectId};
+use pg::{Connection, WriteTx};
+
+/// Holds the end of the organization's chain; false when there is none.
+pub async fn hold(tx: &mut WriteTx, org: OrgId) -> Result<bool, sqlx::Error> {
+    let held = sqlx::query_scalar!(
+        r#"SELECT l.seq AS "seq!" FROM ledger_chains c, ledger_lock(c.org_id, c.currency) l WHERE c.org_id = $1"#,
+        org.uuid()
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(held.is_some())
+}
+
+pub async fn state(conn: &mut Connection, org: OrgId) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar!("SELECT state FROM billing_accounts WHERE org_id = $1", org.uuid())
+        .fetch_optional(conn)
+        .await
+}
+
+pub async fn budget_releases(
+    conn: &mut Connection,
+    project: ProjectId,
+    now: DateTime<Utc>,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id)
+               WHERE b.project_id = $1 AND b.action = 'release' AND g.crossed_at IS NOT NULL
+                   AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date) AS "over!""#,
+        project.uuid(),
+        now,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+pub async fn has_meter(conn: &mut Connection, allocation: AllocationId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM meters WHERE allocation_id = $1) AS "found!""#,
+        allocation.uuid()
+    )
+    .fetch_one(conn)
+    .await
+}

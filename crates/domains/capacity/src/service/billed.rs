@@ -1,0 +1,110 @@
+//! Money, in an installation that charges: the seam filled by billing.
+
+use async_trait::async_trait;
+use billing::api::{self, Billing, Launch};
+use chrono::{DateTime, Utc};
+use kernel::{
+    Failure,
+    ids::{AllocationId, FindingId},
+};
+use pg::WriteTx;
+
+use super::money::{Due, Fault, Meter, Money};
+
+/// What is used is paid for.
+pub struct Billed(pub Billing);
+
+/// As billing takes it; nothing when nothing is launched.
+fn launch(meters: &[Meter]) -> Option<Launch> {
+    let first = meters.first()?;
+    Some(Launch {
+        org: first.org,
+        project: first.project,
+        person: first.person,
+        sku: first.sku.clone(),
+        unit: first.price_unit.clone(),
+        units: first.units,
+        unit_price_minor: first.unit_price_minor,
+        currency: first.currency.clone(),
+        allocations: meters.iter().map(|meter| meter.allocation).collect(),
+    })
+}
+
+impl Billed {
+    /// What was launched before the installation charged has no meter. It must still come to its end; reconciliation
+    /// names it.
+    async fn is_metered(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<bool, Failure> {
+        let metered = api::is_metered(tx.conn(), allocation).await?;
+        if !metered {
+            tracing::error!(allocation_id = %allocation, "an allocation has no meter; nobody pays for it");
+        }
+        Ok(metered)
+    }
+}
+
+#[async_trait]
+impl Money for Billed {
+    async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure> {
+        match launch(meters) {
+            Some(launch) => api::funds_check(&self.0, tx.conn(), &launch).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn hold(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure> {
+        match launch(meters) {
+            Some(launch) => api::funds_hold(&self.0, tx, &launch).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, at: DateTime<Utc>) -> Result<(), Failure> {
+        if !self.is_metered(tx, meter.allocation).await? {
+            return Ok(());
+        }
+        api::meter_open(tx, meter.allocation, at).await
+    }
+
+    async fn meter_close(
+        &self,
+        tx: &mut WriteTx,
+        allocation: AllocationId,
+        at: DateTime<Utc>,
+    ) -> Result<(), Failure> {
+        if !self.is_metered(tx, allocation).await? {
+            return Ok(());
+        }
+        api::meter_close(tx, allocation, at).await
+    }
+
+    async fn launch_failed(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<(), Failure> {
+        api::launch_failed(tx, allocation).await
+    }
+
+    async fn is_due(&self, tx: &mut WriteTx, due: Due) -> Result<bool, Failure> {
+        match due {
+            Due::Depletion(org) => api::is_depleted(tx, org).await,
+            Due::Budget(_, project) => api::must_release_project(tx, project).await,
+        }
+    }
+
+    async fn credit(
+        &self,
+        tx: &mut WriteTx,
+        allocation: AllocationId,
+        fault: Fault<'_>,
+    ) -> Result<(), Failure> {
+        let Fault { finding, code, part, since } = fault;
+        api::credit(&self.0, tx, allocation, api::Fault { finding, code, part, since }).await
+    }
+
+    async fn credit_end(
+        &self,
+        tx: &mut WriteTx,
+        finding: FindingId,
+        at: DateTime<Utc>,
+    ) -> Result<Vec<(AllocationId, DateTime<Utc>)>, Failure> {
+        let resumed = api::credit_end(tx, finding, at).await?;
+        Ok(resumed.into_iter().map(|resumed| (resumed.allocation, resumed.at)).collect())
+    }
+}

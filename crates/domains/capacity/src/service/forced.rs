@@ -1,0 +1,111 @@
+//! Money ends what runs: everything of an organization whose balance is used up, or of a project that has spent its
+//! budget and wants that.
+//!
+//! Each allocation is released in a transaction of its own, by the way in which all are released, as long as the
+//! reason holds in that very transaction: a top-up in between stops it, and what was released stays released. One
+//! that cannot be released now does not keep the others; asking again does the rest.
+
+use std::time::Duration;
+
+use kernel::{Code, Failure, Problem, ids::AllocationId};
+use pg::{Origin, Permit};
+use tokio::time::Instant;
+
+use super::{
+    money::Due,
+    release::{held, release_for_money},
+};
+use crate::{
+    Capacity,
+    model::allocation::{AllocationState, ReleaseCause},
+    store::running,
+};
+
+/// Looked for at once.
+const BATCH: i64 = 100;
+/// After this the rest is left to the next attempt.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forced {
+    pub released: usize,
+    /// The reason did not hold any more: the rest goes on.
+    pub stopped: bool,
+}
+
+enum One {
+    Released,
+    /// It had begun to end already.
+    Ending,
+    NotDue,
+}
+
+/// Releases all that runs or is being launched. An error says that some are left.
+pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Result<Forced, Failure> {
+    let begun = Instant::now();
+    let (mut forced, mut failed, mut after) = (Forced::default(), None, None::<AllocationId>);
+    loop {
+        let some = {
+            let mut upkeep = capacity.db.upkeep("find what money ends").await?;
+            running::of(upkeep.conn(), due, after, BATCH).await?
+        };
+        let Some(last) = some.last().copied() else { break };
+        after = Some(last);
+        for id in some {
+            if begun.elapsed() > WITHIN {
+                return Err(late().into());
+            }
+            match release(capacity, due, id, origin).await {
+                Ok(One::Released) => forced.released += 1,
+                Ok(One::Ending) => {}
+                Ok(One::NotDue) => return Ok(Forced { stopped: true, ..forced }),
+                Err(failure) => {
+                    tracing::warn!(allocation_id = %id, error = ?failure, "cannot be released for now; it is tried again");
+                    failed = Some(failure);
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(forced), Err)
+}
+
+fn late() -> Problem {
+    Problem::new(Code::Conflict, "More allocations are to be released than could be in time; the rest comes next.")
+}
+
+async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origin) -> Result<One, Failure> {
+    let (cause, action) = match due {
+        Due::Depletion(_) => (ReleaseCause::Depletion, "allocation.release_for_depletion"),
+        Due::Budget(..) => (ReleaseCause::Budget, "allocation.release_for_budget"),
+    };
+    let permit = Permit::system("money ends an allocation", origin.clone());
+    let mut tx = capacity.db.write(permit, action).await?;
+    // The allocation before the ledger, as everywhere.
+    let done = async {
+        let before = held(&mut tx, id).await?;
+        if !goes_on(before.state) || before.release_cause.is_some() {
+            return Ok(One::Ending);
+        }
+        if !capacity.money.is_due(&mut tx, due).await? {
+            return Ok(One::NotDue);
+        }
+        release_for_money(capacity, &mut tx, &before, cause).await?;
+        Ok(One::Released)
+    };
+    match done.await {
+        Ok(One::Released) => {
+            tx.commit(None).await?;
+            metrics::counter!("allocations_forced_total", "cause" => cause.name()).increment(1);
+            Ok(One::Released)
+        }
+        other => {
+            tx.roll_back().await;
+            other
+        }
+    }
+}
+
+fn goes_on(state: AllocationState) -> bool {
+    matches!(state, AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active)
+}

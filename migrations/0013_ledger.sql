@@ -13,9 +13,11 @@ CREATE TABLE ledger_chains (
     currency  text        NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     seq       bigint      NOT NULL,
     posted_at timestamptz NOT NULL,
-    hash      bytea       NOT NULL
+    hash      bytea       NOT NULL,
+    -- The posting that was signed last.
+    checkpoint_seq bigint NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE ledger_chains IS 'tenant: where each ledger chain ends; written by ledger_append only';
+COMMENT ON TABLE ledger_chains IS 'tenant: where each ledger chain ends; written by ledger_append and ledger_checkpoints_add only';
 ALTER TABLE ledger_chains ENABLE ROW LEVEL SECURITY;
 CREATE POLICY ledger_chain_tenant ON ledger_chains FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
 CREATE POLICY ledger_chain_system ON ledger_chains FOR SELECT TO gpuaas_system USING (true);
@@ -90,17 +92,21 @@ CREATE POLICY ledger_postings_tenant ON ledger_postings FOR SELECT TO gpuaas_app
 CREATE POLICY ledger_postings_system ON ledger_postings FOR SELECT TO gpuaas_system USING (true);
 GRANT SELECT ON ledger_postings TO gpuaas_app, gpuaas_system;
 CREATE TRIGGER ledger_postings_append_only BEFORE UPDATE OR DELETE ON ledger_postings FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER ledger_postings_no_truncate BEFORE TRUNCATE ON ledger_postings FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 ALTER TABLE ledger_lines ENABLE ROW LEVEL SECURITY;
 CREATE POLICY ledger_lines_tenant ON ledger_lines FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
 CREATE POLICY ledger_lines_system ON ledger_lines FOR SELECT TO gpuaas_system USING (true);
 GRANT SELECT ON ledger_lines TO gpuaas_app, gpuaas_system;
 CREATE TRIGGER ledger_lines_append_only BEFORE UPDATE OR DELETE ON ledger_lines FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER ledger_lines_no_truncate BEFORE TRUNCATE ON ledger_lines FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Signed heads, one a day for each chain that moved: who cuts a chain off or writes it anew cannot make these.
+-- Signed heads, one a day for each chain that moved: who cuts a chain off or writes it anew cannot make these. Each
+-- names the one before it, and the chain names the last, so that none can be taken away unseen.
 CREATE TABLE ledger_checkpoints (
     org_id     uuid        NOT NULL,
     day        date        NOT NULL,
-    seq        bigint      NOT NULL,
+    prev_seq   bigint      NOT NULL,
+    seq        bigint      NOT NULL CHECK (seq > prev_seq),
     hash       bytea       NOT NULL,
     signed_at  timestamptz NOT NULL,
     key_id     text        NOT NULL,
@@ -108,12 +114,12 @@ CREATE TABLE ledger_checkpoints (
     signature  bytea       NOT NULL,
     PRIMARY KEY (org_id, day)
 );
-COMMENT ON TABLE ledger_checkpoints IS 'tenant: append-only; signed heads of ledger chains';
+CREATE UNIQUE INDEX ledger_checkpoints_by_seq ON ledger_checkpoints (org_id, seq);
+COMMENT ON TABLE ledger_checkpoints IS 'tenant: append-only; signed heads of ledger chains; written by ledger_checkpoints_add only';
 ALTER TABLE ledger_checkpoints ENABLE ROW LEVEL SECURITY;
 CREATE POLICY ledger_checkpoints_tenant ON ledger_checkpoints FOR SELECT TO gpuaas_app USING (org_id = (SELECT current_org()));
-CREATE POLICY ledger_checkpoints_system ON ledger_checkpoints TO gpuaas_system USING (true);
-GRANT SELECT ON ledger_checkpoints TO gpuaas_app;
-GRANT SELECT, INSERT ON ledger_checkpoints TO gpuaas_system;
+CREATE POLICY ledger_checkpoints_system ON ledger_checkpoints FOR SELECT TO gpuaas_system USING (true);
+GRANT SELECT ON ledger_checkpoints TO gpuaas_app, gpuaas_system;
 CREATE TRIGGER ledger_checkpoints_append_only BEFORE UPDATE OR DELETE ON ledger_checkpoints FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER ledger_checkpoints_no_truncate BEFORE TRUNCATE ON ledger_checkpoints FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -298,7 +304,28 @@ BEGIN
     RETURN v_new;
 END $$;
 
-REVOKE ALL ON FUNCTION month_ensure, ledger_lock, ledger_append FROM PUBLIC;
+-- Keeps what was signed for a day; an element for each chain. Chains that are in use, or that somebody else signed
+-- meanwhile, are left for the next time. Answers how many were kept.
+CREATE FUNCTION ledger_checkpoints_add(
+    p_day date, p_signed_at timestamptz, p_key_id text, p_public_key bytea,
+    c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]
+) RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    WITH locked AS MATERIALIZED (
+        SELECT c.org_id, c.checkpoint_seq FROM ledger_chains c WHERE c.org_id = ANY (c_orgs)
+        ORDER BY c.org_id FOR UPDATE SKIP LOCKED
+    ), added AS (
+        INSERT INTO ledger_checkpoints (org_id, day, prev_seq, seq, hash, signed_at, key_id, public_key, signature)
+            SELECT g.org_id, p_day, g.prev, g.seq, g.hash, p_signed_at, p_key_id, p_public_key, g.signature
+            FROM unnest(c_orgs, c_prevs, c_seqs, c_hashes, c_signatures) AS g (org_id, prev, seq, hash, signature)
+            JOIN locked l ON l.org_id = g.org_id AND l.checkpoint_seq = g.prev
+        ON CONFLICT DO NOTHING RETURNING org_id, seq
+    ), moved AS (
+        UPDATE ledger_chains c SET checkpoint_seq = a.seq FROM added a WHERE c.org_id = a.org_id RETURNING c.org_id
+    )
+    SELECT count(*) FROM moved
+$$;
+
+REVOKE ALL ON FUNCTION month_ensure, ledger_lock, ledger_append, ledger_checkpoints_add FROM PUBLIC;
 -- Requests reach the ledger through narrower functions only: a launch can hold, and nothing else.
-GRANT EXECUTE ON FUNCTION ledger_lock, ledger_append TO gpuaas_system;
+GRANT EXECUTE ON FUNCTION ledger_lock, ledger_append, ledger_checkpoints_add TO gpuaas_system;
 GRANT EXECUTE ON FUNCTION month_ensure TO gpuaas_system;

@@ -13,6 +13,7 @@ pub mod digest;
 pub mod event;
 pub mod hex;
 pub mod ids;
+pub mod ledger;
 pub mod page;
 pub mod policy;
 pub mod principal;

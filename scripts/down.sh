@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Stops the control plane that `make up` started, and its simulated nodes, and waits until they have ended.
+# Stops the control plane that `make up` started, its simulated nodes and its simulated payment
+# provider, and waits until they have ended.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -23,12 +24,13 @@ stop() {
     rm -f "$pid_file"
 }
 
-if [ ! -f "$CONFIG" ] || { ! server_pid && ! sim_pid; } >/dev/null; then
-    rm -f "$PID_FILE" "$SIM_PID_FILE"
+if [ ! -f "$CONFIG" ] || { ! server_pid && ! sim_pid && ! pay_pid; } >/dev/null; then
+    rm -f "$PID_FILE" "$SIM_PID_FILE" "$PAY_PID_FILE"
     say "not running"
     exit 0
 fi
 printf 'stopping '
 stop sim_pid "$SIM_PID_FILE" "$SIM_LOG_FILE"
+stop pay_pid "$PAY_PID_FILE" "$PAY_LOG_FILE"
 stop server_pid "$PID_FILE" "$LOG_FILE"
 printf ' stopped\n'

@@ -9,6 +9,10 @@ PID_FILE="$RUN_DIR/gpuaasd.pid"
 LOG_FILE="$RUN_DIR/gpuaasd.log"
 SIM_PID_FILE="$RUN_DIR/gpuaas-node-sim.pid"
 SIM_LOG_FILE="$RUN_DIR/gpuaas-node-sim.log"
+PAY_PID_FILE="$RUN_DIR/gpuaas-pay-sim.pid"
+PAY_LOG_FILE="$RUN_DIR/gpuaas-pay-sim.log"
+# What the simulated payment provider knows, and the secrets it shares with the control plane.
+PAY_DIR="$RUN_DIR/payments"
 
 say() { printf '%s\n' "$*"; }
 
@@ -43,6 +47,9 @@ server_pid() { running_pid "$PID_FILE" "gpuaasd --config $CONFIG "; }
 
 # The id of the process that plays the simulated nodes; fails when it does not run.
 sim_pid() { running_pid "$SIM_PID_FILE" "gpuaas-node-sim run --join $(simulated_dir)/"; }
+
+# The id of the simulated payment provider; fails when it does not run.
+pay_pid() { running_pid "$PAY_PID_FILE" "gpuaas-pay-sim --state $PAY_DIR/"; }
 
 # Where the control plane and the simulated nodes meet.
 simulated_dir() { printf '%s/simulated-fleet' "$(setting data_dir)"; }

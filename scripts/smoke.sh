@@ -8,18 +8,25 @@ GPUAAS_RUN_DIR="$(mktemp -d "${TMPDIR:-/tmp}/gpuaas-smoke-XXXXXX")"
 export GPUAAS_RUN_DIR
 source "$(dirname "$0")/lib.sh"
 
-# The first of three: for the API, operations and nodes.
+# The first of four: for the API, operations, nodes and payments.
+are_free() {
+    local port
+    for ((port = $1; port < $1 + 4; port++)); do
+        ! port_is_taken "$port" || return 1
+    done
+}
+
 free_ports() {
     local port attempt
     for ((attempt = 0; attempt < 50; attempt++)); do
         # Below the range from which outgoing connections take theirs.
         port=$((20000 + RANDOM % 10000))
-        if ! port_is_taken "$port" && ! port_is_taken $((port + 1)) && ! port_is_taken $((port + 2)); then
+        if are_free "$port"; then
             printf '%s' "$port"
             return
         fi
     done
-    fail "no three free ports found"
+    fail "no four free ports found"
 }
 
 PORT="$(free_ports)"
@@ -55,7 +62,8 @@ must() {
 }
 
 is_ready() { [ "$(http_status $((PORT + 1)) /readyz)" = 200 ]; }
-is_silent() { ! port_is_taken "$PORT" && ! port_is_taken $((PORT + 1)) && ! port_is_taken $((PORT + 2)); }
+is_silent() { are_free "$PORT"; }
+takes_payments() { [ "$(http_status $((PORT + 3)) /healthz)" = 200 ]; }
 has_nodes() { simulator="$(sim_pid)" && [ "$(simulated_active)" = 3 ]; }
 # A process that has ended has no command line, even while nobody has asked how it ended.
 plays_nothing() { ! grep -qs gpuaas-node-sim "/proc/$simulator/cmdline"; }
@@ -69,6 +77,7 @@ must "the first make up shows no password" prints "password:"
 must "not ready after the first make up" is_ready
 must "make up does not say that its nodes are simulated" prints SIMULATED
 must "the simulated nodes are not active after the first make up" has_nodes
+must "the simulated payment provider does not answer after the first make up" takes_payments
 data_dir="$(setting data_dir)"
 
 run up
@@ -85,10 +94,11 @@ run up
 must "make up after make down made a new administrator: the data is gone" keeps_data
 must "not ready after make up on existing data" is_ready
 must "the simulated nodes did not come back after make down" has_nodes
+must "the simulated payment provider did not come back after make down" takes_payments
 
 export YES=1
 run reset
 must "something still listens after make reset" is_silent
 must "make reset left data behind" is_gone
 must "simulated nodes are still played after make reset" plays_nothing
-say "up, down and reset work, and so do the simulated nodes"
+say "up, down and reset work, and so do the simulated nodes and payments"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs, starts the control plane in the background with a few simulated nodes, and waits until it is
-# ready.
-#   PORT=9090 scripts/up.sh       another port on the first start (operations and nodes have the next two)
+# Builds the programs, starts the control plane in the background with a few simulated nodes and a simulated payment
+# provider, and waits until it is ready.
+#   PORT=9090 scripts/up.sh       another port on the first start (operations, nodes and payments have the next three)
 #   SIM_NODES=12 scripts/up.sh    so many simulated nodes; 0 for none
 #   PROFILE=dev scripts/up.sh     another build profile, such as one that is built already
 set -euo pipefail
@@ -16,6 +16,9 @@ PROFILE_DIR="$PROFILE"
 PROGRAM="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE_DIR/gpuaasd"
 CLI="${PROGRAM%d}"
 SIMULATOR="${PROGRAM%gpuaasd}gpuaas-node-sim"
+PAY_SIMULATOR="${PROGRAM%gpuaasd}gpuaas-pay-sim"
+# Where the control plane hears what became of payments.
+WEBHOOK_PATH=/webhooks/payments
 
 # The server's own PostgreSQL runs as an unprivileged user when we are root. That user must be able to reach the
 # data, which it cannot in a repository below, say, /root.
@@ -31,9 +34,9 @@ choose_data_dir() {
 
 write_config() {
     local port="${PORT:-8080}"
-    [[ "$port" =~ ^[0-9]+$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65533 ] || fail "PORT must be a number from 1 to 65533."
-    local ops_port=$((port + 1)) node_port=$((port + 2)) taken
-    for taken in "$port" "$ops_port" "$node_port"; do
+    [[ "$port" =~ ^[0-9]+$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65532 ] || fail "PORT must be a number from 1 to 65532."
+    local ops_port=$((port + 1)) node_port=$((port + 2)) pay_port=$((port + 3)) taken
+    for taken in "$port" "$ops_port" "$node_port" "$pay_port"; do
         ! port_is_taken "$taken" || fail "port $taken is in use by another program. Choose another: make up PORT=9090"
     done
     local data_dir
@@ -60,6 +63,13 @@ auto_approve_simulated = true
 [fleet.simulated]
 nodes = ${SIM_NODES:-3}
 profiles = ["h200-8", "mi300x-8", "cpu"]
+
+# A payment provider that does not exist, played by gpuaas-pay-sim: no real money moves.
+[payments]
+provider = "simulated"
+api_url = "http://127.0.0.1:$pay_port"
+secret_key_file = "$PAY_DIR/api-key"
+webhook_secret_files = ["$PAY_DIR/webhook-secret"]
 TOML
 }
 
@@ -84,6 +94,34 @@ wait_until_ready() {
     printf '\n'
     tail -n 20 "$LOG_FILE" >&2
     fail "the server is not ready after $READY_SECONDS s (readyz says ${status:-nothing}); see $LOG_FILE"
+}
+
+# The simulated payment provider. It makes the secrets that the control plane reads, so it is started first.
+start_pay_sim() {
+    local port="$1" pid tenth
+    if pid="$(pay_pid)" && is_outdated "$pid"; then
+        kill -TERM "$pid"
+        for ((tenth = 0; tenth < 100; tenth++)); do
+            pay_pid >/dev/null || break
+            sleep 0.1
+        done
+    fi
+    if ! pid="$(pay_pid)"; then
+        ! port_is_taken "$port" || fail "127.0.0.1:$port, for the simulated payment provider, is in use by another program."
+        (umask 077 && mkdir -p "$PAY_DIR" && touch "$PAY_LOG_FILE")
+        setsid nohup "$PAY_SIMULATOR" --state "$PAY_DIR/state.json" --listen "127.0.0.1:$port" \
+            --webhook-url "http://$listen$WEBHOOK_PATH" --webhook-secret-file "$PAY_DIR/webhook-secret" \
+            --api-key-file "$PAY_DIR/api-key" </dev/null >>"$PAY_LOG_FILE" 2>&1 &
+        pid=$!
+        printf '%s\n' "$pid" >"$PAY_PID_FILE"
+    fi
+    for ((tenth = 0; tenth < 100; tenth++)); do
+        [ "$(http_status "$port" /healthz)" != 200 ] || return 0
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    tail -n 5 "$PAY_LOG_FILE" >&2
+    fail "the simulated payment provider does not answer; see $PAY_LOG_FILE"
 }
 
 # The simulated nodes: one process that plays all of them, as the control plane lists them.
@@ -136,7 +174,7 @@ mkdir -p "$RUN_DIR"
 chmod 711 "$RUN_DIR"
 
 say "building (the first time takes some minutes)"
-(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim)
+(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim --package pay-sim)
 
 if [ ! -f "$CONFIG" ]; then
     write_config
@@ -158,6 +196,12 @@ simulated="${simulated:-0}"
 if pid="$(server_pid)" && is_outdated "$pid"; then
     say "the program has changed: restarting"
     "$ROOT/scripts/down.sh"
+fi
+payments="none"
+if [ "$(setting provider)" = simulated ]; then
+    pay_url="$(setting api_url)"
+    start_pay_sim "${pay_url##*:}"
+    payments="$pay_url, SIMULATED: no real money moves"
 fi
 if pid="$(server_pid)"; then
     say "already running"
@@ -185,6 +229,7 @@ GPUaaS is up.
   operations:  http://127.0.0.1:$ops_port/readyz   /healthz   /metrics
   log:         $LOG_FILE
   nodes:       $nodes
+  payments:    $payments
   sign in as:  $(setting admin_email)
 TEXT
 show_first_password

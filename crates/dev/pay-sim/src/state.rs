@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
@@ -162,7 +163,8 @@ impl State {
     /// All of it or, after a crash in between, what was there before.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
         let beside = path.with_extension("new");
-        let mut file = std::fs::File::create(&beside)?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         file.sync_data()?;
         std::fs::rename(&beside, path)?;

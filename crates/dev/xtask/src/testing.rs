@@ -34,7 +34,7 @@ pub fn run(root: &Path, args: &[String]) -> anyhow::Result<u8> {
     let cargo = |args: &[&str], limit| exec::show(root, "cargo", args, &environment, limit);
 
     step("programs");
-    let programs = ["gpuaasd", "cli", "node-agent", "node-sim"];
+    let programs = ["gpuaasd", "cli", "node-agent", "node-sim", "pay-sim"];
     let packages = programs.into_iter().flat_map(|name| ["--package", name]);
     let build: Vec<&str> = ["build", "--locked"].into_iter().chain(packages).collect();
     let code = cargo(&build, BUILD_LIMIT)?;

@@ -43,8 +43,7 @@ pub async fn credit(
 ) -> Result<(), Failure> {
     let reason = format!("faulty hardware ({})", fault.code);
     let evidence = json!({ "code": fault.code, "part": fault.part, "since": fault.since });
-    let paused =
-        pauses::pause(tx, allocation, fault.since, fault.finding, &reason, &evidence).await?;
+    let paused = pauses::pause(tx, allocation, fault.since, fault.finding, &reason, &evidence).await?;
     let Some(paused) = paused else { return credit_ended(billing, tx, allocation, fault, reason).await };
     tx.emit_for(
         paused.org,

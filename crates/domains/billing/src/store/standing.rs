@@ -29,7 +29,9 @@ pub async fn budget_releases(
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id)
                WHERE b.project_id = $1 AND b.action = 'release' AND g.crossed_at IS NOT NULL
-                   AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date) AS "over!""#,
+                   AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date
+                   -- The budget may have been raised since.
+                   AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent) AS "over!""#,
         project.uuid(),
         now,
     )

@@ -30,7 +30,12 @@ fn origin(envelope: &Envelope) -> Origin {
 }
 
 fn log(due: Due, forced: Forced) {
-    tracing::info!(?due, released = forced.released, stopped = forced.stopped, "allocations were released for money");
+    tracing::info!(
+        ?due,
+        released = forced.released,
+        stopped = forced.stopped,
+        "allocations were released for money"
+    );
 }
 
 /// The balance is used up: everything that runs is released.

@@ -71,7 +71,10 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
 }
 
 fn late() -> Problem {
-    Problem::new(Code::Conflict, "More allocations are to be released than could be in time; the rest comes next.")
+    Problem::new(
+        Code::Conflict,
+        "More allocations are to be released than could be in time; the rest comes next.",
+    )
 }
 
 async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origin) -> Result<One, Failure> {

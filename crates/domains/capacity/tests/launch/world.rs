@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use axum::{Router, body::Body};
-use capacity::{Capacity, Parts, Reimager, Unbilled, workflow::reimage::Reimaging};
+use capacity::{Capacity, Money, Parts, Reimager, Unbilled, workflow::reimage::Reimaging};
 use endpoint::{
     Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
 };
@@ -118,6 +118,10 @@ impl Answer {
 
 impl World {
     pub async fn new() -> Arc<Self> {
+        Self::with(|_, _| Arc::new(Unbilled)).await
+    }
+
+    pub async fn with(money: impl FnOnce(&pg::Db, &Policies) -> Arc<dyn Money>) -> Arc<Self> {
         let test = TestDb::create().await;
         test.lift_rate_limits().await;
         let home = tempfile::tempdir().unwrap();
@@ -142,7 +146,7 @@ impl World {
             db: test.db.clone(),
             fleet,
             policies: policies.clone(),
-            money: Arc::new(Unbilled),
+            money: money(&test.db, &policies),
             reimager: Arc::new(NoReimaging),
         })
         .listening(wake);

@@ -106,6 +106,10 @@ impl Drop for Kit {
 
 impl Kit {
     pub async fn new() -> Arc<Self> {
+        Self::with(|_, _| Arc::new(Counting)).await
+    }
+
+    pub async fn with(money: impl FnOnce(&pg::Db, &Policies) -> Arc<dyn Money>) -> Arc<Self> {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
         let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
         let test = TestDb::create_with(ambient.clone()).await;
@@ -136,8 +140,8 @@ impl Kit {
         let capacity = Capacity::new(Parts {
             db: test.db.clone(),
             fleet: fleet.clone(),
+            money: money(&test.db, &policies),
             policies,
-            money: Arc::new(Counting),
             reimager: Arc::new(reimager.clone()),
         });
         let (wake, listening) = test.db.listen();

@@ -30,10 +30,7 @@ impl CreditFinding {
 }
 
 /// The finding, which nobody resolves before this transaction ends.
-pub async fn credit_finding_held(
-    tx: &mut WriteTx,
-    id: FindingId,
-) -> Result<Option<CreditFinding>, Failure> {
+pub async fn credit_finding_held(tx: &mut WriteTx, id: FindingId) -> Result<Option<CreditFinding>, Failure> {
     Ok(store::credits::held(tx.conn(), id).await?)
 }
 

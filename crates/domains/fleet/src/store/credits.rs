@@ -45,10 +45,7 @@ pub async fn held(conn: &mut Connection, id: FindingId) -> Result<Option<CreditF
     Ok(row.map(CreditFinding::from))
 }
 
-pub async fn open_of_node(
-    conn: &mut Connection,
-    node: NodeId,
-) -> Result<Vec<CreditFinding>, sqlx::Error> {
+pub async fn open_of_node(conn: &mut Connection, node: NodeId) -> Result<Vec<CreditFinding>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT id, node_id, slot_id, code, first_seen_at, NULL::timestamptz AS "ended_at?"

@@ -50,6 +50,10 @@ pub const ALLOCATION_TRANSITIONS_TOTAL: &str = "allocation_transitions_total";
 pub const WORK_ORDERS_REFUSED_TOTAL: &str = "work_orders_refused_total";
 /// Labels: `kind`.
 pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
+pub const BILLING_WINDOWS_TOTAL: &str = "billing_windows_total";
+pub const BILLING_ACCRUAL_REFUSED_TOTAL: &str = "billing_accrual_refused_total";
+pub const BILLING_ACCRUAL_LAG_SECONDS: &str = "billing_accrual_lag_seconds";
+pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -110,6 +114,10 @@ pub const ALL: &[Metric] = &[
     counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),
     counter(WORK_ORDERS_REFUSED_TOTAL, "Work orders that were refused: too late, or not what was sealed."),
     gauge(CAPACITY_DISCREPANCIES_OPEN, "Places where records of capacity disagree, by kind."),
+    counter(BILLING_WINDOWS_TOTAL, "Windows of meters that were accrued."),
+    counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Organizations whose meters could not be accrued, by attempt."),
+    gauge(BILLING_ACCRUAL_LAG_SECONDS, "How far the oldest meter was behind when the last tick began."),
+    histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

@@ -3,3 +3,12 @@
 pub mod accrual;
 pub mod checkpoints;
 pub mod reconcile;
+
+use pg::Wake;
+
+use crate::Billing;
+
+/// All periodic work, until the task is aborted.
+pub async fn run(billing: Billing, wake: Wake) {
+    accrual::run(billing, wake).await;
+}

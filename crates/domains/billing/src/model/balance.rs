@@ -1,5 +1,9 @@
 //! How an organization stands, and what follows from a change.
 
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::rating::PARTS;
+
 lifecycle::lifecycle! {
     /// Any state can follow any other: a posting may be small or large.
     BalanceLifecycle = "balance", initial Healthy;
@@ -22,3 +26,81 @@ lifecycle::lifecycle! {
     Depleted on FallLow => LowBalance;
     Depleted on NearEnd => AutoReleasePending;
 }
+
+/// What is known of an organization when its state is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// What is left to be used: prepaid, promotional and set aside.
+    pub total_minor: i64,
+    /// What everything that runs costs in an hour.
+    pub burn_per_hour: i64,
+    /// What was used and not posted, in 3600ths of a minor unit.
+    pub unposted_parts: i64,
+    pub threshold_minor: i64,
+    pub window_seconds: i64,
+    pub now: DateTime<Utc>,
+}
+
+/// How it stands, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub state: BalanceState,
+    /// When the balance ends if everything goes on as it does; nothing when nothing runs or nothing is left.
+    pub depletes_at: Option<DateTime<Utc>>,
+}
+
+/// Something that people are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    LowBalance,
+    AutoReleasePending { depletes_at: DateTime<Utc> },
+    Depleted,
+    Restored,
+}
+
+impl Facts {
+    /// When the balance ends: the first whole second at which it is used up.
+    fn depletes_at(&self) -> Option<DateTime<Utc>> {
+        if self.total_minor <= 0 || self.burn_per_hour <= 0 {
+            return None;
+        }
+        let left = (i128::from(self.total_minor) * PARTS - i128::from(self.unposted_parts)).max(0);
+        let burn = i128::from(self.burn_per_hour);
+        let seconds = i64::try_from((left + burn - 1) / burn).ok()?;
+        // Beyond the end of the calendar is never.
+        self.now.checked_add_signed(TimeDelta::try_seconds(seconds)?)
+    }
+}
+
+/// The state that follows from the facts, and what people are told when it is another than before.
+pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (Standing, Option<Notice>) {
+    let depletes_at = facts.depletes_at();
+    let soon = facts.now + TimeDelta::seconds(facts.window_seconds.clamp(0, 86_400));
+    let ending = depletes_at.filter(|at| *at <= soon);
+    let state = if facts.total_minor <= 0 {
+        BalanceState::Depleted
+    } else if ending.is_some() {
+        BalanceState::AutoReleasePending
+    } else if facts.total_minor <= facts.threshold_minor {
+        BalanceState::LowBalance
+    } else {
+        BalanceState::Healthy
+    };
+    let before = previous.unwrap_or(BalanceState::Healthy);
+    let notice = match (before, state) {
+        (before, after) if before == after => None,
+        (_, BalanceState::Depleted) => Some(Notice::Depleted),
+        (_, BalanceState::AutoReleasePending) => {
+            ending.map(|depletes_at| Notice::AutoReleasePending { depletes_at })
+        }
+        // Who comes from below was told of worse before; the warning is for the way down.
+        (BalanceState::Healthy, BalanceState::LowBalance) => Some(Notice::LowBalance),
+        (_, BalanceState::LowBalance) => None,
+        (_, BalanceState::Healthy) => Some(Notice::Restored),
+    };
+    (Standing { state, depletes_at }, notice)
+}
+
+#[cfg(test)]
+#[path = "balance_tests.rs"]
+mod tests;

@@ -1,9 +1,30 @@
 //! Balances and their states.
 
-use kernel::{Failure, ids::OrgId};
-use pg::{Connection, WriteTx};
+use std::collections::HashMap;
 
-use crate::{Billing, model::account::Balances, store::ledger};
+use chrono::{DateTime, Utc};
+use identity::api::Where;
+use kernel::{
+    Failure,
+    ids::OrgId,
+    policy::{IntegerKey, keys},
+};
+use lifecycle::Named as _;
+use pg::{Connection, WriteTx};
+use uuid::Uuid;
+
+use crate::{
+    Billing,
+    model::{
+        account::Balances,
+        balance::{BalanceState, Facts, Notice, Standing, decide},
+        events,
+    },
+    store::{
+        accounts::{self, Account},
+        ledger,
+    },
+};
 
 /// What an organization has, and in which currency.
 pub async fn balances_of(
@@ -18,11 +39,115 @@ pub async fn balances_of(
 /// What follows from `balances` for the state of the organization: the new state, and an event when it changed. The
 /// chain is locked by the posting before, so changes of one organization are serial.
 pub async fn evaluate(
-    _billing: &Billing,
-    _tx: &mut WriteTx,
-    _org: OrgId,
+    billing: &Billing,
+    tx: &mut WriteTx,
+    org: OrgId,
     _balances: Balances,
     _currency: &str,
 ) -> Result<(), Failure> {
+    let rules = Rules::of(billing, &[org.uuid()]).await?;
+    if evaluate_all(tx, &rules, &[org.uuid()]).await?.ending {
+        accounts::wake_worker(tx).await?;
+    }
+    Ok(())
+}
+
+/// What states are decided by. Read before a transaction begins, so that nobody waits for it with a chain in hand.
+pub struct Rules {
+    pub window_seconds: i64,
+    thresholds: HashMap<Uuid, i64>,
+}
+
+impl Rules {
+    pub async fn of(billing: &Billing, orgs: &[Uuid]) -> Result<Self, Failure> {
+        let setting = |key, org| billing.policies.setting_at(key, Where { org, ..Where::default() });
+        let window = setting(IntegerKey(&keys::BILLING_WINDOW_SECONDS), None).await?.get();
+        let mut thresholds = HashMap::with_capacity(orgs.len());
+        for org in orgs {
+            let key = IntegerKey(&keys::BILLING_LOW_BALANCE_THRESHOLD_MINOR);
+            thresholds.insert(*org, setting(key, Some(OrgId::from(*org))).await?.get());
+        }
+        Ok(Self { window_seconds: window, thresholds })
+    }
+}
+
+/// What came of deciding.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evaluated {
+    pub changed: bool,
+    /// A balance will end soon and was not known to.
+    pub ending: bool,
+}
+
+/// Decides the states of organizations whose chains this transaction holds, writes those that changed and tells of
+/// them.
+pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Result<Evaluated, Failure> {
+    let now = tx.db().ambient().now();
+    let known = accounts::accounts(tx.conn(), orgs, now).await?;
+    let (mut changes, mut news, mut ending) = (Vec::new(), Vec::new(), false);
+    for account in known {
+        let threshold_minor = rules.thresholds.get(&account.org.uuid()).copied().unwrap_or(0);
+        let facts = Facts {
+            total_minor: account.total_minor,
+            burn_per_hour: account.burn_per_hour,
+            unposted_parts: account.unposted_parts,
+            threshold_minor,
+            window_seconds: rules.window_seconds,
+            now,
+        };
+        let (standing, notice) = decide(account.state, &facts);
+        let same = account.state == Some(standing.state);
+        if same && !moved(standing, account.depletes_at) {
+            continue;
+        }
+        ending |= standing.state == BalanceState::AutoReleasePending && !same;
+        changes.push(accounts::Change {
+            org: account.org,
+            state: standing.state.name(),
+            depletes_at: standing.depletes_at,
+            version: account.version,
+        });
+        news.extend(notice.map(|notice| (notice, threshold_minor, account)));
+    }
+    if !changes.is_empty() && !accounts::change(tx, &changes, now).await? {
+        return Err(
+            std::io::Error::other("the state of an organization changed while its chain was held").into()
+        );
+    }
+    for (notice, threshold_minor, account) in news {
+        tell(tx, notice, threshold_minor, account)?;
+    }
+    Ok(Evaluated { changed: !changes.is_empty(), ending })
+}
+
+/// The end is written again when it is another one: to the second when it is near, else when it moved by more than
+/// rounding does.
+fn moved(standing: Standing, known: Option<DateTime<Utc>>) -> bool {
+    match (standing.depletes_at, known) {
+        (Some(at), Some(known)) if standing.state != BalanceState::AutoReleasePending => {
+            (at - known).num_seconds().abs() > 2
+        }
+        (at, known) => at != known,
+    }
+}
+
+fn tell(tx: &mut WriteTx, notice: Notice, threshold_minor: i64, account: Account) -> Result<(), Failure> {
+    let Account { org: org_id, currency, total_minor: balance_minor, .. } = account;
+    match notice {
+        Notice::LowBalance => {
+            let event = events::LowBalanceWarning { org_id, balance_minor, threshold_minor, currency };
+            tx.emit_for(org_id, None, &event)?;
+        }
+        Notice::AutoReleasePending { depletes_at } => {
+            let event = events::AutoReleasePending { org_id, balance_minor, currency, depletes_at };
+            tx.emit_for(org_id, None, &event)?;
+        }
+        Notice::Depleted => {
+            tx.emit_for(org_id, None, &events::BalanceDepleted { org_id, balance_minor, currency })?;
+        }
+        Notice::Restored => {
+            tx.emit_for(org_id, None, &events::BalanceRestored { org_id, balance_minor, currency })?;
+        }
+    }
     Ok(())
 }

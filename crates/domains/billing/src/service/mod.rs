@@ -3,6 +3,7 @@
 pub mod accrual;
 pub mod adjustments;
 pub mod balance;
+pub mod budget_watch;
 pub mod budgets;
 pub mod checkpoints;
 pub mod credits;
@@ -10,6 +11,7 @@ pub mod holds;
 pub mod ledger;
 pub mod pdf;
 pub mod posting;
+pub mod provider_findings;
 pub mod reconcile;
 pub mod reports;
 pub mod standing;

@@ -1,1 +1,118 @@
-//! Balance states.
+//! How organizations stand. Whoever writes here holds the chains of these organizations.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::OrgId;
+use pg::{Connection, WriteTx};
+use uuid::Uuid;
+
+use crate::model::balance::BalanceState;
+
+/// What the state of an organization is decided from.
+pub struct Account {
+    pub org: OrgId,
+    pub currency: String,
+    /// Nothing when it was never decided.
+    pub state: Option<BalanceState>,
+    pub version: i64,
+    pub depletes_at: Option<DateTime<Utc>>,
+    pub total_minor: i64,
+    pub burn_per_hour: i64,
+    /// Used and not posted, in 3600ths of a minor unit.
+    pub unposted_parts: i64,
+}
+
+/// Of those organizations that have a posting. The last posting and the meters that run are read, nothing older.
+pub async fn accounts(
+    conn: &mut Connection,
+    orgs: &[Uuid],
+    now: DateTime<Utc>,
+) -> Result<Vec<Account>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"SELECT c.org_id, c.currency, a.state AS "state?", a.version AS "version?", a.projected_depletion_at,
+             p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!", b.unposted AS "unposted!"
+           FROM unnest($1::uuid[]) AS o (org_id)
+           JOIN ledger_chains c ON c.org_id = o.org_id
+           JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+           LEFT JOIN billing_accounts a ON a.org_id = c.org_id
+           CROSS JOIN LATERAL (
+               SELECT least(coalesce(sum(m.unit_price_minor * m.units), 0), 9000000000000000000)::bigint AS burn,
+                 least(coalesce(sum(m.carry + (m.unit_price_minor * m.units)
+                     * greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)), 0), 9000000000000000000)::bigint AS unposted
+               FROM meters m WHERE m.org_id = c.org_id AND m.state = 'open'
+           ) AS b"#,
+        orgs,
+        now,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Account {
+            org: OrgId::from(row.org_id),
+            currency: row.currency,
+            state: row.state.as_deref().and_then(BalanceState::parse),
+            version: row.version.unwrap_or(0),
+            depletes_at: row.projected_depletion_at,
+            total_minor: row.total,
+            burn_per_hour: row.burn,
+            unposted_parts: row.unposted,
+        })
+        .collect())
+}
+
+/// How an account is from now on.
+pub struct Change {
+    pub org: OrgId,
+    pub state: &'static str,
+    pub depletes_at: Option<DateTime<Utc>>,
+    /// The version that was decided on; 0 when there was none.
+    pub version: i64,
+}
+
+/// False when one of them is not what it was when it was decided on.
+pub async fn change(tx: &mut WriteTx, changes: &[Change], now: DateTime<Utc>) -> Result<bool, sqlx::Error> {
+    let changed = sqlx::query!(
+        "INSERT INTO billing_accounts AS a (org_id, state, state_changed_at, projected_depletion_at, version)
+         SELECT org_id, state, $5, depletes_at, version + 1
+         FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::bigint[]) AS c (org_id, state, depletes_at, version)
+         ON CONFLICT (org_id) DO UPDATE SET state = excluded.state, projected_depletion_at = excluded.projected_depletion_at,
+             version = excluded.version,
+             state_changed_at = CASE WHEN a.state = excluded.state THEN a.state_changed_at ELSE excluded.state_changed_at END
+         WHERE a.version = excluded.version - 1",
+        &changes.iter().map(|c| c.org.uuid()).collect::<Vec<_>>(),
+        &changes.iter().map(|c| c.state.to_owned()).collect::<Vec<_>>(),
+        &changes.iter().map(|c| c.depletes_at).collect::<Vec<_>>() as &[Option<DateTime<Utc>>],
+        &changes.iter().map(|c| c.version).collect::<Vec<_>>(),
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(usize::try_from(changed.rows_affected()).is_ok_and(|count| count == changes.len()))
+}
+
+/// Organizations whose balance should have ended by now, those that waited longest first.
+pub async fn ending(conn: &mut Connection, now: DateTime<Utc>, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "SELECT org_id FROM billing_accounts WHERE state = 'auto_release_pending' AND projected_depletion_at <= $1
+         ORDER BY projected_depletion_at LIMIT $2",
+        now,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// When the next balance ends.
+pub async fn next_end(conn: &mut Connection) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "SELECT min(projected_depletion_at) FROM billing_accounts WHERE state = 'auto_release_pending'"
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Wakes the worker: something will end before it looks again by itself.
+pub async fn wake_worker(tx: &mut WriteTx) -> Result<(), sqlx::Error> {
+    sqlx::query!("SELECT pg_notify('gpuaas_billing', '')").execute(tx.conn()).await?;
+    Ok(())
+}

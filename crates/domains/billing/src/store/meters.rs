@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{AllocationId, PostingId};
-use pg::WriteTx;
+use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
 use crate::model::meter::{Launch, LaunchMeter};
@@ -84,4 +84,100 @@ pub async fn void(tx: &mut WriteTx, allocation: AllocationId) -> Result<bool, sq
     )
     .fetch_one(tx.conn())
     .await
+}
+
+/// An organization with something to accrue.
+pub struct Due {
+    pub org: Uuid,
+    pub meters: i64,
+    /// The earliest second that was not accrued.
+    pub oldest: DateTime<Utc>,
+}
+
+pub async fn due(conn: &mut Connection, target: DateTime<Utc>) -> Result<Vec<Due>, sqlx::Error> {
+    sqlx::query_as!(
+        Due,
+        r#"SELECT org_id AS "org!", due AS "meters!", oldest AS "oldest!" FROM meters_due($1)"#,
+        target
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Of one organization.
+pub struct Accrued {
+    pub org: Uuid,
+    pub meters: i64,
+    pub posted_minor: i64,
+}
+
+/// Accrues one window of each meter that is due, at most `limit` of each organization. Organizations whose chain
+/// somebody else holds are left out of the answer.
+pub async fn accrue(
+    tx: &mut WriteTx,
+    orgs: &[Uuid],
+    target: DateTime<Utc>,
+    limit: i32,
+) -> Result<Vec<Accrued>, sqlx::Error> {
+    let ambient = tx.db().ambient().clone();
+    let postings: Vec<Uuid> = orgs.iter().map(|_| ambient.uuid()).collect();
+    let correlation = tx.permit().origin().correlation_id.0;
+    sqlx::query_as!(
+        Accrued,
+        r#"SELECT org_id AS "org!", accrued AS "meters!", posted_minor AS "posted_minor!"
+           FROM meters_accrue($1, $2, $3, $4, $5, $6)"#,
+        orgs,
+        &postings,
+        ambient.now(),
+        target,
+        limit,
+        correlation,
+    )
+    .fetch_all(tx.conn())
+    .await
+}
+
+/// A meter that was accrued beyond its end: the clock was wrong then, or it ended in the same moment.
+pub struct Beyond {
+    pub meter: Uuid,
+    pub org: Uuid,
+    pub closed_at: DateTime<Utc>,
+}
+
+pub async fn beyond_end(conn: &mut Connection, limit: i64) -> Result<Vec<Beyond>, sqlx::Error> {
+    sqlx::query_as!(
+        Beyond,
+        r#"SELECT id AS meter, org_id AS org, closed_at AS "closed_at!" FROM meters
+           WHERE state = 'closed' AND closed_at < accrued_until ORDER BY org_id, id LIMIT $1"#,
+        limit
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Takes back what was accrued after `to`, as a correction.
+pub async fn rewind(tx: &mut WriteTx, meter: Uuid, to: DateTime<Utc>) -> Result<i64, sqlx::Error> {
+    let (now, posting) = (tx.db().ambient().now(), tx.db().ambient().uuid());
+    let correlation = tx.permit().origin().correlation_id.0;
+    sqlx::query_scalar!(
+        r#"SELECT credited AS "credited!" FROM meter_rewind($1, $2, 'correction', 'use after the end was not real', $3, $4, $5)"#,
+        meter,
+        to,
+        now,
+        posting,
+        correlation,
+    )
+    .fetch_one(tx.conn())
+    .await
+}
+
+/// Holds the chain of an organization to the end of the transaction. False when it has none.
+pub async fn chain_hold(tx: &mut WriteTx, org: Uuid) -> Result<bool, sqlx::Error> {
+    let held = sqlx::query_scalar!(
+        r#"SELECT (ledger_lock(c.org_id, c.currency)).seq AS "seq!" FROM ledger_chains c WHERE c.org_id = $1"#,
+        org
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(held.is_some())
 }

@@ -1,0 +1,89 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn facts(total_minor: i64, burn_per_hour: i64) -> Facts {
+    let now = DateTime::UNIX_EPOCH;
+    Facts { total_minor, burn_per_hour, unposted_parts: 0, threshold_minor: 500, window_seconds: 60, now }
+}
+
+#[test]
+fn a_balance_goes_down_through_every_state_and_each_is_told_once() {
+    let mut state = None;
+    let mut told = Vec::new();
+    for total in [1000, 900, 501, 500, 400, 61, 60, 30, 1, 0, -5] {
+        // One minor unit each second.
+        let (standing, notice) = decide(state, &facts(total, 3600));
+        told.extend(notice);
+        state = Some(standing.state);
+    }
+    let depletes_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(60);
+    assert_eq!(told, [Notice::LowBalance, Notice::AutoReleasePending { depletes_at }, Notice::Depleted]);
+}
+
+#[test]
+fn a_top_up_restores_and_the_next_fall_is_told_again() {
+    let (standing, notice) = decide(Some(BalanceState::Depleted), &facts(10_000, 0));
+    assert_eq!((standing.state, notice), (BalanceState::Healthy, Some(Notice::Restored)));
+    let (standing, notice) = decide(Some(standing.state), &facts(100, 0));
+    assert_eq!((standing.state, notice), (BalanceState::LowBalance, Some(Notice::LowBalance)));
+    // A small top-up from nothing is no good news and no warning.
+    assert_eq!(decide(Some(BalanceState::Depleted), &facts(100, 0)).1, None);
+}
+
+#[test]
+fn what_was_used_and_not_posted_brings_the_end_nearer() {
+    let known = Facts { unposted_parts: 3600 * 40, ..facts(100, 3600) };
+    let (standing, _) = decide(None, &known);
+    assert_eq!(standing.depletes_at, Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(60)));
+    assert_eq!(standing.state, BalanceState::AutoReleasePending);
+}
+
+proptest! {
+    #[test]
+    fn a_state_follows_from_the_facts_alone(total in any::<i64>(), burn in any::<i64>(), unposted in any::<i64>(),
+        threshold in 0..1_000_000_000i64, window in 10..3600i64) {
+        let now = DateTime::UNIX_EPOCH;
+        let facts = Facts { total_minor: total, burn_per_hour: burn, unposted_parts: unposted, threshold_minor: threshold,
+            window_seconds: window, now };
+        let states = [BalanceState::Healthy, BalanceState::LowBalance, BalanceState::AutoReleasePending, BalanceState::Depleted];
+        let (standing, _) = decide(None, &facts);
+        prop_assert_eq!(standing.state == BalanceState::Depleted, total <= 0);
+        for before in states {
+            let (again, notice) = decide(Some(before), &facts);
+            prop_assert_eq!(again, standing);
+            // Nothing is told of what was known, and the end is always told.
+            prop_assert!(before != again.state || notice.is_none());
+            if again.state == BalanceState::Depleted && before != again.state {
+                prop_assert_eq!(notice, Some(Notice::Depleted));
+            }
+        }
+        if standing.state == BalanceState::AutoReleasePending {
+            prop_assert!(standing.depletes_at.is_some_and(|at| at <= now + TimeDelta::seconds(window)));
+        }
+    }
+
+    #[test]
+    fn at_the_time_of_depletion_the_balance_is_used_up_and_a_second_before_it_is_not(
+        total in 1..1_000_000i64, burn in 1..10_000_000i64) {
+        let facts = facts(total, burn);
+        let (standing, _) = decide(None, &facts);
+        let seconds = standing.depletes_at.map(|at| (at - facts.now).num_seconds()).unwrap_or(i64::MAX);
+        let used = |seconds: i64| i128::from(burn) * i128::from(seconds);
+        prop_assert!(used(seconds) >= i128::from(total) * 3600);
+        prop_assert!(used(seconds - 1) < i128::from(total) * 3600);
+    }
+
+    #[test]
+    fn more_money_is_never_worse(total in -1000..100_000i64, more in 0..100_000i64, burn in 0..1_000_000i64) {
+        let rank = |state| match state {
+            BalanceState::Depleted => 0,
+            BalanceState::AutoReleasePending => 1,
+            BalanceState::LowBalance => 2,
+            BalanceState::Healthy => 3,
+        };
+        let before = decide(None, &facts(total, burn)).0.state;
+        let after = decide(None, &facts(total + more, burn)).0.state;
+        prop_assert!(rank(after) >= rank(before));
+    }
+}

@@ -1,0 +1,46 @@
+//! Adds up what projects with a budget spend, and tells when one reached its threshold.
+
+use kernel::Failure;
+use pg::WriteTx;
+use uuid::Uuid;
+
+use crate::{
+    model::{budget::month_of, events::BudgetCrossed},
+    store::budgets::{self, Progress},
+};
+
+/// Goes on with the budgets of organizations whose chains this transaction holds. True when something changed.
+pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
+    let now = tx.db().ambient().now();
+    let months = month_of(now);
+    let mut progress = Vec::new();
+    for budget in budgets::watched(tx.conn(), orgs, months).await? {
+        let crossing = budget.spending.decide(now);
+        if budget.through_seq == budget.seq && crossing.crossed_at == budget.spending.crossed_at {
+            continue;
+        }
+        progress.push(Progress {
+            org: budget.org,
+            project: budget.project,
+            spent_minor: budget.spending.spent_minor,
+            through_seq: budget.seq,
+            crossed_at: crossing.crossed_at,
+        });
+        if crossing.told {
+            let event = BudgetCrossed {
+                org_id: budget.org,
+                project_id: budget.project,
+                action: budget.action,
+                amount_minor: budget.spending.amount_minor,
+                threshold_percent: budget.spending.threshold_percent,
+                spent_minor: budget.spending.spent_minor,
+                currency: budget.currency,
+            };
+            tx.emit_for(budget.org, Some(budget.project), &event)?;
+        }
+    }
+    if !progress.is_empty() {
+        budgets::progress(tx, months.0, &progress).await?;
+    }
+    Ok(!progress.is_empty())
+}

@@ -38,11 +38,18 @@ pub struct Billing {
     db: Db,
     policies: Policies,
     settings: std::sync::Arc<Settings>,
+    former_keys: std::sync::Arc<[Vec<u8>]>,
 }
 
 impl Billing {
     pub fn new(db: Db, policies: Policies, settings: Settings) -> Self {
-        Self { db, policies, settings: std::sync::Arc::new(settings) }
+        Self { db, policies, settings: std::sync::Arc::new(settings), former_keys: [].into() }
+    }
+
+    /// Trusts checkpoints that were signed with these public keys as well: what signed before the current key did.
+    pub fn with_former_checkpoint_keys(mut self, public_keys: Vec<Vec<u8>>) -> Self {
+        self.former_keys = public_keys.into();
+        self
     }
 
     pub fn db(&self) -> &Db {

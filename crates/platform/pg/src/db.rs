@@ -113,7 +113,7 @@ impl Db {
     /// How many connections of the system role there are. Whoever holds one and needs another must leave room: a worker
     /// that takes them all at once waits for itself.
     pub fn system_connections(&self) -> usize {
-        self.0.system.size()
+        self.0.system.limit()
     }
 
     /// (in use, waiting) of the request pool and of the system pool.

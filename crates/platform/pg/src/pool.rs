@@ -143,7 +143,7 @@ impl Pool {
     }
 
     /// The most connections it lends at once.
-    pub fn size(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.pool.status().max_size
     }
 

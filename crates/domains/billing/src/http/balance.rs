@@ -1,9 +1,40 @@
 //! The balance of an organization.
 
-use endpoint::Endpoint;
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, get};
+use kernel::{Failure, Permission, ids::OrgId};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use crate::Billing;
+use crate::{
+    Billing,
+    service::ledger::{Balance, balance_get},
+};
 
-pub fn endpoints(_: &Billing) -> Vec<Endpoint> {
-    Vec::new()
+pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
+    vec![
+        get(
+            "/api/v1/orgs/{org_id}/billing/balance",
+            "billing_balance_get",
+            "Show the balance of an organization",
+        )
+        .describe("Read from the ledger: one row, however long it is.")
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), show),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct OrgPath {
+    org_id: OrgId,
+}
+
+async fn show(
+    billing: Billing,
+    mut tx: ReadTx,
+    input: In<OrgPath, Empty, ()>,
+) -> Result<Json<Balance>, Failure> {
+    Ok(Json(balance_get(&billing, &mut tx, input.path.org_id).await?))
 }

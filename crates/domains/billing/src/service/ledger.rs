@@ -1,1 +1,130 @@
-//! Reading, exporting and checking the ledger.
+//! Reading the ledger.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Failure, Page, PageQuery, Problem,
+    ids::OrgId,
+    ledger::{Line, Posting},
+};
+use lifecycle::Named as _;
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+pub use crate::store::ledger::Filter;
+use crate::{Billing, model::balance::BalanceState, store};
+
+/// Lines that are shown with a posting; an export has them all.
+const LINES_SHOWN: i64 = 1000;
+
+/// What an organization has, and how long it lasts.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Balance {
+    pub currency: String,
+    /// Money that can be spent.
+    pub prepaid_minor: i64,
+    /// Set aside for what was launched.
+    pub held_minor: i64,
+    /// Credit that was given and not paid for.
+    pub promo_minor: i64,
+    /// Frozen while a payment is disputed.
+    pub disputed_minor: i64,
+    /// What new launches can be paid from.
+    pub available_minor: i64,
+    /// All that is left to be used.
+    pub total_minor: i64,
+    /// `healthy`, `low_balance`, `auto_release_pending` or `depleted`.
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_changed_at: Option<DateTime<Utc>>,
+    /// What everything that runs costs in an hour.
+    pub burn_per_hour_minor: i64,
+    /// When the balance ends if everything goes on as it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projected_depletion_at: Option<DateTime<Utc>>,
+}
+
+pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Result<Balance, Failure> {
+    let (balances, currency) = super::balance::balances_of(billing, tx.conn(), org).await?;
+    let standing = store::ledger::standing(tx.conn(), org).await?;
+    let burn_per_hour_minor = store::ledger::burn_per_hour(tx.conn(), org).await?;
+    let (state, state_changed_at, projected_depletion_at) = match standing {
+        Some(standing) => (standing.state, Some(standing.state_changed_at), standing.projected_depletion_at),
+        None => (BalanceState::Healthy.name().to_owned(), None, None),
+    };
+    Ok(Balance {
+        currency,
+        prepaid_minor: balances.prepaid_minor,
+        held_minor: balances.held_minor,
+        promo_minor: balances.promo_minor,
+        disputed_minor: balances.disputed_minor,
+        available_minor: balances.available(),
+        total_minor: balances.total(),
+        state,
+        state_changed_at,
+        burn_per_hour_minor,
+        projected_depletion_at,
+    })
+}
+
+/// Newest first; the cursor is the place in the chain.
+pub async fn ledger_list(
+    tx: &mut ReadTx,
+    org: OrgId,
+    filter: &Filter,
+    page: &PageQuery,
+) -> Result<Page<Posting>, Failure> {
+    let before = i64::try_from(page.before().as_u128()).unwrap_or(i64::MAX);
+    let rows = store::ledger::list(tx.conn(), org, filter, before, page.limit()).await?;
+    Ok(page.page(rows, |row| Uuid::from_u128(u128::from(row.seq.unsigned_abs()))))
+}
+
+/// A posting with its lines.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LedgerEntry {
+    pub posting: Posting,
+    /// The first thousand; an export has them all.
+    pub lines: Vec<Line>,
+}
+
+pub async fn ledger_get(tx: &mut ReadTx, org: OrgId, seq: i64) -> Result<LedgerEntry, Failure> {
+    let Some(after) = seq.checked_sub(1) else { return Err(Problem::not_found("posting").into()) };
+    let posting = store::ledger::get(tx.conn(), org, seq).await?;
+    let Some(posting) = posting else { return Err(Problem::not_found("posting").into()) };
+    let after = (after, i32::MAX, DateTime::UNIX_EPOCH);
+    let lines = store::chains::lines(tx.conn(), org, after, seq, LINES_SHOWN).await?;
+    Ok(LedgerEntry { posting, lines })
+}
+
+/// What an account has gained in all ledgers of a currency.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct AccountTotal {
+    pub currency: String,
+    pub account: String,
+    pub amount_minor: i64,
+}
+
+/// All ledgers together.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LedgerTotals {
+    /// Whether the accounts of each currency sum to zero.
+    pub ok: bool,
+    pub accounts: Vec<AccountTotal>,
+}
+
+pub async fn ledger_totals(tx: &mut ReadTx) -> Result<LedgerTotals, Failure> {
+    let totals = store::chains::totals(tx.conn()).await?;
+    let mut sums = std::collections::BTreeMap::<&str, i128>::new();
+    for total in &totals {
+        *sums.entry(&total.currency).or_default() += i128::from(total.amount_minor);
+    }
+    let ok = sums.values().all(|sum| *sum == 0);
+    let accounts = totals.into_iter().map(|total| AccountTotal {
+        currency: total.currency,
+        account: total.account,
+        amount_minor: total.amount_minor,
+    });
+    Ok(LedgerTotals { ok, accounts: accounts.collect() })
+}

@@ -5,6 +5,7 @@ pub mod adjustments;
 pub mod balance;
 pub mod budget_watch;
 pub mod budgets;
+pub mod chains;
 pub mod checkpoints;
 pub mod credits;
 pub mod holds;

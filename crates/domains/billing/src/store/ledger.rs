@@ -1,9 +1,11 @@
 //! The ledger: appending to a chain, and reading where it stands.
 
+use chrono::{DateTime, Utc};
 use kernel::ids::{OrgId, PostingId};
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
+use super::chains::PostingRow;
 use crate::model::account::{Balances, Posted, Posting};
 
 /// Appends a posting, as `gpuaas_system`. Nothing when its reference was posted before.
@@ -90,4 +92,91 @@ pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balan
         };
         (balances, row.currency)
     }))
+}
+
+/// What a list of postings is narrowed to.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub kind: Option<&'static str>,
+    pub project: Option<Uuid>,
+    pub from: Option<DateTime<Utc>>,
+    pub to: Option<DateTime<Utc>>,
+}
+
+/// Newest first, from before `before`.
+pub async fn list(
+    conn: &mut Connection,
+    org: OrgId,
+    filter: &Filter,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<kernel::ledger::Posting>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        PostingRow,
+        r#"SELECT org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind, actor_id,
+               correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash,
+               true AS "kept!"
+           FROM ledger_postings p
+           WHERE org_id = $1 AND seq < $2 AND ($4::text IS NULL OR kind = $4)
+               AND ($5::timestamptz IS NULL OR posted_at >= $5) AND ($6::timestamptz IS NULL OR posted_at < $6)
+               AND ($7::uuid IS NULL OR EXISTS (SELECT FROM ledger_lines l WHERE l.org_id = p.org_id AND l.seq = p.seq
+                   AND l.posted_at = p.posted_at AND l.project_id = $7))
+           ORDER BY seq DESC LIMIT $3"#,
+        org.uuid(),
+        before,
+        limit,
+        filter.kind,
+        filter.from,
+        filter.to,
+        filter.project,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Into::into).collect())
+}
+
+pub async fn get(
+    conn: &mut Connection,
+    org: OrgId,
+    seq: i64,
+) -> Result<Option<kernel::ledger::Posting>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        PostingRow,
+        r#"SELECT org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind, actor_id,
+               correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash,
+               true AS "kept!"
+           FROM ledger_postings WHERE org_id = $1 AND seq = $2"#,
+        org.uuid(),
+        seq,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(Into::into))
+}
+
+/// How an organization stands.
+pub struct Standing {
+    pub state: String,
+    pub state_changed_at: DateTime<Utc>,
+    pub projected_depletion_at: Option<DateTime<Utc>>,
+}
+
+pub async fn standing(conn: &mut Connection, org: OrgId) -> Result<Option<Standing>, sqlx::Error> {
+    sqlx::query_as!(
+        Standing,
+        "SELECT state, state_changed_at, projected_depletion_at FROM billing_accounts WHERE org_id = $1",
+        org.uuid()
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// What everything that runs costs in an hour.
+pub async fn burn_per_hour(conn: &mut Connection, org: OrgId) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT coalesce(sum(unit_price_minor * units), 0)::bigint AS "burn!" FROM meters WHERE org_id = $1 AND state = 'open'"#,
+        org.uuid()
+    )
+    .fetch_one(conn)
+    .await
 }

@@ -78,9 +78,8 @@ fn answer(
                 ));
             }
             let request = format!("{} {params:?}", uri.path());
-            let (made, repeated) = sim.change_once(key, &request, |state, context| {
-                api::write(state, context, path, &params)
-            })?;
+            let (made, repeated) =
+                sim.change_once(key, &request, |state, context| api::write(state, context, path, &params))?;
             let mut response = Json(made).into_response();
             if repeated {
                 let name = HeaderName::from_static("idempotent-replayed");

@@ -25,6 +25,7 @@ mod isolation;
 mod matrix;
 mod node_attacks;
 mod operations;
+mod payments;
 mod replicas;
 mod tools;
 mod versions;

@@ -74,6 +74,32 @@ const NEVER: &[(&str, &str)] = &[
              (SELECT count(*) FROM allocation_events e WHERE e.allocation_id = a.id AND e.to_state = 'active')",
     ),
     (
+        "a meter is not in a state that its allocation allows",
+        "SELECT count(*) FROM meters m LEFT JOIN allocations a ON a.id = m.allocation_id
+         WHERE m.source = 'allocation' AND NOT coalesce(CASE
+             WHEN a.state IN ('requested', 'provisioning') THEN m.state = 'held'
+             WHEN a.state = 'active' THEN m.state IN ('open', 'paused')
+             WHEN a.state = 'failed' THEN m.state = 'void'
+             ELSE m.state IN ('closed', 'settled') END, false)",
+    ),
+    (
+        "a meter was opened or closed at another time than its allocation",
+        "SELECT count(*) FROM meters m JOIN allocations a ON a.id = m.allocation_id
+         WHERE m.opened_at IS DISTINCT FROM date_trunc('second', a.meter_opened_at)
+             OR m.closed_at > greatest(date_trunc('second', a.meter_closed_at), m.running_since)
+             OR (m.closed_at IS NULL) <> (a.meter_closed_at IS NULL)",
+    ),
+    (
+        "an allocation of somebody who pays has no meter",
+        "SELECT count(*) FROM allocations a WHERE EXISTS (SELECT FROM ledger_chains c WHERE c.org_id = a.org_id)
+             AND NOT EXISTS (SELECT FROM meters m WHERE m.allocation_id = a.id)",
+    ),
+    (
+        "what is set aside is not what meters have set aside",
+        "SELECT count(*) FROM ledger_chains c JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq
+         WHERE p.held_after <> (SELECT coalesce(sum(m.hold_remaining), 0) FROM meters m WHERE m.org_id = c.org_id)",
+    ),
+    (
         "an allocation on its way has no run",
         "SELECT count(*) FROM allocations a WHERE a.state IN ('requested', 'provisioning', 'releasing') AND NOT EXISTS
              (SELECT FROM saga_runs r WHERE r.subject = 'alloc_' || replace(a.id::text, '-', '')

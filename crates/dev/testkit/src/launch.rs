@@ -15,6 +15,8 @@ use crate::{Answer, Api, Person, ServerOptions, World, eventually_within, progra
 /// Where the simulated nodes stand.
 pub const REGION: &str = "test";
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What a tenant begins with: more than any test uses, and no more than one administrator may give alone.
+const FUNDS_MINOR: i64 = 100_000;
 
 /// `gpuaas-node-sim` with a directory of its own, killed when dropped.
 pub struct SimulatedNodes {
@@ -150,8 +152,22 @@ impl World {
         nodes.hostnames.push(hostname.to_owned());
     }
 
-    /// Somebody with an SSH key and a project in their own organization.
+    /// Gives an organization money, as an administrator does.
+    pub async fn fund(&self, org_id: &str, amount_minor: i64) {
+        let body = json!({ "org_id": org_id, "kind": "credit", "amount_minor": amount_minor, "reason": "to begin with" });
+        let key = kernel::Ambient::system().uuid().to_string();
+        self.admin.post_once(&key, "/api/v1/platform/billing/adjustments", body).await.expect(201);
+    }
+
+    /// Somebody with an SSH key, money, and a project in their own organization.
     pub async fn tenant(&self, name: &str) -> Tenant {
+        let tenant = self.poor_tenant(name).await;
+        self.fund(&tenant.person.org_id, FUNDS_MINOR).await;
+        tenant
+    }
+
+    /// The same without the money.
+    pub async fn poor_tenant(&self, name: &str) -> Tenant {
         let person = self.person(name).await;
         person.add_key("laptop", &made_up_key()).await;
         let path = format!("/api/v1/orgs/{}/projects", person.org_id);

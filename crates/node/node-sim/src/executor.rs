@@ -14,7 +14,7 @@ use node_agent::{
 use node_proto::{
     Work,
     catalog::DrainState,
-    contract::{FailureCode, Inventory},
+    contract::{FailureCode, Finding, Inventory},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -60,6 +60,19 @@ impl Body {
 
     pub fn drivers(&self) -> &Drivers {
         &self.drivers
+    }
+
+    /// What is wrong with the machine, with what the script says.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.drivers.findings();
+        findings.extend(self.script.faults().into_iter().map(|code| Finding {
+            message: "as the script says".to_owned(),
+            subject: "node".to_owned(),
+            observed_at: self.drivers.ambient.now(),
+            evidence: json!({ "code": code }),
+            code,
+        }));
+        findings
     }
 
     pub fn agent_version(&self) -> String {

@@ -268,7 +268,7 @@ impl SimNode {
         let body = self.body.clone();
         let reports = move || Report {
             inventory: body.inventory(),
-            findings: body.drivers().findings(),
+            findings: body.findings(),
             metrics: body.drivers().diag.metrics(),
         };
         Agent::new(Parts {

@@ -35,6 +35,8 @@ pub enum Does {
     Offline,
     /// The task is done, and its result is nonsense.
     WrongResult,
+    /// The node says in each report that it has the fault whose code is the message, as long as the rule is there.
+    Sick,
 }
 
 /// One thing that goes wrong.
@@ -81,6 +83,11 @@ impl Rule {
     /// The network of the node is down as long as the rule is there.
     fn is_outage(&self) -> bool {
         self.does == Does::Offline && self.task.is_none()
+    }
+
+    /// It holds as long as it is there, whatever the node is doing.
+    fn is_condition(&self) -> bool {
+        self.is_outage() || self.does == Does::Sick
     }
 
     pub fn check(&self) -> Result<(), String> {
@@ -259,7 +266,7 @@ impl NodeScript {
         for Entry { rule, seen, .. } in &mut rules.entries {
             let fits = rule.task.as_deref().is_none_or(|name| name == kind.name());
             let comes = rule.at == "before" || rule.phase(kind).is_some();
-            if !fits || !comes || rule.is_outage() || !rule.fits_node(&self.hostname) {
+            if !fits || !comes || rule.is_condition() || !rule.fits_node(&self.hostname) {
                 continue;
             }
             let times = seen.entry(self.hostname.clone()).or_default();
@@ -274,6 +281,17 @@ impl NodeScript {
     pub fn go_offline(&self, rule: &Rule) {
         let lasts = rule.lasts().unwrap_or(Duration::from_millis(OFFLINE_MS));
         *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + lasts);
+    }
+
+    /// The codes of the faults that the node has.
+    pub fn faults(&self) -> Vec<String> {
+        if !self.script.0.used.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let rules = self.script.current();
+        let has = rules.entries.iter().map(|entry| &entry.rule);
+        let has = has.filter(|rule| rule.does == Does::Sick && rule.fits_node(&self.hostname));
+        has.map(|rule| rule.message.clone()).collect()
     }
 
     pub fn offline(&self) -> bool {
@@ -311,8 +329,10 @@ mod tests {
         assert_eq!(NodeScript::new(script.clone(), "other").begins(TaskType::VmProvision), None);
         script.add(Rule { hostname: "sim-2".to_owned(), does: Does::Offline, ..Rule::default() });
         assert!(two.offline() && !one.offline());
+        script.add(Rule { does: Does::Sick, message: "xid.79".to_owned(), ..Rule::default() });
+        assert_eq!((one.faults(), provision()), (vec!["xid.79".to_owned()], None));
         script.clear();
-        assert!(!two.offline());
+        assert!(!two.offline() && one.faults().is_empty());
     }
 
     #[test]

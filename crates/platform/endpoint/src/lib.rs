@@ -54,6 +54,6 @@ pub use given::Given;
 pub use handler::Write;
 pub use input::{Empty, In, Json};
 pub use pipeline::Limits;
-pub use reply::{Accepted, Created, Ndjson, NoContent, Reply, Sse, SseFrame};
+pub use reply::{Accepted, Created, Csv, Html, Ndjson, NoContent, Pdf, Reply, Sse, SseFrame};
 pub use respond::{problem_response, publish};
 pub use router::router;

@@ -33,6 +33,12 @@ pub struct Accepted<T>(pub T);
 pub struct NoContent;
 /// One JSON document a line, as long as it takes.
 pub struct Ndjson(pub BoxStream<'static, Result<Bytes, Failure>>);
+/// A table as text, one record a line, as long as it takes.
+pub struct Csv(pub BoxStream<'static, Result<Bytes, Failure>>);
+/// A page to be read or printed.
+pub struct Html(pub String);
+/// A document to be kept.
+pub struct Pdf(pub Vec<u8>);
 /// Server-sent events: what happened, then what happens, until the stream ends and the client comes again with the
 /// last id that it saw.
 pub struct Sse(pub BoxStream<'static, Result<SseFrame, Failure>>);
@@ -98,14 +104,37 @@ impl PlainReply for NoContent {
     }
 }
 
-impl Reply for Ndjson {
-    const STATUS: u16 = 200;
-    const CONTENT: &'static str = "application/x-ndjson";
-    const SCHEMA: Option<SchemaFn> = None;
-    fn into_body(self) -> Result<ReplyBody, Failure> {
-        Ok(ReplyBody::Stream(self.0))
-    }
+macro_rules! stream_reply {
+    ($($name:ident = $content:literal),*) => {$(
+        impl Reply for $name {
+            const STATUS: u16 = 200;
+            const CONTENT: &'static str = $content;
+            const SCHEMA: Option<SchemaFn> = None;
+            fn into_body(self) -> Result<ReplyBody, Failure> {
+                Ok(ReplyBody::Stream(self.0))
+            }
+        }
+    )*};
 }
+
+stream_reply!(Ndjson = "application/x-ndjson", Csv = "text/csv");
+
+/// What is whole already, sent as its own type.
+macro_rules! document_reply {
+    ($($name:ident = $content:literal),*) => {$(
+        impl Reply for $name {
+            const STATUS: u16 = 200;
+            const CONTENT: &'static str = $content;
+            const SCHEMA: Option<SchemaFn> = None;
+            fn into_body(self) -> Result<ReplyBody, Failure> {
+                let whole = Bytes::from(self.0);
+                Ok(ReplyBody::Stream(futures_util::stream::once(async { Ok(whole) }).boxed()))
+            }
+        }
+    )*};
+}
+
+document_reply!(Html = "text/html", Pdf = "application/pdf");
 
 impl Reply for Sse {
     const STATUS: u16 = 200;

@@ -11,3 +11,4 @@ pub mod meter;
 pub mod rating;
 pub mod report;
 pub mod statement;
+pub mod statement_page;

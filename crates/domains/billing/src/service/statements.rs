@@ -1,1 +1,99 @@
-//! Monthly statements.
+//! Statements: read from the ledger, up to one posting, so that what is shown belongs together while the ledger grows.
+
+use chrono::{DateTime, Utc};
+use kernel::{Failure, Page, PageQuery, Problem, ids::OrgId};
+use pg::ReadTx;
+use uuid::Uuid;
+
+use crate::{
+    Billing,
+    model::{
+        report::Month,
+        statement::{MOST_MOVEMENTS, Statement, StatementSummary, whole},
+    },
+    store::statements as store,
+};
+
+pub async fn statement_get(
+    billing: &Billing,
+    tx: &mut ReadTx,
+    org: OrgId,
+    month: Month,
+) -> Result<Statement, Failure> {
+    let span = month.span();
+    let closing = store::standing(tx.conn(), org, span.to).await?;
+    let Some(closing) = closing else {
+        return Err(Problem::not_found("statement").suggest("Nothing was posted in or before that month.").into());
+    };
+    if month > Month::of(billing.db.ambient().now()) && closing.posted_at < span.from {
+        return Err(Problem::not_found("statement").suggest("That month has not begun.").into());
+    }
+    let opening = store::standing(tx.conn(), org, span.from).await?;
+    let opening = opening.map(|at| at.balances).unwrap_or_default();
+    let changes = store::changes(tx.conn(), org, span, closing.seq).await?;
+    let usage = store::usage(tx.conn(), org, span, closing.seq).await?;
+    let (movements, all) = store::movements(tx.conn(), org, span, closing.seq, MOST_MOVEMENTS).await?;
+    Ok(Statement {
+        org_id: org,
+        month,
+        currency: closing.currency,
+        provisional: span.to > billing.db.ambient().now(),
+        through_seq: closing.seq,
+        opening,
+        opening_minor: whole(opening),
+        changes,
+        closing: closing.balances,
+        closing_minor: whole(closing.balances),
+        movements_left_out: all - i64::try_from(movements.len())?,
+        usage,
+        movements,
+    })
+}
+
+/// Every month from the first posting on, newest first.
+pub async fn statement_list(
+    billing: &Billing,
+    tx: &mut ReadTx,
+    org: OrgId,
+    page: &PageQuery,
+) -> Result<Page<StatementSummary>, Failure> {
+    let Some(first) = store::first_posted(tx.conn(), org).await? else {
+        return Ok(Page { items: Vec::new(), next_cursor: None });
+    };
+    let now = billing.db.ambient().now();
+    let last = store::last_posted(tx.conn(), org).await?.map_or(now, |last| last.max(now));
+    let months = months(first, last, page);
+    let bounds: Vec<_> = months.iter().map(|month| month.span()).collect();
+    let standings = store::standings(tx.conn(), org, &bounds).await?;
+    let items: Vec<StatementSummary> = months
+        .iter()
+        .zip(standings)
+        .map(|(month, (opening, closing, currency))| StatementSummary {
+            month: *month,
+            currency,
+            provisional: month.span().to > now,
+            opening_minor: opening,
+            closing_minor: closing,
+        })
+        .collect();
+    Ok(page.page(items, |item| key(item.month)))
+}
+
+fn key(month: Month) -> Uuid {
+    Uuid::from_u128(u128::from(month.number()))
+}
+
+/// The months of a page, newest first, and one more when there is.
+fn months(first: DateTime<Utc>, last: DateTime<Utc>, page: &PageQuery) -> Vec<Month> {
+    let (mut month, end) = (Month::of(first), Month::of(last));
+    let mut months = Vec::new();
+    while month <= end && month < month.next() {
+        if key(month) < page.before() {
+            months.push(month);
+        }
+        month = month.next();
+    }
+    months.reverse();
+    months.truncate(usize::try_from(page.limit()).unwrap_or(usize::MAX));
+    months
+}

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use billing::api::Billing;
 use endpoint::{Endpoint, PolicySource};
 use kernel::Secret;
-use pg::Db;
+use pg::{Db, Wake};
 
 pub use provider::Provider;
 
@@ -44,7 +44,11 @@ pub struct Payments {
     policies: Arc<dyn PolicySource>,
     provider: Arc<dyn Provider>,
     settings: Arc<Settings>,
+    wake: Option<Wake>,
 }
+
+/// Where the database tells of new work.
+pub(crate) const CHANNEL: &str = "gpuaas_webhooks";
 
 impl Payments {
     pub fn new(
@@ -54,7 +58,13 @@ impl Payments {
         provider: Arc<dyn Provider>,
         settings: Settings,
     ) -> Self {
-        Self { db, billing, policies, provider, settings: Arc::new(settings) }
+        Self { db, billing, policies, provider, settings: Arc::new(settings), wake: None }
+    }
+
+    /// With the notifications of the database, so that waiting for something ends at once when it comes.
+    pub fn listening(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
     }
 
     pub fn db(&self) -> &Db {

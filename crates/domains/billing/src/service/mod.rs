@@ -9,6 +9,7 @@ pub mod chains;
 pub mod checkpoints;
 pub mod credits;
 pub mod holds;
+pub mod html;
 pub mod ledger;
 pub mod pdf;
 pub mod posting;

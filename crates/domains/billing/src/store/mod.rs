@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod adjustments;
+pub mod budget_rows;
 pub mod budgets;
 pub mod chains;
 pub mod checkpoints;
@@ -9,5 +10,7 @@ pub mod findings;
 pub mod ledger;
 pub mod meters;
 pub mod pauses;
+pub mod provider_findings;
 pub mod reports;
 pub mod standing;
+pub mod statements;

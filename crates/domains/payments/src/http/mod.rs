@@ -1,22 +1,35 @@
 //! Endpoint declarations and handlers, one file per resource.
 
 mod disputes;
+mod messages;
 mod payments;
+mod reconcile;
 mod refunds;
 mod topups;
 
 use endpoint::Endpoint;
+use kernel::ids::OrgId;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::Payments;
 
 pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     [
-        disputes::endpoints(payments),
+        topups::endpoints(payments),
         payments::endpoints(payments),
         refunds::endpoints(payments),
-        topups::endpoints(payments),
+        disputes::endpoints(payments),
+        messages::endpoints(payments),
+        reconcile::endpoints(payments),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct OrgPath {
+    org_id: OrgId,
 }

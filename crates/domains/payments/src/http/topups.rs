@@ -1,9 +1,128 @@
-//! Top-ups.
+//! `/orgs/{org_id}/billing/topups`: paying in.
 
-use endpoint::Endpoint;
+use std::time::Duration;
 
-use crate::Payments;
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, Lane, ScopeKind, Write, get, post};
+use kernel::{
+    Code, Failure, Page, PageQuery, Permission, Problem,
+    ids::{OrgId, TopupId},
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-pub fn endpoints(_: &Payments) -> Vec<Endpoint> {
-    Vec::new()
+use super::OrgPath;
+use crate::{Payments, model::topup::Topup, service::topups};
+
+const LONGEST_WAIT_SECONDS: u64 = 30;
+/// A request is given up after 30 seconds: a wait that long is answered before.
+const ANSWER_WITHIN: Duration = Duration::from_secs(25);
+
+pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
+    const ALL: &str = "/api/v1/orgs/{org_id}/billing/topups";
+    const ONE: &str = "/api/v1/orgs/{org_id}/billing/topups/{topup_id}";
+    vec![
+        post(ALL, "topup_create", "Top up the balance")
+            .describe(
+                "A checkout is made at the payment provider after the answer: show the top-up with `wait` until it has a \
+                 `url`, and pay there. The balance has the money when the provider says that it was paid.",
+            )
+            .in_scope(ScopeKind::Org)
+            .lane(Lane::Financial)
+            .errors(&[Code::Unprocessable, Code::IdempotencyKeyRequired])
+            .needs(Permission::BillingManage)
+            .audited("topup.create")
+            .idempotency_required()
+            .handle(payments.clone(), create),
+        get(ALL, "topup_list", "List top-ups")
+            .describe("Newest first.")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::BillingRead)
+            .handle(payments.clone(), list),
+        get(ONE, "topup_get", "Show a top-up, or wait until it can be paid")
+            .describe("With `wait`, the answer comes as soon as there is a `url` or the top-up is over, at the latest after that time.")
+            .in_scope(ScopeKind::Org)
+            .needs(Permission::BillingRead)
+            .handle(payments.clone(), show),
+        post("/api/v1/orgs/{org_id}/billing/topups/{topup_id}/cancel", "topup_cancel", "Cancel a top-up")
+            .describe(
+                "A checkout that is open ends when the provider says so; what somebody pays until then is credited. Asking \
+                 again changes nothing.",
+            )
+            .in_scope(ScopeKind::Org)
+            .lane(Lane::Financial)
+            .errors(&[Code::InvalidTransition])
+            .needs(Permission::BillingManage)
+            .audited("topup.cancel")
+            .handle(payments.clone(), cancel),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct TopupPath {
+    org_id: OrgId,
+    topup_id: TopupId,
+}
+
+/// How much to pay in.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TopupCreate {
+    /// In the smallest unit of the currency of the balance, within the limits of the policy.
+    #[schemars(range(min = 1))]
+    amount_minor: i64,
+}
+
+async fn create(
+    payments: Payments,
+    mut tx: Write,
+    input: In<OrgPath, Empty, Json<TopupCreate>>,
+) -> Result<Accepted<Topup>, Failure> {
+    let amount = input.body.0.amount_minor;
+    Ok(Accepted(topups::create(&payments, &mut tx, input.path.org_id, amount).await?))
+}
+
+async fn list(
+    _: Payments,
+    mut tx: ReadTx,
+    input: In<OrgPath, PageQuery, ()>,
+) -> Result<Json<Page<Topup>>, Failure> {
+    Ok(Json(topups::list(&mut tx, input.path.org_id, &input.query).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct WaitQuery {
+    /// Wait at most so long, such as `30s`, which is also the longest; the answer comes within 25 seconds.
+    #[serde(default)]
+    #[schemars(with = "String", regex(pattern = "^[0-9]{1,2}s$"))]
+    wait: Given<String>,
+}
+
+fn seconds(text: &str) -> Result<Duration, Problem> {
+    let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
+    let seconds = seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS);
+    seconds.map(|seconds| Duration::from_secs(seconds).min(ANSWER_WITHIN)).ok_or_else(|| {
+        let text = format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s");
+        Problem::field("wait", text)
+    })
+}
+
+async fn show(
+    payments: Payments,
+    tx: ReadTx,
+    input: In<TopupPath, WaitQuery, ()>,
+) -> Result<Json<Topup>, Failure> {
+    let patience = input.query.wait.0.as_deref().map_or(Ok(Duration::ZERO), seconds)?;
+    let path = input.path;
+    Ok(Json(topups::get(&payments, tx, path.org_id, path.topup_id, patience).await?))
+}
+
+async fn cancel(
+    _: Payments,
+    mut tx: Write,
+    input: In<TopupPath, Empty, ()>,
+) -> Result<Accepted<Topup>, Failure> {
+    Ok(Accepted(topups::cancel(&mut tx, input.path.org_id, input.path.topup_id).await?))
 }

@@ -1,5 +1,6 @@
 //! Types, lifecycle tables and decisions: pure.
 
+pub mod day;
 pub mod dispute;
 pub mod events;
 pub mod refund;

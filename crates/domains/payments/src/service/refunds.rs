@@ -1,1 +1,263 @@
-//! Refunds.
+//! Refunds: asked for by an administrator, carried out or refused by the provider, or made over there.
+
+use billing::api::{Account, Line, Posting, PostingKind, ProviderFinding};
+use chrono::TimeDelta;
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem,
+    ids::{OrgId, PaymentId, PostingId, RefundId},
+    policy::{IntegerKey, keys},
+    text::Reason,
+};
+use pg::{ReadTx, WriteTx, changed, created, found};
+use serde_json::json;
+
+use super::Heard;
+use crate::{
+    Payments,
+    model::{
+        events::PaymentRefunded,
+        refund::{Destination, Refund, RefundState, check_amount},
+        topup::Payment,
+        wire,
+    },
+    store::{payments as rows, refunds},
+};
+
+/// The provider is asked how far it is, when it does not tell.
+pub(crate) const LOOK_AGAIN: TimeDelta = TimeDelta::hours(1);
+
+/// Takes a refund to the card from the balance at once, so that it cannot be spent while it is on its way; the worker
+/// sends it once this is committed. After the policy's window it is a credit instead, and done.
+pub async fn create(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    payment: PaymentId,
+    amount: i64,
+    reason: &Reason,
+) -> Result<Refund, Failure> {
+    // From here to the end refunds and disputes of this payment are serial.
+    let payment = found(rows::lock(tx.conn(), payment).await?, "payment")?;
+    check_amount(&payment, amount)?;
+    let key = IntegerKey(&keys::ALLOCATION_REFUND_WINDOW_DAYS);
+    let window = payments.policies.setting(key, Some(payment.org_id), None).await?;
+    let ambient = tx.db().ambient().clone();
+    let (id, now): (RefundId, _) = (ambient.id(), ambient.now());
+    let destination = Destination::of(&payment, now, window);
+    let (kind, other) = match destination {
+        Destination::Card => (PostingKind::Refund, Account::Refunds),
+        Destination::Credit => (PostingKind::Credit, Account::CreditsGranted),
+    };
+    if destination == Destination::Card && payment.provider != payments.provider.name() {
+        let text = format!("The payment was made with {}, which is not set up any more.", payment.provider);
+        let ask = "Set the provider up again, or credit the balance with an adjustment of the ledger.";
+        return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
+    }
+    let gain = if destination == Destination::Card { -amount } else { amount };
+    let posting = Posting {
+        org: payment.org_id,
+        kind,
+        reference: Some(id.to_string()),
+        reason: reason.to_string(),
+        corrects: None,
+        lines: vec![Line::new(Account::Prepaid, gain), Line::new(other, -gain)],
+    };
+    let posted = billing::api::post(&payments.billing, tx, posting).await?;
+    let Some(posted) = posted else {
+        return Err(std::io::Error::other("a new refund was posted before").into());
+    };
+    if destination == Destination::Card && posted.balances.prepaid_minor < 0 {
+        let text = "The balance does not cover the refund: part of the payment was used.";
+        let available = (posted.balances.prepaid_minor + amount).max(0);
+        return Err(Problem::new(Code::InsufficientBalance, text)
+            .detail("available_minor", available)
+            .suggest("Refund at most what is left of the balance.")
+            .into());
+    }
+    let (state, state_reason) = match destination {
+        Destination::Card => (RefundState::Pending, "it is sent to the provider"),
+        Destination::Credit => {
+            (RefundState::Succeeded, "the window for refunds to the card is over: credited")
+        }
+    };
+    let new = refunds::New {
+        id,
+        org: payment.org_id,
+        payment: payment.id,
+        amount_minor: amount,
+        currency: &payment.currency,
+        destination,
+        source: "operator",
+        reason: reason.as_str(),
+        state,
+        state_reason,
+        provider_refund: None,
+        posting: posted.id,
+        requested_by: tx.permit().actor().id,
+        correlation_id: tx.permit().origin().correlation_id.0,
+        now,
+    };
+    let refund = refunds::create(tx.conn(), new).await?;
+    tx.audit_in_org(refund.org_id);
+    if destination == Destination::Credit {
+        emit(tx, &refund)?;
+    }
+    created(tx, "refund", id, &refund)?;
+    Ok(refund)
+}
+
+fn emit(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
+    let event = PaymentRefunded {
+        org_id: refund.org_id,
+        payment_id: refund.payment_id,
+        refund_id: refund.id,
+        amount_minor: refund.amount_minor,
+        currency: refund.currency.clone(),
+        to_card: refund.destination == Destination::Card.name(),
+    };
+    Ok(tx.emit_for(refund.org_id, None, &event)?)
+}
+
+/// What the provider says of a refund, whether it tells or was asked.
+pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -> Result<Heard, Failure> {
+    let Some(refund) = refunds::lock(tx.conn(), told.ours(), &told.id).await? else {
+        return made_there(payments, tx, told).await;
+    };
+    tx.continues(kernel::CorrelationId(refund.correlation_id), None);
+    tx.audit_in_org(refund.org_id);
+    if told.amount != refund.amount_minor || !told.currency.eq_ignore_ascii_case(&refund.currency) {
+        let why = format!(
+            "the provider says {} {}, and the refund is {} {}",
+            told.amount, told.currency, refund.amount_minor, refund.currency
+        );
+        let detail =
+            json!({ "refund_id": refund.id, "ours_minor": refund.amount_minor, "theirs_minor": told.amount });
+        let (subject, org) = (format!("refund {}", told.id), Some(refund.org_id));
+        billing::api::provider_finding(tx, ProviderFinding::Amount, &subject, org, &detail).await?;
+        return Ok(Heard::Failed(why));
+    }
+    let now = tx.db().ambient().now();
+    refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
+    match refund.state() {
+        Some(RefundState::Pending) if told.has_succeeded() => {
+            let after =
+                refunds::step(tx.conn(), refund.id, RefundState::Succeeded, "the provider sent it", now)
+                    .await?;
+            emit(tx, &after)?;
+            changed(tx, "refund", refund.id, &refund, &after)?;
+            Ok(Heard::Done("the refund was sent"))
+        }
+        Some(RefundState::Pending | RefundState::Succeeded) if told.has_failed() => {
+            let why =
+                told.failure_reason.clone().unwrap_or_else(|| "the provider gives no reason".to_owned());
+            reverse(payments, tx, &refund, &format!("the provider could not send it: {why}")).await?;
+            Ok(Heard::Done("the refund failed, and the balance has it back"))
+        }
+        Some(RefundState::Failed) if told.has_succeeded() => Ok(Heard::Failed(
+            "the refund had failed and was taken back, and now the provider has sent it".to_owned(),
+        )),
+        _ => Ok(Heard::Done("nothing new about the refund")),
+    }
+}
+
+/// It did not go out: the balance has it back.
+pub async fn reverse(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    refund: &Refund,
+    why: &str,
+) -> Result<(), Failure> {
+    let why: String = why.chars().take(400).collect();
+    let posting = Posting {
+        org: refund.org_id,
+        kind: PostingKind::Correction,
+        reference: Some(refund.id.to_string()),
+        reason: why.clone(),
+        corrects: Some(refund.posting_id),
+        lines: vec![
+            Line::new(Account::Prepaid, refund.amount_minor),
+            Line::new(Account::Refunds, -refund.amount_minor),
+        ],
+    };
+    billing::api::post(&payments.billing, tx, posting).await?;
+    let now = tx.db().ambient().now();
+    let after = refunds::step(tx.conn(), refund.id, RefundState::Failed, &why, now).await?;
+    tx.audit_in_org(refund.org_id);
+    changed(tx, "refund", refund.id, refund, &after)
+}
+
+/// Somebody made it at the provider: the money is gone whether the balance covers it or not.
+async fn made_there(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -> Result<Heard, Failure> {
+    let Some(intent) = told.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
+        return Ok(Heard::Ignored("not about a payment of ours"));
+    };
+    let known = rows::id_of(tx.conn(), &intent).await?;
+    let payment = match known {
+        Some(id) => rows::lock(tx.conn(), id).await?,
+        None => None,
+    };
+    let Some(payment) = payment else { return Ok(Heard::Waits { intent }) };
+    if refunds::lock(tx.conn(), None, &told.id).await?.is_some() {
+        // Another message about it came first while we waited for the lock: look again.
+        return Err(std::io::Error::other("a refund was made by another message meanwhile").into());
+    }
+    if told.has_failed() {
+        return Ok(Heard::Done("a refund that somebody made at the provider and that failed"));
+    }
+    if !told.currency.eq_ignore_ascii_case(&payment.currency) || told.amount <= 0 {
+        return Ok(Heard::Failed(format!("a refund of {} {} cannot be booked", told.amount, told.currency)));
+    }
+    let posting = Posting {
+        org: payment.org_id,
+        kind: PostingKind::Refund,
+        reference: Some(told.id.clone()),
+        reason: "refunded at the payment provider".to_owned(),
+        corrects: None,
+        lines: vec![Line::new(Account::Prepaid, -told.amount), Line::new(Account::Refunds, told.amount)],
+    };
+    let Some(posted) = billing::api::post(&payments.billing, tx, posting).await? else {
+        return Ok(Heard::Failed(format!("{} was booked before, for something else", told.id)));
+    };
+    keep_made_there(tx, &payment, told, posted.id).await?;
+    Ok(Heard::Done("a refund that somebody made at the provider"))
+}
+
+async fn keep_made_there(
+    tx: &mut WriteTx,
+    payment: &Payment,
+    told: &wire::Refund,
+    posting: PostingId,
+) -> Result<(), Failure> {
+    let ambient = tx.db().ambient().clone();
+    let state = if told.has_succeeded() { RefundState::Succeeded } else { RefundState::Pending };
+    let new = refunds::New {
+        id: ambient.id(),
+        org: payment.org_id,
+        payment: payment.id,
+        amount_minor: told.amount,
+        currency: &payment.currency,
+        destination: Destination::Card,
+        source: "provider",
+        reason: "refunded at the payment provider",
+        state,
+        state_reason: "made at the payment provider",
+        provider_refund: Some(&told.id),
+        posting,
+        requested_by: None,
+        correlation_id: tx.permit().origin().correlation_id.0,
+        now: ambient.now(),
+    };
+    let refund = refunds::create(tx.conn(), new).await?;
+    tx.audit_in_org(payment.org_id);
+    if state == RefundState::Succeeded {
+        emit(tx, &refund)?;
+    }
+    created(tx, "refund", refund.id, &refund)
+}
+
+pub async fn list(tx: &mut ReadTx, org: Option<OrgId>, page: &PageQuery) -> Result<Page<Refund>, Failure> {
+    Ok(page.page(refunds::list(tx.conn(), org, page).await?, |refund| refund.id.uuid()))
+}
+
+pub async fn get(tx: &mut ReadTx, org: Option<OrgId>, id: RefundId) -> Result<Refund, Failure> {
+    Ok(found(refunds::get(tx.conn(), org, id).await?, "refund")?)
+}

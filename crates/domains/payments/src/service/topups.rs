@@ -1,1 +1,128 @@
-//! Top-ups.
+//! Top-ups: asked for, looked at, waited for, canceled.
+
+use std::time::Duration;
+
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem,
+    ids::{OrgId, TopupId},
+    policy::{IntegerKey, keys},
+};
+use pg::{ActorKind, ReadTx, WriteTx, changed, created, found};
+use tokio::sync::broadcast;
+
+use crate::{
+    Payments,
+    model::topup::{Topup, TopupState, check_amount},
+    store::topups,
+};
+
+/// A change whose notification was lost is found after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Keeps the wish; the worker makes the checkout once this is committed, so nothing is asked of the provider that we
+/// do not know of.
+pub async fn create(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    org: OrgId,
+    amount: i64,
+) -> Result<Topup, Failure> {
+    if payments.provider.name() == "disabled" {
+        let text = "This installation takes no payments.";
+        let ask = "Ask the operators of the platform to credit your balance.";
+        return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
+    }
+    let (_, currency) = billing::api::balances_of(&payments.billing, tx.conn(), org).await?;
+    let limit = |key| payments.policies.setting(IntegerKey(key), Some(org), None);
+    let minimum = limit(&keys::BILLING_MINIMUM_DEPOSIT_MINOR).await?.get();
+    let maximum = limit(&keys::BILLING_MAXIMUM_DEPOSIT_MINOR).await?.get();
+    check_amount(amount, minimum, maximum, &currency)?;
+    let ambient = tx.db().ambient().clone();
+    let actor = tx.permit().actor();
+    let kind = if actor.kind == ActorKind::ServiceAccount { "service_account" } else { "user" };
+    let new = topups::New {
+        id: ambient.id(),
+        org,
+        provider: payments.provider.name(),
+        amount_minor: amount,
+        currency: &currency,
+        creator: (kind, actor.id.unwrap_or_default()),
+        correlation_id: tx.permit().origin().correlation_id.0,
+        now: ambient.now(),
+    };
+    let topup = topups::create(tx.conn(), new).await?;
+    created(tx, "topup", topup.id, &topup)?;
+    Ok(topup)
+}
+
+pub async fn list(tx: &mut ReadTx, org: OrgId, page: &PageQuery) -> Result<Page<Topup>, Failure> {
+    Ok(page.page(topups::list(tx.conn(), org, page).await?, |topup| topup.id.uuid()))
+}
+
+/// The top-up as it is, or, with patience, as soon as it can be paid or is over.
+pub async fn get(
+    payments: &Payments,
+    mut tx: ReadTx,
+    org: OrgId,
+    id: TopupId,
+    patience: Duration,
+) -> Result<Topup, Failure> {
+    let permit = tx.permit().clone();
+    let deadline = tokio::time::Instant::now() + patience;
+    // Before the first look, so that no change falls between looking and waiting.
+    let mut notices = payments.wake.as_ref().map(pg::Wake::subscribe);
+    loop {
+        let topup = found(topups::get(tx.conn(), org, id).await?, "topup")?;
+        let now = tokio::time::Instant::now();
+        if topup.is_settled() || now >= deadline {
+            return Ok(topup);
+        }
+        // Nobody holds a connection while waiting.
+        drop(tx);
+        changed_before(&mut notices, id, deadline.min(now + LOOK_AGAIN)).await;
+        tx = payments.db.read(&permit).await?;
+    }
+}
+
+async fn changed_before(
+    notices: &mut Option<broadcast::Receiver<pg::Notice>>,
+    id: TopupId,
+    deadline: tokio::time::Instant,
+) {
+    let Some(notices) = notices else { return tokio::time::sleep_until(deadline).await };
+    let payload = id.uuid().to_string();
+    let changed = async {
+        loop {
+            match notices.recv().await {
+                Ok(notice) if notice.channel == crate::CHANNEL && notice.payload == payload => return,
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => return,
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    };
+    let _ = tokio::time::timeout_at(deadline, changed).await;
+}
+
+/// Ends it without a payment. A checkout that is open ends when the provider says so: until then somebody may pay, and
+/// what is paid is credited.
+pub async fn cancel(tx: &mut WriteTx, org: OrgId, id: TopupId) -> Result<Topup, Failure> {
+    let before = topups::lock(tx.conn(), id).await?.filter(|topup| topup.org_id == org);
+    let before = found(before, "topup")?;
+    let now = tx.db().ambient().now();
+    let after = match before.state() {
+        Some(TopupState::Created) => {
+            topups::step(tx.conn(), id, TopupState::Expired, "it was canceled", now).await?
+        }
+        Some(TopupState::Open) if before.cancel_requested_at.is_none() => {
+            topups::cancel_requested(tx.conn(), id, now).await?
+        }
+        Some(TopupState::Open | TopupState::Expired) => return Ok(before),
+        _ => {
+            let text = format!("The top-up is {}; it cannot be canceled.", before.state);
+            return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+        }
+    };
+    changed(tx, "topup", id, &before, &after)?;
+    Ok(after)
+}

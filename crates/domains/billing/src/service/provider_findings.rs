@@ -1,0 +1,52 @@
+//! Where our books and the payment provider's disagree: kept for people to look at, never mended here.
+
+use kernel::{Failure, ids::OrgId};
+use pg::WriteTx;
+use serde_json::Value;
+
+use crate::store::provider_findings;
+
+/// What the disagreement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProviderFinding {
+    /// We have it, and the provider does not.
+    Missing,
+    /// The provider has it, and we do not.
+    Extra,
+    /// Both have it, with other amounts.
+    Amount,
+}
+
+impl ProviderFinding {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "provider_missing",
+            Self::Extra => "provider_extra",
+            Self::Amount => "provider_amount",
+        }
+    }
+}
+
+/// Keeps a disagreement, in this transaction (of the system). Whether it was not open before.
+pub async fn provider_finding(
+    tx: &mut WriteTx,
+    kind: ProviderFinding,
+    subject: &str,
+    org: Option<OrgId>,
+    detail: &Value,
+) -> Result<bool, Failure> {
+    let ambient = tx.db().ambient().clone();
+    let (id, now) = (ambient.id(), ambient.now());
+    Ok(provider_findings::seen(tx.conn(), id, kind.name(), subject, org, detail, now).await?)
+}
+
+/// After a day was compared: those of it (`detail.day`) that are not among `seen` are over.
+pub async fn provider_findings_gone(
+    tx: &mut WriteTx,
+    day: &str,
+    seen: &[(ProviderFinding, String)],
+) -> Result<u64, Failure> {
+    let now = tx.db().ambient().now();
+    let seen: Vec<String> = seen.iter().map(|(kind, subject)| format!("{} {subject}", kind.name())).collect();
+    Ok(provider_findings::gone(tx.conn(), day, &seen, now).await?)
+}

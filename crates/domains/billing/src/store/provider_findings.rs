@@ -1,0 +1,53 @@
+//! What our books and the payment provider's disagree about.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::{BillingFindingId, OrgId};
+use pg::Connection;
+use serde_json::Value;
+
+/// Opens one, or renews it while it is open. Whether it is new.
+pub async fn seen(
+    conn: &mut Connection,
+    id: BillingFindingId,
+    kind: &str,
+    subject: &str,
+    org: Option<OrgId>,
+    detail: &Value,
+    now: DateTime<Utc>,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"INSERT INTO billing_findings AS f (id, kind, subject, org_id, detail, first_seen_at, last_seen_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $6)
+           ON CONFLICT (kind, subject) WHERE resolved_at IS NULL
+               DO UPDATE SET detail = excluded.detail, last_seen_at = excluded.last_seen_at
+           RETURNING f.xmax = 0 AS "new!""#,
+        id.uuid(),
+        kind,
+        subject,
+        org.map(OrgId::uuid),
+        detail,
+        now,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Those of a day that were looked for and not seen again.
+pub async fn gone(
+    conn: &mut Connection,
+    day: &str,
+    seen: &[String],
+    now: DateTime<Utc>,
+) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE billing_findings SET resolved_at = $3
+         WHERE kind IN ('provider_missing', 'provider_extra', 'provider_amount') AND resolved_at IS NULL
+           AND detail ->> 'day' = $1 AND NOT (kind || ' ' || subject = ANY ($2))",
+        day,
+        seen,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

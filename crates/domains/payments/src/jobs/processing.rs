@@ -1,1 +1,0 @@
-//! Processes messages that were taken in.

@@ -1,1 +1,0 @@
-//! Reconciles each day with the provider.

@@ -1,1 +1,0 @@
-//! Sends refunds to the provider.

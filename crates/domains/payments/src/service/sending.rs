@@ -1,0 +1,82 @@
+//! Sends refunds to the provider, outside of any transaction, and asks after those that are on their way.
+
+use chrono::TimeDelta;
+use kernel::Failure;
+
+use super::{later, processing::LEASE, refunds as heard, write};
+use crate::{
+    Payments,
+    model::refund::{Refund, RefundState},
+    provider::ProviderError,
+    store::refunds,
+};
+
+const FIRST_SECONDS: i64 = 2;
+const LONGEST_SECONDS: i64 = 900;
+/// The provider forgets keys after a day, and would refund once more. Before that we stop asking: whether it was sent is
+/// then for a person to find out.
+const ASK_FOR: TimeDelta = TimeDelta::hours(20);
+/// Far enough for nobody to ask again, and within what the database can hold.
+const NOT_AGAIN: TimeDelta = TimeDelta::days(3650);
+
+/// Does what is due for one refund. Whether there was one.
+pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
+    let now = payments.db.ambient().now();
+    let mut upkeep = payments.db.upkeep("take a refund to the payment provider").await?;
+    let taken = refunds::take_due(upkeep.conn(), payments.provider.name(), now, now + LEASE).await?;
+    drop(upkeep);
+    let Some((refund, intent)) = taken else { return Ok(false) };
+    let provider = payments.provider.as_ref();
+    let sent = match &refund.provider_refund {
+        None if now - refund.created_at > ASK_FOR => return give_up(payments, &refund).await,
+        None => provider.refund_create(&intent, refund.amount_minor, refund.id).await,
+        Some(id) => provider.refund_get(id).await,
+    };
+    match sent {
+        Ok(told) => {
+            let reason = "the provider took a refund";
+            let mut tx = write(payments, reason, "refund.send", Some(refund.correlation_id)).await?;
+            let heard = heard::heard(payments, &mut tx, &told).await?;
+            tracing::info!(refund = %refund.id, ?heard, "the provider has a refund");
+            tx.commit(None).await?;
+            let mut upkeep = payments.db.upkeep("look at a refund again later").await?;
+            let until = payments.db.ambient().now() + heard::LOOK_AGAIN;
+            refunds::postpone(upkeep.conn(), refund.id, "the provider carries it out", until).await?;
+        }
+        // It never will: nothing was sent.
+        Err(ProviderError::Refused(text)) if refund.provider_refund.is_none() => {
+            refused(payments, &refund, &format!("the provider refused it: {text}")).await?;
+        }
+        Err(error) => {
+            tracing::warn!(refund = %refund.id, %error, "a refund was not sent, trying again");
+            let until = later(payments.db.ambient().now(), refund.attempts, FIRST_SECONDS, LONGEST_SECONDS);
+            let mut upkeep = payments.db.upkeep("postpone a refund").await?;
+            refunds::postpone(upkeep.conn(), refund.id, &error.to_string(), until).await?;
+        }
+    }
+    Ok(true)
+}
+
+async fn refused(payments: &Payments, refund: &Refund, why: &str) -> Result<(), Failure> {
+    let reason = "the provider refused a refund";
+    let mut tx = write(payments, reason, "refund.fail", Some(refund.correlation_id)).await?;
+    let Some(now) = refunds::lock(tx.conn(), Some(refund.id), "").await? else { return Ok(()) };
+    if now.state() != Some(RefundState::Pending) || now.provider_refund.is_some() {
+        tx.roll_back().await;
+        return Ok(());
+    }
+    heard::reverse(payments, &mut tx, &now, why).await?;
+    tx.commit(None).await?;
+    Ok(())
+}
+
+/// It may have been sent or not, and asking again could send it twice.
+async fn give_up(payments: &Payments, refund: &Refund) -> Result<bool, Failure> {
+    tracing::error!(refund = %refund.id, "whether a refund was sent is not known; look at the provider");
+    metrics::counter!("payment_refunds_unknown_total").increment(1);
+    let until = payments.db.ambient().now() + NOT_AGAIN;
+    let why = "whether it was sent is not known: look at the provider";
+    let mut upkeep = payments.db.upkeep("stop asking for a refund").await?;
+    refunds::postpone(upkeep.conn(), refund.id, why, until).await?;
+    Ok(true)
+}

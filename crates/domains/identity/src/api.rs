@@ -9,5 +9,5 @@ pub use crate::{
         role::{MemberRole, PlatformRole},
     },
     service::policy_cache::{Policies, Where},
-    store::{orgs::get as org_find, ssh_keys::of_members as ssh_keys_of_members},
+    store::{orgs::get as org_find, recipients, ssh_keys::of_members as ssh_keys_of_members},
 };

@@ -1,3 +1,3 @@
-//! What other domains may use.
+//! What other domains and the composition root may use.
 
-pub use crate::Notify;
+pub use crate::{Notify, Settings, Smtp, WebhookClient};

@@ -7,7 +7,9 @@
 //! end, visibly.
 //!
 //! **What it promises.** A notification is made once for each event and person, in the transaction that consumed the
-//! event. A dead mail server delays mail and nothing else. Secrets of webhooks are sealed at rest.
+//! event. Messages leave at least once: a process that dies after sending sends again, and the receiver can tell, because
+//! a mail keeps its Message-ID and a webhook's message its event id. A dead mail server delays mail and nothing else.
+//! Webhooks reach the open internet only, carry a signature, and their secrets are sealed at rest.
 
 pub mod api;
 mod http;
@@ -20,6 +22,13 @@ use std::sync::Arc;
 
 use endpoint::Endpoint;
 use pg::{Db, Wake};
+
+use crate::service::{mail::Mailer, watching::Streams};
+
+pub use crate::service::webhook_client::WebhookClient;
+
+/// Where the database says that somebody was told something (their id), or that there is something to send (its channel).
+pub(crate) const CHANNEL: &str = "gpuaas_notify";
 
 /// How mail leaves.
 pub struct Smtp {
@@ -39,9 +48,8 @@ pub struct Settings {
     pub smtp: Option<Smtp>,
     /// What links in messages begin with.
     pub public_url: String,
-    /// Whether webhooks may go to private and loopback addresses: for development.
-    pub private_webhooks: bool,
-    pub http: reqwest::Client,
+    /// From `WebhookClient::new`, which is told whether webhooks may go to private and loopback addresses.
+    pub http: WebhookClient,
     /// Seals the secrets of webhooks.
     pub sealer: trust::Sealer,
 }
@@ -53,11 +61,20 @@ pub struct Notify {
     policies: identity::api::Policies,
     settings: Arc<Settings>,
     wake: Option<Wake>,
+    mailer: Arc<Mailer>,
+    streams: Streams,
 }
 
 impl Notify {
     pub fn new(db: Db, policies: identity::api::Policies, settings: Settings) -> Self {
-        Self { db, policies, settings: Arc::new(settings), wake: None }
+        Self {
+            db,
+            policies,
+            settings: Arc::new(settings),
+            wake: None,
+            mailer: Arc::default(),
+            streams: Streams::default(),
+        }
     }
 
     /// With the notifications of the database, so that streams and the relay wake at once.

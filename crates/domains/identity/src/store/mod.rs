@@ -11,6 +11,7 @@ pub mod people;
 pub mod policies;
 pub mod project_members;
 pub mod projects;
+pub mod recipients;
 pub mod service_account_keys;
 pub mod service_accounts;
 pub mod sessions;

@@ -1,5 +1,6 @@
 //! Endpoint declarations and handlers, one file per resource.
 
+mod deliveries;
 mod notices;
 mod preferences;
 mod webhooks;
@@ -9,8 +10,13 @@ use endpoint::Endpoint;
 use crate::Notify;
 
 pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
-    [notices::endpoints(notify), preferences::endpoints(notify), webhooks::endpoints(notify)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        notices::endpoints(notify),
+        preferences::endpoints(notify),
+        webhooks::endpoints(notify),
+        deliveries::endpoints(notify),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,9 +1,161 @@
-//! Notifications in the product.
+//! `/me/notifications`: what you were told.
 
-use endpoint::Endpoint;
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Sse, Write, get, post};
+use kernel::{
+    Code, Cursor, Failure, Page, PageQuery, Permission, Problem, ids::NotificationId, page::PageSize,
+};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use crate::Notify;
+use crate::{
+    Notify,
+    model::notice::Notification,
+    service::{
+        notices::{notification_list, notification_read, notification_read_all},
+        watching,
+    },
+};
 
-pub fn endpoints(_: &Notify) -> Vec<Endpoint> {
-    Vec::new()
+pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/me/notifications", "notification_list", "List your notifications")
+            .describe("Newest first.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfRead)
+            .handle(notify.clone(), list),
+        get("/api/v1/me/notifications/stream", "notification_stream", "Follow your notifications")
+            .describe(
+                "Server-sent events named `notification`: first those after `Last-Event-ID` (or `after`), then each as \
+                 it is made. Without either, only those to come. The stream ends after some minutes: come again.",
+            )
+            .in_scope(ScopeKind::Person)
+            .errors(&[Code::RateLimitExceeded])
+            .needs(Permission::SelfRead)
+            .handle(notify.clone(), follow),
+        post("/api/v1/me/notifications/read", "notification_read_all", "Mark your notifications as read")
+            .describe("Up to and with `up_to_seq`, or all.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfUpdate)
+            .audited("notification.read_all")
+            .handle(notify.clone(), read_all),
+        post(
+            "/api/v1/me/notifications/{notification_id}/read",
+            "notification_read",
+            "Mark one of your notifications as read",
+        )
+        .in_scope(ScopeKind::Person)
+        .needs(Permission::SelfUpdate)
+        .audited("notification.read")
+        .handle(notify.clone(), read),
+    ]
+}
+
+/// Query strings carry everything as text.
+#[derive(Clone, Copy, Debug)]
+struct Flag(bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match String::deserialize(d)?.as_str() {
+            "true" => Ok(Self(true)),
+            "false" => Ok(Self(false)),
+            _ => Err(D::Error::custom("must be true or false")),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Whole(i64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let number = String::deserialize(d)?.parse().ok().filter(|n| *n >= 0);
+        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ListQuery {
+    /// At most this many items (1–200).
+    #[serde(default)]
+    #[schemars(with = "PageSize")]
+    page_size: PageSize,
+    /// `next_cursor` of the previous page.
+    #[serde(default)]
+    #[schemars(with = "Cursor")]
+    cursor: Option<Cursor>,
+    /// Only those that were not read.
+    #[serde(default)]
+    #[schemars(with = "bool")]
+    unread: Option<Flag>,
+}
+
+async fn list(
+    _: Notify,
+    mut tx: ReadTx,
+    input: In<Empty, ListQuery, ()>,
+) -> Result<Json<Page<Notification>>, Failure> {
+    let query = input.query;
+    let page = PageQuery { page_size: query.page_size, cursor: query.cursor };
+    let unread = query.unread.is_some_and(|unread| unread.0);
+    Ok(Json(notification_list(&mut tx, input.access.user()?, unread, &page).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct StreamQuery {
+    /// Only those after this number; `Last-Event-ID` comes before it.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    after: Option<Whole>,
+}
+
+async fn follow(notify: Notify, tx: ReadTx, input: In<Empty, StreamQuery, ()>) -> Result<Sse, Failure> {
+    let after = input.last_event_id.or(input.query.after.map(|after| after.0));
+    Ok(Sse(watching::follow(&notify, tx, input.access.user()?, after).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct NotificationPath {
+    notification_id: NotificationId,
+}
+
+async fn read(
+    _: Notify,
+    mut tx: Write,
+    input: In<NotificationPath, Empty, ()>,
+) -> Result<Json<Notification>, Failure> {
+    let user = input.access.user()?;
+    Ok(Json(notification_read(&mut tx, user, input.path.notification_id).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NotificationReadAll {
+    /// The `seq` of the newest one that you saw; all when it is absent.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    up_to_seq: endpoint::Given<i64>,
+}
+
+/// How many were marked by it.
+#[derive(Serialize, JsonSchema)]
+struct NotificationsRead {
+    count: u64,
+}
+
+async fn read_all(
+    _: Notify,
+    mut tx: Write,
+    input: In<Empty, Empty, Json<NotificationReadAll>>,
+) -> Result<Json<NotificationsRead>, Failure> {
+    let up_to = input.body.0.up_to_seq.0;
+    if up_to.is_some_and(|seq| seq < 0) {
+        return Err(Problem::field("up_to_seq", "must not be negative").into());
+    }
+    let count = notification_read_all(&mut tx, input.access.user()?, up_to).await?;
+    Ok(Json(NotificationsRead { count }))
 }

@@ -1,9 +1,63 @@
-//! Preferences.
+//! `/me/notification-preferences`: what you want to be told, and how.
 
-use endpoint::Endpoint;
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Write, get, put};
+use kernel::{Code, Failure, Permission, Problem};
+use pg::ReadTx;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use crate::Notify;
+use crate::{
+    Notify,
+    model::preferences::{NotificationPreferences, PreferenceChange},
+    service::preferences::{notification_preferences_get, notification_preferences_update},
+};
 
-pub fn endpoints(_: &Notify) -> Vec<Endpoint> {
-    Vec::new()
+const MOST_ITEMS: usize = 100;
+
+pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
+    const PATH: &str = "/api/v1/me/notification-preferences";
+    vec![
+        get(PATH, "notification_preferences_get", "Show how you are told of what")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfRead)
+            .handle(notify.clone(), show),
+        put(PATH, "notification_preferences_update", "Choose how you are told of what")
+            .describe(
+                "Kinds that are not named stay as they are. A few cannot be switched off in the product: those are \
+                 `in_app_fixed`.",
+            )
+            .in_scope(ScopeKind::Person)
+            .errors(&[Code::Conflict])
+            .needs(Permission::SelfUpdate)
+            .audited("notification_preferences.update")
+            .handle(notify.clone(), update),
+    ]
+}
+
+async fn show(
+    _: Notify,
+    mut tx: ReadTx,
+    input: In<Empty, Empty, ()>,
+) -> Result<Json<NotificationPreferences>, Failure> {
+    Ok(Json(notification_preferences_get(&mut tx, input.access.user()?).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NotificationPreferencesUpdate {
+    #[schemars(length(max = 100))]
+    items: Vec<PreferenceChange>,
+}
+
+async fn update(
+    _: Notify,
+    mut tx: Write,
+    input: In<Empty, Empty, Json<NotificationPreferencesUpdate>>,
+) -> Result<Json<NotificationPreferences>, Failure> {
+    let items = input.body.0.items;
+    if items.len() > MOST_ITEMS {
+        return Err(Problem::field("items", "must be at most 100").into());
+    }
+    let user = input.access.user()?;
+    Ok(Json(notification_preferences_update(&mut tx, user, &items, input.if_match).await?))
 }

@@ -1,4 +1,14 @@
 //! Periodic work and consumers. Any replica may run them, and several at once do no harm.
 
-pub mod consumers;
-pub mod relay;
+mod consumers;
+mod relay;
+
+use crate::Notify;
+
+pub use consumers::consumers;
+pub use relay::send_due;
+
+/// The lanes of messages and clean-up, until the task is aborted.
+pub async fn run(notify: Notify) {
+    relay::run(notify).await;
+}

@@ -1,8 +1,11 @@
 //! Use cases: load, decide, write, emit.
 
+pub mod deliveries;
 pub mod mail;
 pub mod notices;
 pub mod preferences;
+pub mod sending;
 pub mod telling;
 pub mod watching;
+pub mod webhook_client;
 pub mod webhooks;

@@ -1,1 +1,116 @@
-//! From an event to notifications and messages.
+//! From an event to notifications and messages, in the transaction that consumes the event.
+
+use std::collections::HashMap;
+
+use identity::api::{
+    Where,
+    recipients::{self, Recipient},
+};
+use kernel::{Failure, event::Envelope, ids::OrgId, text::Email};
+use pg::WriteTx;
+use uuid::Uuid;
+
+use crate::{
+    Notify,
+    model::{
+        delivery::MailContent,
+        events,
+        notice::{Audience, Notice},
+        preferences::Choices,
+        webhook::{WebhookBody, org_of},
+    },
+    store::{self, deliveries::Mail},
+};
+
+/// Tells people and webhooks of an event.
+pub async fn tell(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), Failure> {
+    if let Some((notice, audience)) = events::told(envelope)?
+        && wanted(notify, &notice).await?
+    {
+        let people = listeners(tx, &audience).await?;
+        tell_people(notify, tx, (envelope.event_id, &envelope.event_type), &notice, people).await?;
+    }
+    match org_of(envelope) {
+        Some(org) => tell_webhooks(tx, envelope, org).await,
+        None => Ok(()),
+    }
+}
+
+/// Whether the organization's policy lets people be told of it.
+async fn wanted(notify: &Notify, notice: &Notice) -> Result<bool, Failure> {
+    let Some(definition) = notice.kind.policy() else { return Ok(true) };
+    let place = Where { org: notice.target.org_id, ..Where::default() };
+    Ok(notify.policies.resolve(definition, place).await?.value != serde_json::Value::Bool(false))
+}
+
+async fn listeners(tx: &mut WriteTx, audience: &Audience) -> Result<Vec<Recipient>, Failure> {
+    Ok(match audience {
+        Audience::Org { org, creator } => recipients::of_org(tx.conn(), *org, creator.as_slice()).await?,
+        Audience::Creator { org, creator: Some(creator) } => {
+            match recipients::of_member(tx.conn(), *org, *creator).await? {
+                Some(creator) => vec![creator],
+                // They left; somebody should know all the same.
+                None => recipients::of_org(tx.conn(), *org, &[]).await?,
+            }
+        }
+        Audience::Creator { org, creator: None } => recipients::of_org(tx.conn(), *org, &[]).await?,
+        Audience::Platform => recipients::of_platform(tx.conn()).await?,
+    })
+}
+
+/// Each as they prefer.
+pub async fn tell_people(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    (event, event_type): (Uuid, &str),
+    notice: &Notice,
+    people: Vec<Recipient>,
+) -> Result<(), Failure> {
+    let ambient = tx.db().ambient().clone();
+    let now = ambient.now();
+    let ids: Vec<_> = people.iter().map(|person| person.user_id).collect();
+    let chosen: HashMap<_, _> = store::preferences::of_many(tx.conn(), &ids).await?.into_iter().collect();
+    let none = Choices::default();
+    let (mut shown, mut mails) = (Vec::new(), Vec::new());
+    for person in people {
+        let choice = chosen.get(&person.user_id).unwrap_or(&none).of(notice.kind);
+        if choice.in_app {
+            shown.push((ambient.id(), person.user_id));
+        }
+        if choice.email && notify.settings.smtp.is_some() {
+            // An address that we would not have accepted is not written to.
+            let Some(address) = person.email.and_then(|email| Email::parse(email).ok()) else { continue };
+            let content = serde_json::to_string(&MailContent { name: person.name, notice: notice.clone() })?;
+            mails.push(Mail {
+                id: ambient.id(),
+                person: person.user_id,
+                address: address.into_string(),
+                content,
+            });
+        }
+    }
+    if !shown.is_empty() {
+        store::notices::insert(tx.conn(), event, notice, &shown, now).await?;
+    }
+    if !mails.is_empty() {
+        let about = (event, event_type, notice.target.org_id);
+        store::deliveries::insert_mails(tx.conn(), about, &mails, now).await?;
+    }
+    Ok(())
+}
+
+async fn tell_webhooks(tx: &mut WriteTx, envelope: &Envelope, org: OrgId) -> Result<(), Failure> {
+    if !events::of_organizations().any(|known| known == envelope.event_type) {
+        return Ok(());
+    }
+    let hooks = store::webhooks::wanting(tx.conn(), org, &envelope.event_type).await?;
+    if hooks.is_empty() {
+        return Ok(());
+    }
+    let ambient = tx.db().ambient().clone();
+    let hooks: Vec<_> = hooks.into_iter().map(|hook| (ambient.id(), hook)).collect();
+    let body = WebhookBody::of(envelope, org);
+    let content = serde_json::to_string(&body)?;
+    store::deliveries::insert_hooks(tx.conn(), &body, &content, &hooks, ambient.now()).await?;
+    Ok(())
+}

@@ -1,1 +1,177 @@
 //! Outgoing webhooks.
+
+use kernel::{
+    Code, Failure, Page, PageQuery, Problem, Secret,
+    ids::{DeliveryId, EventId, OrgId, WebhookId},
+    text::Name,
+};
+use lifecycle::Named as _;
+use pg::{ReadTx, WriteTx, changed, created, found, removed};
+use serde_json::json;
+
+use crate::{
+    Notify,
+    model::{
+        delivery::Delivery,
+        events::WEBHOOK_TEST,
+        signature::new_secret,
+        webhook::{MOST_WEBHOOKS, OVERLAP, Webhook, WebhookBody, WebhookState, bound_to, check_event_types},
+    },
+    store,
+};
+
+pub struct NewWebhook {
+    pub name: Name,
+    pub url: String,
+    pub event_types: Vec<String>,
+}
+
+fn sealed(notify: &Notify, id: WebhookId, secret: &Secret<String>) -> Result<Vec<u8>, Failure> {
+    let text = secret.expose().as_bytes();
+    Ok(notify.settings.sealer.seal(notify.db.ambient(), &bound_to(id), text)?)
+}
+
+/// Returns the webhook and its secret, which nobody can read again.
+pub async fn webhook_create(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    org: OrgId,
+    new: NewWebhook,
+) -> Result<(Webhook, Secret<String>), Failure> {
+    let event_types = check_event_types(new.event_types)?;
+    // Before the first statement: nobody waits for a name to be resolved.
+    let url = notify.settings.http.check(&new.url).await?;
+    let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<WebhookId>());
+    if store::webhooks::lock_count(tx.conn(), org).await? >= MOST_WEBHOOKS {
+        let text = format!("An organization can have {MOST_WEBHOOKS} webhooks.");
+        return Err(Problem::new(Code::QuotaExceeded, text).suggest("Delete one that is not used.").into());
+    }
+    let secret = new_secret(tx.db().ambient());
+    let sealed = sealed(notify, id, &secret)?;
+    let (name, url) = (new.name.as_str(), url.as_str());
+    let new = store::webhooks::New { id, org, name, url, event_types: &event_types, secret: &sealed };
+    let webhook = store::webhooks::insert(tx.conn(), &new, now).await?;
+    created(tx, "webhook", id, &webhook)?;
+    Ok((webhook, secret))
+}
+
+pub async fn webhook_get(tx: &mut ReadTx, org: OrgId, id: WebhookId) -> Result<Webhook, Failure> {
+    Ok(found(store::webhooks::get(tx.conn(), org, id).await?, "webhook")?)
+}
+
+pub async fn webhook_list(tx: &mut ReadTx, org: OrgId, page: &PageQuery) -> Result<Page<Webhook>, Failure> {
+    let webhooks = store::webhooks::list(tx.conn(), org, page).await?;
+    Ok(page.page(webhooks, |webhook| webhook.id.uuid()))
+}
+
+#[derive(Default)]
+pub struct WebhookChange {
+    pub name: Option<Name>,
+    pub url: Option<String>,
+    pub event_types: Option<Vec<String>>,
+    pub enabled: Option<bool>,
+}
+
+pub async fn webhook_update(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    (org, id): (OrgId, WebhookId),
+    change: WebhookChange,
+    if_match: Option<i64>,
+) -> Result<Webhook, Failure> {
+    let url = match &change.url {
+        Some(url) => Some(notify.settings.http.check(url).await?),
+        None => None,
+    };
+    let event_types = change.event_types.map(check_event_types).transpose()?;
+    let now = tx.db().ambient().now();
+    let before = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
+    let mut wanted = before.clone();
+    if let Some(name) = change.name {
+        wanted.name = name.into_string();
+    }
+    if let Some(url) = url {
+        wanted.url = url.into();
+    }
+    if let Some(types) = event_types {
+        wanted.event_types = types;
+    }
+    match change.enabled {
+        Some(true) => (wanted.state, wanted.disabled_reason) = (WebhookState::Active.name().to_owned(), None),
+        Some(false) if before.state == WebhookState::Active.name() => {
+            wanted.state = WebhookState::Disabled.name().to_owned();
+            wanted.disabled_reason = Some("Switched off by the organization.".to_owned());
+        }
+        _ => {}
+    }
+    let swap = store::webhooks::update(tx.conn(), org, &wanted, if_match, now).await?;
+    let after = swap.or_problem("webhook")?;
+    changed(tx, "webhook", id, &before, &after)?;
+    Ok(after)
+}
+
+/// The secret so far is used as well for a day, so that the receiver can change over.
+pub async fn webhook_rotate_secret(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: WebhookId,
+) -> Result<(Webhook, Secret<String>), Failure> {
+    let now = tx.db().ambient().now();
+    let before = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
+    let secret = new_secret(tx.db().ambient());
+    let sealed = sealed(notify, id, &secret)?;
+    let rotated = store::webhooks::rotate(tx.conn(), org, id, &sealed, now + OVERLAP, now).await?;
+    let after = found(rotated, "webhook")?;
+    changed(tx, "webhook", id, &before, &after)?;
+    Ok((after, secret))
+}
+
+pub async fn webhook_delete(
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: WebhookId,
+    if_match: Option<i64>,
+) -> Result<(), Failure> {
+    let before = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
+    if if_match.is_some_and(|expected| expected != before.version) {
+        return Err(Problem::version_conflict(before.version).into());
+    }
+    store::webhooks::delete(tx.conn(), org, id).await?;
+    removed(tx, "webhook", id, &before)
+}
+
+/// Sends an event that says nothing, also to a webhook that wants only some.
+pub async fn webhook_test(tx: &mut WriteTx, org: OrgId, id: WebhookId) -> Result<Delivery, Failure> {
+    let ambient = tx.db().ambient().clone();
+    let webhook = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
+    if webhook.state != WebhookState::Active.name() {
+        let problem = Problem::new(Code::InvalidTransition, "The webhook is disabled.");
+        return Err(problem.suggest("Enable it first.").into());
+    }
+    let body = WebhookBody {
+        id: ambient.id::<EventId>(),
+        event_type: WEBHOOK_TEST.to_owned(),
+        created_at: ambient.now(),
+        org_id: org,
+        project_id: None,
+        data: json!({ "webhook_id": id }),
+    };
+    let delivery = ambient.id::<DeliveryId>();
+    let content = serde_json::to_string(&body)?;
+    store::deliveries::insert_hooks(tx.conn(), &body, &content, &[(delivery, id)], ambient.now()).await?;
+    let queued = found(store::deliveries::get(tx.conn(), delivery).await?, "delivery")?;
+    created(tx, "delivery", delivery, &queued)?;
+    Ok(queued)
+}
+
+pub async fn webhook_delivery_list(
+    tx: &mut ReadTx,
+    org: OrgId,
+    id: WebhookId,
+    page: &PageQuery,
+) -> Result<Page<Delivery>, Failure> {
+    found(store::webhooks::get(tx.conn(), org, id).await?, "webhook")?;
+    let deliveries = store::deliveries::of_webhook(tx.conn(), org, id, page).await?;
+    Ok(page.page(deliveries, |delivery| delivery.id.uuid()))
+}

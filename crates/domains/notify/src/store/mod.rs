@@ -3,5 +3,5 @@
 pub mod deliveries;
 pub mod notices;
 pub mod preferences;
-pub mod recipients;
+pub mod relay;
 pub mod webhooks;

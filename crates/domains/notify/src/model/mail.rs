@@ -1,0 +1,119 @@
+//! What mail looks like: the same words as plain text and as a page that reads well in light and dark, large and small,
+//! and to a screen reader. Nothing is loaded from anywhere.
+
+use super::{delivery::MailContent, notice::Severity};
+
+pub struct Rendered {
+    pub subject: String,
+    pub text: String,
+    pub html: String,
+}
+
+/// `link` is where the product shows it; `settings` where people choose what they are told.
+pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
+    let notice = &content.notice;
+    let subject = one_line(&format!("[GPUaaS] {}", notice.title));
+    let greeting = format!("Hello {},", one_line(&content.name));
+    let why = "You get this because of your role, or because you made what it is about.";
+    let text = format!(
+        "{greeting}\n\n{}\n\n{link}\n\n-- \n{why}\nChoose what you are told: {settings}\n",
+        notice.text
+    );
+    let accent = match notice.kind.severity() {
+        Severity::Info => "#1f6feb",
+        Severity::Warning => "#9a6700",
+        Severity::Critical => "#cf222e",
+    };
+    let html = PAGE
+        .replace("{accent}", accent)
+        .replace("{severity}", notice.kind.severity().name())
+        .replace("{title}", &escape(&notice.title))
+        .replace("{greeting}", &escape(&greeting))
+        .replace("{text}", &escape(&notice.text))
+        .replace("{why}", why)
+        .replace("{link}", &escape(link))
+        .replace("{settings}", &escape(settings));
+    Rendered { subject, text, html }
+}
+
+/// Text that cannot begin another header or line.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
+}
+
+/// Braces are escaped too: what is put into the page is not looked through for places to fill.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            '\'' => out += "&#39;",
+            '{' => out += "&#123;",
+            '}' => out += "&#125;",
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+const PAGE: &str = r#"<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+:root { color-scheme: light dark; }
+body { margin: 0; padding: 24px; background: #f6f8fa; color: #1f2328; font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 560px; margin: 0 auto; padding: 24px; background: #ffffff; border-top: 4px solid {accent}; border-radius: 6px; }
+h1 { margin: 0 0 16px; font-size: 20px; }
+a { color: #0969da; }
+footer { max-width: 560px; margin: 16px auto 0; font-size: 14px; color: #59636e; }
+@media (prefers-color-scheme: dark) {
+body { background: #0d1117; color: #e6edf3; }
+main { background: #161b22; }
+a { color: #58a6ff; }
+footer { color: #9198a1; }
+}
+</style>
+</head>
+<body>
+<main role="main" data-severity="{severity}">
+<h1>{title}</h1>
+<p>{greeting}</p>
+<p>{text}</p>
+<p><a href="{link}">Open it in GPUaaS</a></p>
+</main>
+<footer>
+<p>{why} <a href="{settings}">Choose what you are told</a>.</p>
+</footer>
+</body>
+</html>
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::notice::{Notice, NoticeKind, Target};
+
+    #[test]
+    fn what_others_wrote_cannot_become_markup_or_headers() {
+        let notice = Notice {
+            kind: NoticeKind::LowBalance,
+            title: "a\r\nBcc: x@example.org".to_owned(),
+            text: "<script>alert(1)</script> {settings}".to_owned(),
+            target: Target::default(),
+        };
+        let content = MailContent { name: "<b>Eve</b>\r\nBcc: y".to_owned(), notice };
+        let mail = render(&content, "https://gpuaas.test/\"x", "https://gpuaas.test/me");
+        assert!(!mail.subject.contains(['\r', '\n']));
+        assert!(!mail.html.contains("<script>") && !mail.html.contains("<b>Eve"));
+        assert!(mail.html.contains("&lt;script&gt;") && mail.html.contains("&#123;settings&#125;"));
+        assert!(!mail.html.contains("test/\"x"));
+        assert!(mail.text.starts_with("Hello <b>Eve</b>  Bcc: y,\n"));
+    }
+}

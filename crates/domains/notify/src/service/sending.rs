@@ -1,0 +1,184 @@
+//! One message at a time: sending it, and writing down what became of it.
+//!
+//! At least once: a process that dies between the two sends the message again. Mail then has the same Message-ID, and
+//! a webhook the same event id.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use identity::api::recipients;
+use kernel::{CorrelationId, Failure, ids::WebhookId};
+use pg::{Origin, Permit};
+
+use super::{mail::chain, telling::tell_people};
+use crate::{
+    Notify,
+    model::{
+        backoff::next_attempt,
+        delivery::{Channel, Outcome, Taken},
+        notice::{Notice, NoticeKind, Target},
+        signature,
+        webhook::{DISABLED_AFTER, Destination, bound_to},
+    },
+    store,
+};
+
+/// Longer than any attempt takes.
+const LEASE: TimeDelta = TimeDelta::seconds(120);
+const UPKEEP: &str = "send messages";
+
+/// Takes up to `limit` messages that are due.
+pub async fn take(notify: &Notify, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
+    if channel == Channel::Mail && notify.settings.smtp.is_none() {
+        // They wait until there is a mail server, or are given up by whoever has one.
+        return Ok(Vec::new());
+    }
+    let now = notify.db.ambient().now();
+    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    Ok(store::relay::take(upkeep.conn(), channel, limit, now, LEASE).await?)
+}
+
+/// Sends a message that was taken.
+pub async fn send(notify: &Notify, channel: Channel, taken: Taken) -> Result<(), Failure> {
+    let outcome = match channel {
+        Channel::Mail => notify.mailer.send(&notify.settings, &taken).await,
+        Channel::Webhook => to_webhook(notify, &taken).await?,
+    };
+    let name = match &outcome {
+        Outcome::Arrived => "sent",
+        Outcome::NotNow(_) => "not_now",
+        Outcome::Never(_) => "refused",
+    };
+    metrics::counter!("notify_attempts_total", "channel" => channel.name(), "outcome" => name).increment(1);
+    settle(notify, channel, &taken, &outcome).await?;
+    match taken.webhook_id {
+        Some(webhook) => count(notify, webhook, &outcome).await,
+        None => Ok(()),
+    }
+}
+
+async fn settle(notify: &Notify, channel: Channel, taken: &Taken, outcome: &Outcome) -> Result<(), Failure> {
+    let ambient = notify.db.ambient();
+    let now = ambient.now();
+    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    let given_up = match outcome {
+        Outcome::Arrived => {
+            store::relay::finish(upkeep.conn(), taken, "sent", None, now).await?;
+            return Ok(());
+        }
+        Outcome::NotNow(error) => {
+            let random = u32::from_le_bytes(ambient.bytes());
+            match next_attempt(taken.queued_at, now, taken.attempts, random) {
+                Some(next) => return Ok(store::relay::postpone(upkeep.conn(), taken, error, next).await?),
+                None => error,
+            }
+        }
+        Outcome::Never(error) => error,
+    };
+    if store::relay::finish(upkeep.conn(), taken, "failed", Some(given_up), now).await? {
+        metrics::counter!("notify_given_up_total", "channel" => channel.name()).increment(1);
+        tracing::warn!(
+            delivery_id = %taken.id,
+            channel = channel.name(),
+            attempts = taken.attempts,
+            error = given_up,
+            "a message was given up"
+        );
+    }
+    Ok(())
+}
+
+async fn to_webhook(notify: &Notify, taken: &Taken) -> Result<Outcome, Failure> {
+    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    let found = match taken.webhook_id {
+        Some(id) => store::webhooks::destination(upkeep.conn(), id).await?,
+        None => None,
+    };
+    drop(upkeep);
+    let Some(destination) = found else { return Ok(Outcome::Never("the webhook was deleted".to_owned())) };
+    if !destination.active {
+        return Ok(Outcome::Never("the webhook is disabled".to_owned()));
+    }
+    Ok(post(notify, &destination, taken).await)
+}
+
+async fn post(notify: &Notify, destination: &Destination, taken: &Taken) -> Outcome {
+    let now = notify.db.ambient().now();
+    let Ok(secrets) = secrets(notify, destination, now) else {
+        return Outcome::NotNow("the webhook's secret cannot be opened with this master key".to_owned());
+    };
+    let request = match notify.settings.http.post(&destination.url) {
+        Ok(request) => request,
+        Err(problem) => return Outcome::NotNow(problem.message.into_owned()),
+    };
+    let request = request
+        .header("Content-Type", "application/json")
+        .header(signature::HEADER, signature::sign(&secrets, now, taken.content.as_bytes()))
+        .header("GPUaaS-Delivery", taken.id.to_string())
+        .body(taken.content.clone());
+    match request.send().await {
+        // What it answers beyond that is not read.
+        Ok(answer) if answer.status().is_success() => Outcome::Arrived,
+        Ok(answer) if answer.status().is_redirection() => {
+            Outcome::NotNow(format!("answered {}; redirects are not followed", answer.status().as_u16()))
+        }
+        Ok(answer) => Outcome::NotNow(format!("answered {}", answer.status().as_u16())),
+        // Without the URL: it may hold a secret.
+        Err(error) => Outcome::NotNow(chain(&error.without_url())),
+    }
+}
+
+fn secrets(
+    notify: &Notify,
+    destination: &Destination,
+    now: DateTime<Utc>,
+) -> Result<Vec<kernel::Secret<Vec<u8>>>, trust::SealError> {
+    let bound = bound_to(destination.id);
+    let previous = destination.previous_secret.iter().filter(|_| destination.previous_until > Some(now));
+    let sealed = std::iter::once(&destination.secret).chain(previous);
+    sealed.map(|secret| notify.settings.sealer.open(&bound, secret)).collect()
+}
+
+/// Whether a webhook works. One that did not for a day is disabled, and its organization told.
+async fn count(notify: &Notify, id: WebhookId, outcome: &Outcome) -> Result<(), Failure> {
+    let now = notify.db.ambient().now();
+    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    if *outcome == Outcome::Arrived {
+        return Ok(store::webhooks::succeeded(upkeep.conn(), id, now).await?);
+    }
+    let since = store::webhooks::failed(upkeep.conn(), id, now).await?;
+    let destination = store::webhooks::destination(upkeep.conn(), id).await?;
+    drop(upkeep);
+    match (since, destination) {
+        (Some(since), Some(destination)) if since <= now - DISABLED_AFTER => {
+            disable(notify, &destination, now).await
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn disable(notify: &Notify, webhook: &Destination, now: DateTime<Utc>) -> Result<(), Failure> {
+    let ambient = notify.db.ambient();
+    let origin = Origin::internal(CorrelationId(ambient.uuid()));
+    let permit = Permit::system("a webhook did not work for long", origin);
+    let mut tx = notify.db.write(permit, "webhook.disable").await?;
+    tx.audit_in_org(webhook.org_id);
+    let reason = "Nothing arrived for 24 hours.";
+    let failing_before = now - DISABLED_AFTER;
+    if !store::webhooks::disable(tx.conn(), webhook.id, reason, failing_before, now).await? {
+        return Ok(());
+    }
+    tx.record("webhook", webhook.id, None::<&()>, None::<&()>)?;
+    let text = format!(
+        "Nothing arrived at the webhook {} for 24 hours, so it was disabled. Enable it when its receiver works again; \
+         what it missed is in its list of deliveries.",
+        webhook.name
+    );
+    let target = Target::of_org(webhook.org_id).with("webhook", webhook.id);
+    let notice =
+        Notice { kind: NoticeKind::WebhookDisabled, title: "Webhook disabled".to_owned(), text, target };
+    let people = recipients::of_org(tx.conn(), webhook.org_id, &[]).await?;
+    let event = (ambient.uuid(), "webhook.disabled");
+    tell_people(notify, &mut tx, event, &notice, people).await?;
+    tx.commit(None).await?;
+    Ok(())
+}

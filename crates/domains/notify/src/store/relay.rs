@@ -1,0 +1,138 @@
+//! Messages: taking what is due, and what became of it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use pg::Connection;
+
+use crate::model::delivery::{Channel, Taken};
+
+/// Of one webhook at most this many are sent at once: a slow one does not fill the lane.
+const MOST_OF_ONE: i64 = 4;
+/// How far a turn looks for messages to different webhooks.
+const LOOK_AT: i64 = 500;
+
+/// Takes up to `limit` messages that are due, for `lease`: who does not come back in time loses them.
+pub async fn take(
+    conn: &mut Connection,
+    channel: Channel,
+    limit: i64,
+    now: DateTime<Utc>,
+    lease: TimeDelta,
+) -> Result<Vec<Taken>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "WITH due AS (
+             SELECT d.id, row_number() OVER (PARTITION BY coalesce(d.webhook_id, d.id) ORDER BY d.next_attempt_at) AS place
+             FROM (SELECT id, webhook_id, next_attempt_at FROM deliveries
+                   WHERE state = 'queued' AND channel = $1 AND next_attempt_at <= $2
+                   ORDER BY next_attempt_at LIMIT $5) d
+         ), mine AS (
+             SELECT id FROM deliveries
+             WHERE id IN (SELECT id FROM due WHERE place <= $6) AND state = 'queued' AND next_attempt_at <= $2
+             ORDER BY next_attempt_at LIMIT $3 FOR UPDATE SKIP LOCKED
+         )
+         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $4 FROM mine WHERE d.id = mine.id
+         RETURNING d.id, d.event_type, d.address, d.webhook_id, d.content, d.attempts, d.queued_at, d.created_at",
+        channel.name(),
+        now,
+        limit,
+        now + lease,
+        LOOK_AT,
+        MOST_OF_ONE,
+    )
+    .fetch_all(conn)
+    .await?;
+    let taken = rows.into_iter().map(|row| Taken {
+        id: row.id.into(),
+        event_type: row.event_type,
+        address: row.address,
+        webhook_id: row.webhook_id.map(Into::into),
+        content: row.content,
+        attempts: row.attempts,
+        queued_at: row.queued_at,
+        created_at: row.created_at,
+    });
+    Ok(taken.collect())
+}
+
+/// It arrived, or is given up. Nothing changes when somebody took it later.
+pub async fn finish(
+    conn: &mut Connection,
+    taken: &Taken,
+    state: &'static str,
+    error: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE deliveries SET state = $3, last_error = $4, finished_at = $5
+         WHERE id = $1 AND attempts = $2 AND state = 'queued'",
+        taken.id.uuid(),
+        taken.attempts,
+        state,
+        error,
+        now,
+    );
+    Ok(done.execute(conn).await?.rows_affected() > 0)
+}
+
+/// It is tried again later.
+pub async fn postpone(
+    conn: &mut Connection,
+    taken: &Taken,
+    error: &str,
+    next: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE deliveries SET next_attempt_at = $3, last_error = $4 WHERE id = $1 AND attempts = $2 AND state = 'queued'",
+        taken.id.uuid(),
+        taken.attempts,
+        next,
+        error,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many wait, how many were given up, and since when the oldest waits.
+pub struct Standing {
+    pub queued: i64,
+    pub failed: i64,
+    pub oldest_queued_at: Option<DateTime<Utc>>,
+}
+
+pub async fn standing(conn: &mut Connection, channel: Channel) -> Result<Standing, sqlx::Error> {
+    sqlx::query_as!(
+        Standing,
+        r#"SELECT count(*) FILTER (WHERE state = 'queued') AS "queued!", count(*) FILTER (WHERE state = 'failed') AS "failed!",
+               min(queued_at) FILTER (WHERE state = 'queued') AS oldest_queued_at
+           FROM deliveries WHERE channel = $1 AND state IN ('queued', 'failed')"#,
+        channel.name(),
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Removes what is old: notifications, and messages that came to an end. Returns how many.
+pub async fn forget(
+    conn: &mut Connection,
+    notifications_before: DateTime<Utc>,
+    deliveries_before: DateTime<Utc>,
+    limit: i64,
+) -> Result<u64, sqlx::Error> {
+    let notifications = sqlx::query!(
+        "DELETE FROM notifications WHERE id IN
+             (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+        notifications_before,
+        limit,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let deliveries = sqlx::query!(
+        "DELETE FROM deliveries WHERE id IN
+             (SELECT id FROM deliveries WHERE finished_at < $1 ORDER BY finished_at LIMIT $2)",
+        deliveries_before,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(notifications.rows_affected() + deliveries.rows_affected())
+}

@@ -87,23 +87,26 @@ impl PaySim {
         std::fs::read_to_string(self.file("pay-sim.log")).unwrap_or_default()
     }
 
-    /// What messages are signed with from now on. The control plane reads the same files when it starts.
+    /// What messages are signed with from now on. The control plane knows those that were set before `options`.
     pub fn set_secrets(&self, secrets: &[&str]) {
         write_private(self.file("webhook-secret.new"), &secrets.join("\n"));
         std::fs::rename(self.file("webhook-secret.new"), self.file("webhook-secret"))
             .expect("replace the secrets");
-        for (at, secret) in secrets.iter().enumerate() {
-            write_private(self.file(&format!("webhook-secret-{at}")), secret);
-        }
     }
 
     /// Server options that take payments through this provider.
     pub fn options(&self) -> ServerOptions {
+        let secrets = std::fs::read_to_string(self.file("webhook-secret")).expect("the secrets");
+        let files = secrets.lines().enumerate().map(|(at, secret)| {
+            let file = self.file(&format!("webhook-secret-{at}"));
+            write_private(file.clone(), secret);
+            format!("\"{}\"", file.display())
+        });
         let config = format!(
-            "[payments]\nprovider = \"simulated\"\napi_url = \"{}\"\nsecret_key_file = \"{}\"\nwebhook_secret_files = [\"{}\"]\n",
+            "[payments]\nprovider = \"simulated\"\napi_url = \"{}\"\nsecret_key_file = \"{}\"\nwebhook_secret_files = [{}]\n",
             self.base,
             self.file("api-key").display(),
-            self.file("webhook-secret-0").display(),
+            files.collect::<Vec<_>>().join(", "),
         );
         ServerOptions { config, ..ServerOptions::default() }
     }

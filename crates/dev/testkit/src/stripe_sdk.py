@@ -1,6 +1,6 @@
 """Stripe's own SDK, for tests of whatever speaks its wire format.
 
-stripe_sdk.py sign SECRET             the header for the body on standard input
+stripe_sdk.py sign SECRET [SECONDS]   the header for the body on standard input
 stripe_sdk.py verify SECRET HEADER    whether it is good for the body on standard input
 stripe_sdk.py drive URL KEY           a customer's way through a provider at URL
 """
@@ -13,8 +13,9 @@ import urllib.request
 import stripe
 
 
-def sign(secret):
-    print(stripe.WebhookSignature.generate_signature_header(sys.stdin.buffer.read().decode(), secret))
+def sign(secret, seconds=None):
+    body = sys.stdin.buffer.read().decode()
+    print(stripe.WebhookSignature.generate_signature_header(body, secret, seconds))
 
 
 def verify(secret, header):

@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [oidc] [openssl] [nodes] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -12,7 +12,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe oidc openssl nodes)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl nodes)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -78,18 +78,18 @@ is_current() {
     [ -f "$dir/.pins" ] && [ "$(cat "$dir/.pins")" = "$(cat "$@" | sha256sum)" ]
 }
 
-# The Python programs and libraries of the tests: schemathesis, and Stripe's own SDK for its wire format.
+# The Python programs and libraries of the tests: schemathesis, Stripe's own SDK for its wire format, and a mail server.
 python_tools() {
     local dir="$TOOLS/venv" pins="$PINS/requirements.txt"
     is_current "$dir" "$pins" && [ -x "$dir/bin/schemathesis" ] && return
     command -v python3 >/dev/null || apt_install "Python" python3 python3-venv
     python3 -c 'import ensurepip' 2>/dev/null || apt_install "Python's venv" python3-venv
-    say "installing schemathesis and the Stripe SDK into .tools/venv"
+    say "installing schemathesis, the Stripe SDK and aiosmtpd into .tools/venv"
     rm -rf "$dir"
     mkdir -p "$TOOLS"
     python3 -m venv "$dir"
     "$dir/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pins" ||
-        fail "schemathesis and the Stripe SDK could not be installed from the Python package index; the tests of the API and of payments need them."
+        fail "schemathesis, the Stripe SDK and aiosmtpd could not be installed from the Python package index; the tests of the API, of payments and of mail need them."
     cat "$pins" | sha256sum >"$dir/.pins"
 }
 
@@ -131,7 +131,7 @@ wrk() {
 for tool in "${ASKED[@]}"; do
     case "$tool" in
     rust | postgres | oidc | openssl | nodes | wrk) "$tool" ;;
-    schemathesis | stripe) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, oidc, openssl, nodes, wrk." ;;
+    schemathesis | stripe | aiosmtpd) python_tools ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, wrk." ;;
     esac
 done

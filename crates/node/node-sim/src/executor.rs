@@ -236,7 +236,8 @@ async fn strike(body: &Body, crash: &Crash, rule: Option<&Rule>) -> Done<()> {
         },
         Does::Crash => crash.now_for(rule.lasts()).await,
         Does::Offline => body.script.go_offline(rule),
-        Does::WrongResult => {}
+        // Of the result, and of reports.
+        Does::WrongResult | Does::Sick => {}
     }
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use fleet::service::findings;
-use kernel::ids::{AllocationId, FindingId, NodeId};
+use kernel::{
+    ids::{AllocationId, FindingId, NodeId},
+    text::Reason,
+};
 use node_proto::contract::Finding;
 use serde_json::json;
 use uuid::Uuid;
@@ -37,7 +40,7 @@ async fn found(bank: &Bank, node: NodeId, subject: &str, code: &str, since: Date
 
 async fn resolved(bank: &Bank, id: FindingId) {
     let mut tx = bank.as_operator().await;
-    findings::finding_resolve(&mut tx, id, &"replaced".parse().unwrap(), None).await.unwrap();
+    findings::finding_resolve(&mut tx, id, &Reason::parse("replaced").unwrap(), None).await.unwrap();
     tx.commit(None).await.unwrap();
 }
 

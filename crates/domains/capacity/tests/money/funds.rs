@@ -90,7 +90,7 @@ async fn a_launch_that_failed_gives_back_what_it_set_aside() {
     let id = bank.launch(SLICE).await;
     let before = bank.balances().await;
     assert_eq!((before.prepaid_minor, before.held_minor, bank.meter(id).await.as_str()), (0, RATE, "held"));
-    let ending = failed(FailureCode::ExecutionFailed, "no");
+    let ending = failed(FailureCode::Driver, "no");
     bank.ends(TaskType::VmProvision, vec![ending.clone(), ending.clone(), ending.clone(), ending]);
     assert_eq!(bank.drive(&id.to_string()).await, "undone");
     let after = bank.balances().await;

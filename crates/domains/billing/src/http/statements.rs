@@ -29,21 +29,33 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Org)
             .needs(Permission::BillingRead)
             .handle(billing.clone(), list),
-        get("/api/v1/orgs/{org_id}/billing/statements/{month}", "statement_get", "Show the statement of a month")
-            .describe(WHAT)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), show),
-        get("/api/v1/orgs/{org_id}/billing/statements/{month}/html", "statement_html", "Show a statement as a page")
-            .describe(WHAT)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), show_html),
-        get("/api/v1/orgs/{org_id}/billing/statements/{month}/pdf", "statement_pdf", "Show a statement as PDF")
-            .describe(WHAT)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), show_pdf),
+        get(
+            "/api/v1/orgs/{org_id}/billing/statements/{month}",
+            "statement_get",
+            "Show the statement of a month",
+        )
+        .describe(WHAT)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), show),
+        get(
+            "/api/v1/orgs/{org_id}/billing/statements/{month}/html",
+            "statement_html",
+            "Show a statement as a page",
+        )
+        .describe(WHAT)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), show_html),
+        get(
+            "/api/v1/orgs/{org_id}/billing/statements/{month}/pdf",
+            "statement_pdf",
+            "Show a statement as PDF",
+        )
+        .describe(WHAT)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), show_pdf),
     ]
 }
 

@@ -25,36 +25,56 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
     const FOCUS: &str = "CSV with the columns of FOCUS 1.0: every charge and credit that was posted in the month. \
                          `BilledCost` sums to exactly what the ledger gained as revenue less what was given.";
     vec![
-        get("/api/v1/orgs/{org_id}/billing/usage", "usage_report", "Report usage and cost of an organization")
-            .describe(REPORT)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), org_report),
-        get("/api/v1/orgs/{org_id}/billing/usage/records", "usage_record_list", "List metered windows of an organization")
-            .describe(RECORDS)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), org_records),
+        get(
+            "/api/v1/orgs/{org_id}/billing/usage",
+            "usage_report",
+            "Report usage and cost of an organization",
+        )
+        .describe(REPORT)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), org_report),
+        get(
+            "/api/v1/orgs/{org_id}/billing/usage/records",
+            "usage_record_list",
+            "List metered windows of an organization",
+        )
+        .describe(RECORDS)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), org_records),
         get("/api/v1/orgs/{org_id}/billing/usage/export", "usage_export", "Export metered windows as CSV")
             .describe(RECORDS)
             .in_scope(ScopeKind::Org)
             .needs(Permission::BillingRead)
             .handle(billing.clone(), export),
-        get("/api/v1/orgs/{org_id}/billing/focus/{month}", "focus_export", "Export the charges of a month in the shape of FOCUS")
-            .describe(FOCUS)
-            .in_scope(ScopeKind::Org)
-            .needs(Permission::BillingRead)
-            .handle(billing.clone(), focus),
-        get("/api/v1/projects/{project_id}/usage", "project_usage_report", "Report usage and cost of a project")
-            .describe(REPORT)
-            .in_scope(ScopeKind::Project)
-            .needs(Permission::UsageRead)
-            .handle(billing.clone(), project_report),
-        get("/api/v1/projects/{project_id}/usage/records", "project_usage_record_list", "List metered windows of a project")
-            .describe(RECORDS)
-            .in_scope(ScopeKind::Project)
-            .needs(Permission::UsageRead)
-            .handle(billing.clone(), project_records),
+        get(
+            "/api/v1/orgs/{org_id}/billing/focus/{month}",
+            "focus_export",
+            "Export the charges of a month in the shape of FOCUS",
+        )
+        .describe(FOCUS)
+        .in_scope(ScopeKind::Org)
+        .needs(Permission::BillingRead)
+        .handle(billing.clone(), focus),
+        get(
+            "/api/v1/projects/{project_id}/usage",
+            "project_usage_report",
+            "Report usage and cost of a project",
+        )
+        .describe(REPORT)
+        .in_scope(ScopeKind::Project)
+        .needs(Permission::UsageRead)
+        .handle(billing.clone(), project_report),
+        get(
+            "/api/v1/projects/{project_id}/usage/records",
+            "project_usage_record_list",
+            "List metered windows of a project",
+        )
+        .describe(RECORDS)
+        .in_scope(ScopeKind::Project)
+        .needs(Permission::UsageRead)
+        .handle(billing.clone(), project_records),
     ]
 }
 
@@ -148,7 +168,8 @@ macro_rules! usage_query {
 }
 
 usage_query!(OrgReportQuery {
-    group: Groups, every: Every,
+    group: Groups,
+    every: Every,
     /// At most this many rows (1–1000).
     page_size: Rows,
     /// `next_cursor` of the previous page.
@@ -157,7 +178,8 @@ usage_query!(OrgReportQuery {
     project_id: ProjectId,
 });
 usage_query!(ProjectReportQuery {
-    group: Groups, every: Every,
+    group: Groups,
+    every: Every,
     /// At most this many rows (1–1000).
     page_size: Rows,
     /// `next_cursor` of the previous page.
@@ -263,7 +285,11 @@ async fn export(billing: Billing, tx: ReadTx, input: In<OrgPath, ExportQuery, ()
     Ok(Csv(usage_export(billing.db().clone(), tx.permit().clone(), records)))
 }
 
-async fn focus(billing: Billing, tx: ReadTx, input: In<MonthPath, endpoint::Empty, ()>) -> Result<Csv, Failure> {
+async fn focus(
+    billing: Billing,
+    tx: ReadTx,
+    input: In<MonthPath, endpoint::Empty, ()>,
+) -> Result<Csv, Failure> {
     let records = Records::of_month(input.path.org_id, input.path.month)?;
     Ok(Csv(focus_export(billing.db().clone(), tx.permit().clone(), records)))
 }

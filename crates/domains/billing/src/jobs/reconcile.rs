@@ -1,1 +1,37 @@
-//! Reconciles, and lists what it found.
+//! Compares the books every few minutes. It never repairs anything: a person decides.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Billing, service::reconcile::reconcile};
+
+pub use crate::service::reconcile::{Progress, Reconciled, RunningAllocations};
+
+const EVERY: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs until the task is aborted. Several at once do no harm.
+pub async fn run(billing: Billing, running: Option<Arc<dyn RunningAllocations>>) {
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut progress = Progress::default();
+    loop {
+        tick.tick().await;
+        let turn = reconcile(&billing, running.as_deref(), &mut progress);
+        match tokio::time::timeout(PATIENCE, turn).await {
+            Ok(Ok(done)) => {
+                for (kind, count) in &done.open {
+                    metrics::gauge!("billing_findings_open", "kind" => kind.name()).set(*count as f64);
+                }
+                if !done.new.is_empty() || done.resolved > 0 {
+                    tracing::info!(
+                        count = done.new.len(),
+                        resolved = done.resolved,
+                        "the books were compared"
+                    );
+                }
+            }
+            Ok(Err(failure)) => tracing::warn!(error = ?failure, "the books were not compared; trying again"),
+            Err(_) => tracing::warn!("comparing the books took too long; trying again"),
+        }
+    }
+}

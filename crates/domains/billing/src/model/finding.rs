@@ -1,1 +1,81 @@
-//! Where books and world disagree.
+//! Where books and world disagree. Found by comparing, looked at by people, never mended by the product.
+
+use chrono::{DateTime, Utc};
+use kernel::ids::{BillingFindingId, OrgId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $suggestion:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        #[schemars(inline)]
+        pub enum BillingFindingKind { $($(#[$doc])* $variant),* }
+
+        impl BillingFindingKind {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name),* } }
+            /// What somebody who sees it can do.
+            pub const fn suggestion(self) -> &'static str { match self { $(Self::$variant => $suggestion),* } }
+            pub fn parse(name: &str) -> Option<Self> { Self::ALL.iter().copied().find(|kind| kind.name() == name) }
+        }
+    };
+}
+
+kinds! {
+    /// Something runs and is not paid for, or not any more.
+    MissingOpenUsage = "missing_open_usage", "See that a billing worker runs; if the allocation has no meter, release it or correct the ledger.";
+    /// Something is paid for that does not run.
+    OrphanOpenUsage = "orphan_open_usage", "Find out when the allocation ended, and credit what was charged since.";
+    /// It ended and its last windows were not posted.
+    UnbilledClosedUsage = "unbilled_closed_usage", "See that a billing worker runs, and what its log says.";
+    /// A posting is not the sum of the usage that it stands for.
+    LedgerUsageMismatch = "ledger_usage_mismatch", "Compare the posting with its usage records; post a correction.";
+    /// What is set aside is not what the meters have left, or is set aside for a launch that never ends.
+    HeldMismatch = "held_mismatch", "Look at the launch of the meter; post a correction if money is stuck.";
+    /// A link of the chain does not fit.
+    ChainBroken = "chain_broken", "Verify the ledger and compare with the last signed checkpoint and your backups: somebody changed the database.";
+    /// We have a payment that the provider does not have.
+    ProviderMissing = "provider_missing", "Ask the provider about the payment.";
+    /// The provider has a payment that we do not have.
+    ProviderExtra = "provider_extra", "See whether its webhook arrived and was processed.";
+    /// Both have it, with other amounts.
+    ProviderAmount = "provider_amount", "Compare the payment with the provider's record; post a correction.";
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum BillingFindingState {
+    Open,
+    Resolved,
+}
+
+/// Where books and world disagree.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct BillingFinding {
+    pub id: BillingFindingId,
+    pub kind: String,
+    /// What it is about: a meter, an allocation, an organization or a posting of one.
+    pub subject: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org_id: Option<OrgId>,
+    /// What was seen.
+    pub detail: Value,
+    pub suggestion: String,
+    /// `open`, or `resolved` when it was not seen any more.
+    pub state: String,
+    pub first_seen_at: DateTime<Utc>,
+    pub last_seen_at: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_at: Option<DateTime<Utc>>,
+}
+
+/// Something that was seen just now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    pub subject: String,
+    pub org: Option<OrgId>,
+    pub detail: Value,
+}

@@ -4,6 +4,7 @@ pub mod account;
 pub mod adjustment;
 pub mod balance;
 pub mod budget;
+pub mod budget_resource;
 pub mod events;
 pub mod finding;
 pub mod focus;

@@ -26,7 +26,12 @@ impl StatementPage {
         let last = span.to - chrono::TimeDelta::days(1);
         let mut about = vec![
             format!("Organization {}", statement.org_id),
-            format!("{} to {} (UTC), amounts in {}", span.from.date_naive(), last.date_naive(), statement.currency),
+            format!(
+                "{} to {} (UTC), amounts in {}",
+                span.from.date_naive(),
+                last.date_naive(),
+                statement.currency
+            ),
             format!("Everything posted up to entry {} of the ledger", statement.through_seq),
         ];
         if statement.provisional {
@@ -35,7 +40,8 @@ impl StatementPage {
         let mut summary = vec![("Opening balance".to_owned(), decimal(statement.opening_minor))];
         summary.extend(statement.changes.named().map(|(name, minor)| (name.to_owned(), decimal(minor))));
         let usage = statement.usage.iter().map(|used| {
-            let what = format!("{}, {}, {} {}", used.project_id, used.sku, hours(used.unit_seconds), used.unit);
+            let what =
+                format!("{}, {}, {} {}", used.project_id, used.sku, hours(used.unit_seconds), used.unit);
             (what, decimal(used.amount_minor))
         });
         let mut movements: Vec<(String, String)> = statement
@@ -47,7 +53,8 @@ impl StatementPage {
             })
             .collect();
         if statement.movements_left_out > 0 {
-            movements.push((format!("and {} more in the ledger", statement.movements_left_out), String::new()));
+            movements
+                .push((format!("and {} more in the ledger", statement.movements_left_out), String::new()));
         }
         let closing = statement.closing;
         let charged: i64 = statement.usage.iter().map(|used| used.amount_minor).sum();

@@ -68,7 +68,8 @@ pub async fn adjustment_create(
         updated_at: now,
     };
     let place = Where { org: Some(wanted.org), ..Where::default() };
-    let limit = billing.policies.setting_at(IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR), place).await?;
+    let limit =
+        billing.policies.setting_at(IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR), place).await?;
     if wanted.amount_minor.abs() <= limit.get() {
         adjustment.seq = Some(make(billing, tx, wanted.kind, &adjustment).await?);
         adjustment.state = AdjustmentState::Posted.name().to_owned();
@@ -109,7 +110,8 @@ async fn decide(
 ) -> Result<Adjustment, Failure> {
     let before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
     tx.audit_in_org(before.org_id);
-    let next = AdjustmentState::parse(&before.state).and_then(|state| AdjustmentLifecycle::next(state, event));
+    let next =
+        AdjustmentState::parse(&before.state).and_then(|state| AdjustmentLifecycle::next(state, event));
     let Some(next) = next else {
         let text = format!("This adjustment is {} already.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
@@ -146,7 +148,8 @@ async fn make(
         lines: kind.lines(adjustment.amount_minor),
     };
     let posted = post(billing, tx, posting).await?;
-    let posted = posted.ok_or_else(|| std::io::Error::other(format!("{} was posted before", adjustment.id)))?;
+    let posted =
+        posted.ok_or_else(|| std::io::Error::other(format!("{} was posted before", adjustment.id)))?;
     Ok(posted.seq)
 }
 

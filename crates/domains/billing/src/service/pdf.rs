@@ -29,7 +29,8 @@ struct Line {
 /// The whole document.
 pub fn pdf(page: &StatementPage) -> Vec<u8> {
     let pages = paginate(lines(page));
-    let (catalog, tree, regular, bold, info) = (Ref::new(1), Ref::new(2), Ref::new(3), Ref::new(4), Ref::new(5));
+    let (catalog, tree, regular, bold, info) =
+        (Ref::new(1), Ref::new(2), Ref::new(3), Ref::new(4), Ref::new(5));
     let count = i32::try_from(pages.len()).unwrap_or(i32::MAX / 4);
     let place = |n: i32| (Ref::new(6 + n * 2), Ref::new(7 + n * 2));
     let mut out = Pdf::new();
@@ -53,7 +54,8 @@ pub fn pdf(page: &StatementPage) -> Vec<u8> {
 }
 
 fn lines(page: &StatementPage) -> Vec<Line> {
-    let mut lines = vec![Line { text: latin(&page.title), amount: Vec::new(), bold: true, size: 16.0, above: 0.0 }];
+    let mut lines =
+        vec![Line { text: latin(&page.title), amount: Vec::new(), bold: true, size: 16.0, above: 0.0 }];
     let add = |what: &str, amount: &str, bold: bool, above: f32, lines: &mut Vec<Line>| {
         let width = WIDTH - 2.0 * MARGIN - if amount.is_empty() { 0.0 } else { AMOUNTS };
         let wrapped = wrapped(&latin(what), width);
@@ -126,11 +128,11 @@ fn latin(text: &str) -> Vec<u8> {
 
 /// Widths of the typeface's letters from the blank to the tilde, in thousandths of its size.
 const WIDTHS: [u16; 95] = [
-    278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556, 556, 556, 556, 556,
-    556, 556, 556, 278, 278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833,
-    722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556,
-    556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334,
-    260, 334, 584,
+    278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556, 556, 556,
+    556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667, 611, 778, 722, 278,
+    500, 667, 556, 833, 722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469,
+    556, 333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556, 556, 556, 333, 500,
+    278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584,
 ];
 
 fn width(text: &[u8], size: f32) -> f32 {

@@ -54,7 +54,12 @@ impl Records {
         Ok(Self { org, filter: Filter::default(), used, posted: month.span() })
     }
 
-    async fn page(&self, tx: &mut ReadTx, after: &After, limit: i64) -> Result<Vec<UsageRecord>, sqlx::Error> {
+    async fn page(
+        &self,
+        tx: &mut ReadTx,
+        after: &After,
+        limit: i64,
+    ) -> Result<Vec<UsageRecord>, sqlx::Error> {
         store::records(tx.conn(), self.org, &self.filter, self.used, self.posted, after, limit).await
     }
 }
@@ -78,9 +83,28 @@ pub async fn usage_record_list(
 
 /// The columns of [`usage_export`].
 const USAGE_COLUMNS: [&str; 22] = [
-    "posted_at", "seq", "meter_id", "kind", "window_start", "window_end", "source", "project_id", "allocation_id",
-    "app_instance_id", "component", "operating_mode", "control_plane_scope", "runtime_backend", "person_id", "sku", "unit",
-    "units", "unit_hours", "unit_price_minor", "amount_minor", "currency",
+    "posted_at",
+    "seq",
+    "meter_id",
+    "kind",
+    "window_start",
+    "window_end",
+    "source",
+    "project_id",
+    "allocation_id",
+    "app_instance_id",
+    "component",
+    "operating_mode",
+    "control_plane_scope",
+    "runtime_backend",
+    "person_id",
+    "sku",
+    "unit",
+    "units",
+    "unit_hours",
+    "unit_price_minor",
+    "amount_minor",
+    "currency",
 ];
 
 fn usage_cells(record: &UsageRecord) -> [String; 22] {

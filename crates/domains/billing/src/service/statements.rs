@@ -23,7 +23,9 @@ pub async fn statement_get(
     let span = month.span();
     let closing = store::standing(tx.conn(), org, span.to).await?;
     let Some(closing) = closing else {
-        return Err(Problem::not_found("statement").suggest("Nothing was posted in or before that month.").into());
+        return Err(Problem::not_found("statement")
+            .suggest("Nothing was posted in or before that month.")
+            .into());
     };
     if month > Month::of(billing.db.ambient().now()) && closing.posted_at < span.from {
         return Err(Problem::not_found("statement").suggest("That month has not begun.").into());

@@ -8,6 +8,7 @@ pub mod chains;
 pub mod checkpoints;
 pub mod findings;
 pub mod ledger;
+pub mod looks;
 pub mod meters;
 pub mod pauses;
 pub mod provider_findings;

@@ -144,9 +144,12 @@ pub async fn movements(
 }
 
 pub async fn first_posted(conn: &mut Connection, org: OrgId) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT posted_at FROM ledger_postings WHERE org_id = $1 ORDER BY seq LIMIT 1", org.uuid())
-        .fetch_optional(conn)
-        .await
+    sqlx::query_scalar!(
+        "SELECT posted_at FROM ledger_postings WHERE org_id = $1 ORDER BY seq LIMIT 1",
+        org.uuid()
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 pub async fn last_posted(conn: &mut Connection, org: OrgId) -> Result<Option<DateTime<Utc>>, sqlx::Error> {

@@ -1,0 +1,79 @@
+//! Budgets as people set and see them.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Problem,
+    ids::{OrgId, ProjectId},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What happens when the threshold is crossed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum BudgetAction {
+    /// People are told.
+    Notify,
+    /// New launches are refused until the next month, too.
+    Block,
+    /// Everything that runs in the project is released, too.
+    Release,
+}
+
+impl BudgetAction {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Notify => "notify",
+            Self::Block => "block",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// What a project may spend in a calendar month (UTC).
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Budget {
+    pub project_id: ProjectId,
+    pub org_id: OrgId,
+    pub amount_minor: i64,
+    pub currency: String,
+    /// Of the amount; when so much was spent, the action is taken.
+    pub threshold_percent: i32,
+    /// `notify`, `block` or `release`.
+    pub action: String,
+    /// Spent in this month, as far as it was added up.
+    pub spent_minor: i64,
+    /// Of the amount, rounded down.
+    pub spent_percent: i64,
+    /// When the threshold was crossed in this month.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crossed_at: Option<DateTime<Utc>>,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct BudgetWanted {
+    pub amount_minor: i64,
+    pub threshold_percent: i32,
+    pub action: BudgetAction,
+}
+
+/// The largest budget.
+const MOST_MINOR: i64 = 1_000_000_000_000;
+
+impl BudgetWanted {
+    pub fn check(&self) -> Result<(), Problem> {
+        if !(1..=MOST_MINOR).contains(&self.amount_minor) {
+            let text = format!("must be a whole number of minor units from 1 to {MOST_MINOR}");
+            return Err(Problem::field("amount_minor", text));
+        }
+        if !(1..=100).contains(&self.threshold_percent) {
+            return Err(Problem::field("threshold_percent", "must be a whole number from 1 to 100"));
+        }
+        Ok(())
+    }
+}

@@ -26,7 +26,7 @@ pub fn billing(db: &Db, policies: &Policies) -> Billing {
 }
 
 pub fn billed(db: &Db, policies: &Policies) -> Arc<dyn Money> {
-    Arc::new(Billed(billing(db, policies)))
+    Arc::new(Billed::new(billing(db, policies)))
 }
 
 /// Money comes (or goes) as an administrator would have it.

@@ -12,7 +12,7 @@ use pg::WriteTx;
 use super::money::{Due, Fault, Meter, Money};
 
 /// What is used is paid for.
-pub struct Billed(Billing);
+pub struct Billed(pub Billing);
 
 /// As billing takes it; nothing when nothing is launched.
 fn launch(meters: &[Meter]) -> Option<Launch> {
@@ -31,10 +31,6 @@ fn launch(meters: &[Meter]) -> Option<Launch> {
 }
 
 impl Billed {
-    pub fn new(billing: Billing) -> Self {
-        Self(billing)
-    }
-
     /// What was launched before the installation charged has no meter. It must still come to its end; reconciliation
     /// names it.
     async fn is_metered(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<bool, Failure> {

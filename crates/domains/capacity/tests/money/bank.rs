@@ -26,7 +26,7 @@ pub fn billing(db: &Db, policies: &Policies) -> Billing {
 }
 
 pub fn billed(db: &Db, policies: &Policies) -> Arc<dyn Money> {
-    Arc::new(Billed::new(billing(db, policies)))
+    Arc::new(Billed(billing(db, policies)))
 }
 
 /// Money comes (or goes) as an administrator would have it.
@@ -56,17 +56,8 @@ pub async fn balances(test: &TestDb, org: OrgId) -> Balances {
     balances_of(&billing, &mut conn, org).await.unwrap().0
 }
 
-/// What money must never do.
-const NEVER: &[(&str, &str)] = &[(
-    "the state of an organization is not what its balance says",
-    "SELECT count(*) FROM ledger_chains c JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq
-             JOIN billing_accounts a ON a.org_id = c.org_id
-         WHERE (a.state = 'depleted') <> (p.prepaid_after + p.promo_after + p.held_after <= 0)",
-)];
-
 pub async fn hold(test: &TestDb) {
     invariants::hold(test).await;
-    invariants::broken_of(test, NEVER).await.unwrap();
 }
 
 /// The kit, charging.

@@ -139,7 +139,8 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('month:' || v_name, 0));
-    IF to_regclass(v_name) IS NOT NULL THEN
+    -- Asked of the table itself: what the session remembers of names may be older than the lock.
+    IF EXISTS (SELECT FROM pg_class WHERE relname = v_name AND relnamespace = 'public'::regnamespace) THEN
         RETURN;
     END IF;
     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_name, p_table);

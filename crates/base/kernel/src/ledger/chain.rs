@@ -63,6 +63,9 @@ impl ChainVerifier {
     }
 
     pub fn posting(&mut self, posting: &Posting) -> Result<(), Fault> {
+        if self.open.as_ref().is_some_and(|open| posting.seq <= open.posting.seq) {
+            return Err(self.fault(posting.seq, None, Some(posting.id), Reason::Inserted));
+        }
         self.close()?;
         let (next, id) = (self.seq.saturating_add(1), Some(posting.id));
         if posting.org_id != self.head.org_id || posting.seq < next {

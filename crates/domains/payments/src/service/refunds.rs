@@ -200,9 +200,6 @@ async fn made_there(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) 
         // Another message about it came first while we waited for the lock: look again.
         return Err(std::io::Error::other("a refund was made by another message meanwhile").into());
     }
-    if told.has_failed() {
-        return Ok(Heard::Done("a refund that somebody made at the provider and that failed"));
-    }
     if !told.currency.eq_ignore_ascii_case(&payment.currency) || told.amount <= 0 {
         return Ok(Heard::Failed(format!("a refund of {} {} cannot be booked", told.amount, told.currency)));
     }
@@ -217,7 +214,11 @@ async fn made_there(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) 
     let Some(posted) = billing::api::post(&payments.billing, tx, posting).await? else {
         return Ok(Heard::Failed(format!("{} was booked before, for something else", told.id)));
     };
-    keep_made_there(tx, &payment, told, posted.id).await?;
+    let refund = keep_made_there(tx, &payment, told, posted.id).await?;
+    if told.has_failed() {
+        // Booked and taken back, so that what is told late about its beginning finds it over.
+        reverse(payments, tx, &refund, "it failed at the payment provider").await?;
+    }
     Ok(Heard::Done("a refund that somebody made at the provider"))
 }
 
@@ -226,7 +227,7 @@ async fn keep_made_there(
     payment: &Payment,
     told: &wire::Refund,
     posting: PostingId,
-) -> Result<(), Failure> {
+) -> Result<Refund, Failure> {
     let ambient = tx.db().ambient().clone();
     let state = if told.has_succeeded() { RefundState::Succeeded } else { RefundState::Pending };
     let new = refunds::New {
@@ -251,7 +252,8 @@ async fn keep_made_there(
     if state == RefundState::Succeeded {
         emit(tx, &refund)?;
     }
-    created(tx, "refund", refund.id, &refund)
+    created(tx, "refund", refund.id, &refund)?;
+    Ok(refund)
 }
 
 pub async fn list(tx: &mut ReadTx, org: Option<OrgId>, page: &PageQuery) -> Result<Page<Refund>, Failure> {

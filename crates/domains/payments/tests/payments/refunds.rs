@@ -1,0 +1,172 @@
+//! Money that goes back: never more than was paid, never twice.
+
+use chrono::TimeDelta;
+use kernel::{Failure, ids::PaymentId, text::Reason};
+use payments::{
+    model::refund::Refund,
+    provider::ProviderError,
+    service::{refunds, sending},
+};
+use serde_json::{Value, json};
+
+use crate::kit::{Kit, dispute, message};
+
+async fn ask(kit: &Kit, payment: PaymentId, amount: i64) -> Result<Refund, Failure> {
+    let mut tx = kit.write(kit.admin()).await;
+    let reason = Reason::parse("the machine was broken").unwrap();
+    let refund = refunds::create(&kit.payments, &mut tx, payment, amount, &reason).await?;
+    tx.commit(None).await?;
+    Ok(refund)
+}
+
+fn status(failure: Failure) -> u16 {
+    match failure {
+        Failure::Problem(problem) => problem.code.status(),
+        Failure::Internal(error) => panic!("{error}"),
+    }
+}
+
+async fn send(kit: &Kit) {
+    while sending::send_next(&kit.payments).await.unwrap() {}
+}
+
+fn told(id: &str, intent: &str, amount: i64, status: &str) -> Value {
+    json!({ "id": id, "amount": amount, "currency": "usd", "status": status, "payment_intent": intent })
+}
+
+#[tokio::test]
+async fn a_refund_leaves_the_balance_at_once_and_is_sent_to_the_card() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    let refund = ask(&kit, payment, 2000).await.unwrap();
+    assert_eq!((refund.destination.as_str(), refund.state.as_str()), ("card", "pending"));
+    assert_eq!(kit.has().await, (3000, 0));
+    send(&kit).await;
+    assert_eq!(kit.states("refunds").await, ["succeeded"]);
+    assert_eq!(kit.provider.desk().refunds, [("pi_1".to_owned(), 2000, refund.id)]);
+    for too_much in [3001, 0, -1, i64::MAX] {
+        assert_eq!(status(ask(&kit, payment, too_much).await.unwrap_err()), 422, "{too_much}");
+    }
+    ask(&kit, payment, 3000).await.unwrap();
+    assert_eq!(status(ask(&kit, payment, 1).await.unwrap_err()), 422);
+    assert_eq!(kit.has().await, (0, 0));
+}
+
+#[tokio::test]
+async fn refunds_asked_for_at_once_never_exceed_what_was_paid() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    let asked = (0..12).map(|_| ask(&kit, payment, 700));
+    let answers = futures_util::future::join_all(asked).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 7);
+    assert_eq!(kit.has().await, (100, 0));
+    let (one, other) = tokio::join!(send(&kit), send(&kit));
+    let ((), ()) = (one, other);
+    assert_eq!(kit.provider.desk().refunds.iter().map(|(_, amount, _)| amount).sum::<i64>(), 4900);
+}
+
+#[tokio::test]
+async fn what_was_used_or_is_disputed_cannot_go_back() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    kit.hear(&message("evt_1", "charge.dispute.created", dispute("dp_1", "pi_1", 1500, "needs_response")))
+        .await;
+    assert_eq!(status(ask(&kit, payment, 3501).await.unwrap_err()), 422);
+    // Of another payment, which is not disputed, the balance covers a part only.
+    let other = kit.paid(2000, "pi_2").await;
+    kit.hear(&message("evt_2", "charge.dispute.created", dispute("dp_2", "pi_1", 3500, "needs_response")))
+        .await;
+    assert_eq!(kit.has().await, (2000, 5000));
+    assert_eq!(status(ask(&kit, payment, 1).await.unwrap_err()), 422);
+    kit.hear(&message("evt_3", "refund.created", told("re_there", "pi_2", 500, "succeeded"))).await;
+    assert_eq!(status(ask(&kit, other, 1501).await.unwrap_err()), 422);
+    ask(&kit, other, 1500).await.unwrap();
+    assert_eq!(kit.has().await, (0, 5000));
+}
+
+#[tokio::test]
+async fn a_lost_answer_sends_nothing_twice_and_a_refusal_gives_the_money_back() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    kit.provider.desk().faults.push(ProviderError::Unavailable("lost".to_owned()));
+    ask(&kit, payment, 2000).await.unwrap();
+    send(&kit).await;
+    assert_eq!(kit.states("refunds").await, ["pending"]);
+    kit.pass(TimeDelta::seconds(5));
+    send(&kit).await;
+    assert_eq!(kit.states("refunds").await, ["succeeded"]);
+    assert_eq!(kit.provider.desk().refunds.len(), 1);
+
+    kit.provider.desk().faults.push(ProviderError::Refused("charge_disputed".to_owned()));
+    ask(&kit, payment, 1000).await.unwrap();
+    assert_eq!(kit.has().await, (2000, 0));
+    send(&kit).await;
+    assert_eq!(kit.states("refunds").await, ["succeeded", "failed"]);
+    assert_eq!(kit.has().await, (3000, 0));
+    // What failed can be asked for again.
+    ask(&kit, payment, 3000).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_provider_that_is_away_for_a_day_is_not_asked_again_lest_it_pays_twice() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    kit.provider.desk().faults.extend((0..1000).map(|_| ProviderError::Unavailable("lost".to_owned())));
+    ask(&kit, payment, 2000).await.unwrap();
+    for _ in 0..40 {
+        send(&kit).await;
+        kit.pass(TimeDelta::hours(1));
+    }
+    let calls = kit.provider.desk().calls;
+    kit.provider.desk().faults.clear();
+    kit.pass(TimeDelta::days(30));
+    send(&kit).await;
+    assert_eq!(kit.provider.desk().calls, calls);
+    assert_eq!((kit.states("refunds").await, kit.has().await), (vec!["pending".to_owned()], (3000, 0)));
+}
+
+#[tokio::test]
+async fn after_the_window_it_is_credit_within_the_same_limit() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    kit.pass(TimeDelta::days(31));
+    let refund = ask(&kit, payment, 2000).await.unwrap();
+    assert_eq!((refund.destination.as_str(), refund.state.as_str()), ("credit", "succeeded"));
+    assert_eq!(kit.has().await, (7000, 0));
+    assert_eq!(status(ask(&kit, payment, 3001).await.unwrap_err()), 422);
+    send(&kit).await;
+    assert!(kit.provider.desk().refunds.is_empty());
+}
+
+#[tokio::test]
+async fn a_refund_made_at_the_provider_is_booked_once_whatever_comes_first() {
+    for (at, order) in [
+        ["pending", "succeeded", "failed"],
+        ["failed", "pending", "succeeded"],
+        ["succeeded", "failed", "pending"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let kit = Kit::new().await;
+        // Before the payment itself is known.
+        let topup = kit.open(5000).await;
+        for (n, status) in order.iter().enumerate() {
+            kit.hear(&message(&format!("evt_{n}"), "refund.updated", told("re_1", "pi_1", 1200, status)))
+                .await;
+        }
+        assert_eq!(kit.states("payment_messages").await, ["received", "received", "received"]);
+        kit.hear(&crate::kit::completed(&topup, "pi_1", "evt")).await;
+        kit.drain().await;
+        kit.pass(TimeDelta::minutes(20));
+        kit.drain().await;
+        assert_eq!(
+            (kit.has().await, kit.states("refunds").await),
+            ((5000, 0), vec!["failed".to_owned()]),
+            "order {at}"
+        );
+        let unfinished: i64 =
+            kit.one("SELECT count(*) FROM payment_messages WHERE state <> 'processed'").await;
+        assert_eq!(unfinished, 0);
+    }
+}

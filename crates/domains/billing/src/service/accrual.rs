@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn windows_are_counted_from_the_epoch() {
-        let at = |seconds| DateTime::UNIX_EPOCH + TimeDelta::milliseconds(seconds * 1000 + 7);
+        let at = |seconds: i64| DateTime::UNIX_EPOCH + TimeDelta::milliseconds(seconds * 1000 + 7);
         let floor = |seconds, window| window_floor(at(seconds), window).timestamp();
         assert_eq!((floor(119, 60), floor(120, 60), floor(3599, 3600), floor(-1, 60)), (60, 120, 0, -60));
     }

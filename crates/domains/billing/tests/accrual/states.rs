@@ -1,0 +1,109 @@
+//! How organizations stand, and what people are told.
+
+use crate::kit::Kit;
+
+/// An organization with so much and one meter that costs a minor unit each second.
+async fn with(total: i64) -> Kit {
+    let kit = Kit::new().await;
+    kit.fund(kit.org, total - 1_000_000).await;
+    kit.launch(3600, 1).await;
+    kit
+}
+
+#[tokio::test]
+async fn a_balance_that_runs_out_is_told_of_once_in_each_state() {
+    let kit = with(700).await;
+    for _ in 0..11 {
+        kit.pass(60);
+        kit.tick().await;
+    }
+    assert_eq!(kit.state().await, "auto_release_pending");
+    let told = |event: &'static str| kit.told(event);
+    assert_eq!((told("low_balance_warning").await, told("auto_release_pending").await), (1, 1));
+    assert_eq!(told("balance_depleted").await, 0);
+    // In the second in which it ends, and not at the end of the window.
+    kit.pass(40);
+    kit.tick().await;
+    assert_eq!((kit.state().await, kit.total().await), ("depleted".to_owned(), 0));
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!((told("balance_depleted").await, told("low_balance_warning").await), (1, 1));
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn a_top_up_restores_at_once_and_the_next_fall_is_told_again() {
+    let kit = with(400).await;
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!((kit.state().await, kit.told("low_balance_warning").await), ("low_balance".to_owned(), 1));
+    kit.fund(kit.org, 200).await;
+    assert_eq!((kit.state().await, kit.told("balance_restored").await), ("healthy".to_owned(), 1));
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!((kit.state().await, kit.told("low_balance_warning").await), ("low_balance".to_owned(), 2));
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn the_end_is_projected_to_the_second_and_moves_with_what_runs() {
+    let kit = with(10_000).await;
+    kit.pass(60);
+    kit.tick().await;
+    let end = "SELECT extract(epoch FROM projected_depletion_at - '2031-05-06T07:00:00Z')::bigint FROM billing_accounts";
+    assert_eq!(kit.one::<i64>(end).await, 10_000);
+    let second = kit.launch(3600, 1).await;
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!(kit.one::<i64>(end).await, 60 + 9_940 / 2);
+    kit.close(second).await;
+    kit.tick().await;
+    assert_eq!(kit.one::<i64>(end).await, 120 + 9_820);
+}
+
+#[tokio::test]
+async fn a_balance_does_not_fall_below_nothing_by_more_than_a_window() {
+    let kit = with(1_000).await;
+    // A hundred minor units a second, all of a sudden.
+    kit.launch(360_000, 1).await;
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!(kit.state().await, "depleted");
+    assert!(kit.total().await >= -60 * 101, "{}", kit.total().await);
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn what_ends_soon_and_then_stops_is_not_looked_at_for_ever() {
+    let kit = with(100).await;
+    kit.pass(60);
+    kit.tick().await;
+    assert_eq!(kit.state().await, "auto_release_pending");
+    let meter: uuid::Uuid = kit.one("SELECT allocation_id FROM meters").await;
+    kit.pause(meter.into(), 0).await;
+    kit.pass(120);
+    kit.tick().await;
+    assert_eq!((kit.state().await, kit.total().await), ("low_balance".to_owned(), 40));
+    let pending = "SELECT count(*) FROM billing_accounts WHERE projected_depletion_at IS NOT NULL";
+    assert_eq!(kit.one::<i64>(pending).await, 0);
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn promotional_credit_is_used_before_money() {
+    let kit = with(1_000).await;
+    let mut tx = kit.write("test.promo").await;
+    let lines = vec![
+        billing::api::Line::new(billing::api::Account::Promo, 50),
+        billing::api::Line::new(billing::api::Account::CreditsGranted, -50),
+    ];
+    let (kind, reason) = (billing::api::PostingKind::Promo, "welcome".to_owned());
+    let posting = billing::api::Posting { org: kit.org, kind, reference: None, reason, corrects: None, lines };
+    billing::api::post(&kit.billing, &mut tx, posting).await.unwrap();
+    tx.commit(None).await.unwrap();
+    kit.pass(60);
+    kit.tick().await;
+    let last = |column| kit.one::<i64>(if column { "SELECT promo_after FROM ledger_postings ORDER BY seq DESC LIMIT 1" } else { "SELECT prepaid_after FROM ledger_postings ORDER BY seq DESC LIMIT 1" });
+    assert_eq!((last(true).await, last(false).await), (0, 990));
+    kit.holds().await;
+}

@@ -23,6 +23,7 @@ mod idle_connections;
 mod install;
 mod isolation;
 mod matrix;
+mod money;
 mod node_attacks;
 mod operations;
 mod payments;

@@ -6,10 +6,11 @@ use anyhow::Context as _;
 use axum::Router;
 use billing::Billing;
 use endpoint::{Endpoint, PolicySource};
+use futures_util::future::BoxFuture;
 use identity::api::Policies;
 use kernel::Secret;
-use notify::Notify;
-use payments::{Payments, Provider, provider};
+use notify::{Notify, WebhookClient};
+use payments::{Payments, Provider, provider, provider::StripeSettings};
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -55,8 +56,8 @@ impl Money {
             from: smtp.from.clone(),
         });
         let sealer = trust::Sealer::for_purpose(master_key, b"outgoing webhooks")?;
-        let private_webhooks = config.notify.private_webhooks;
-        let settings = notify::Settings { smtp, public_url, private_webhooks, http, sealer };
+        let http = WebhookClient::new(config.notify.private_webhooks)?;
+        let settings = notify::Settings { smtp, public_url, http, sealer };
         let notify = Notify::new(db.clone(), policies, settings);
         Ok(Self { billing, payments, notify, charges: config.billing.enabled })
     }
@@ -64,7 +65,7 @@ impl Money {
     /// What capacity is paid with.
     pub fn for_capacity(&self) -> Arc<dyn capacity::Money> {
         if self.charges {
-            Arc::new(capacity::Billed::new(self.billing.clone()))
+            Arc::new(capacity::Billed(self.billing.clone()))
         } else {
             Arc::new(capacity::Unbilled)
         }
@@ -83,7 +84,24 @@ impl Money {
     }
 
     /// What the roles of this process do in the background.
-    pub fn start(&self, _roles: &[Role], _wake: &Wake, _tasks: &TaskTracker, _cancel: &CancellationToken) {}
+    pub fn start(&self, roles: &[Role], wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+        let spawn = |work: BoxFuture<'static, ()>| {
+            tasks.spawn(cancel.clone().run_until_cancelled_owned(work));
+        };
+        if roles.contains(&Role::BillingWorker) {
+            spawn(Box::pin(billing::jobs::run(self.billing.clone(), wake.clone())));
+        }
+        if roles.contains(&Role::WebhookWorker) {
+            spawn(Box::pin(payments::jobs::run(self.payments.clone(), wake.clone())));
+        }
+        if roles.contains(&Role::NotificationRelay) {
+            let bus = bus::Bus::on_postgres(self.billing.db().clone(), wake.clone());
+            for consumer in notify::jobs::consumers(&self.notify) {
+                tasks.spawn(bus.runner(consumer).run(cancel.clone()));
+            }
+            spawn(Box::pin(notify::jobs::run(self.notify.clone())));
+        }
+    }
 
     /// The door for the payment provider's messages.
     pub fn webhooks(&self) -> Router {
@@ -91,18 +109,17 @@ impl Money {
     }
 }
 
-fn provider(config: &Config, _http: reqwest::Client) -> anyhow::Result<Arc<dyn Provider>> {
-    Ok(match config.payments.provider {
-        PaymentProvider::Disabled => Arc::new(provider::Disabled),
-        PaymentProvider::Simulated | PaymentProvider::Stripe => {
-            let key = match &config.payments.secret_key_file {
-                Some(file) => secret(file)?,
-                None => anyhow::bail!("payments.secret_key_file is needed"),
-            };
-            let _ = key;
-            Arc::new(provider::Disabled)
-        }
-    })
+fn provider(config: &Config, http: reqwest::Client) -> anyhow::Result<Arc<dyn Provider>> {
+    let name = match config.payments.provider {
+        PaymentProvider::Disabled => return Ok(Arc::new(provider::Disabled)),
+        PaymentProvider::Simulated => "simulated",
+        PaymentProvider::Stripe => "stripe",
+    };
+    let Some(file) = &config.payments.secret_key_file else {
+        anyhow::bail!("payments.secret_key_file is needed")
+    };
+    let settings = StripeSettings { name, base: config.payments.api_url.clone(), key: secret(file)? };
+    Ok(Arc::new(provider::Stripe::new(http, settings)))
 }
 
 fn secrets(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<Secret<String>>> {

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use testkit::{Api, free_port, sign_in_first_admin};
+use uuid::Uuid;
 
 use crate::{cpu, exec, report::Sample};
 
@@ -23,6 +24,11 @@ pub struct Product {
 
 impl Product {
     pub fn prepare() -> anyhow::Result<Self> {
+        Self::prepare_with("")
+    }
+
+    /// The same, with more settings.
+    pub fn prepare_with(settings: &str) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("gpuaas-bench-").tempdir()?;
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let (port, ops, node_port) = (free_port(), free_port(), free_port());
@@ -30,8 +36,8 @@ impl Product {
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nops_listen = \"127.0.0.1:{ops}\"\ndata_dir = \"{}\"\n\
              [node_gateway]\nlisten = \"127.0.0.1:{node_port}\"\n[fleet]\nauto_approve_simulated = true\n\
-             [database]\napp_connections = 64\n\
-             [telemetry]\nlog_filter = \"warn\"\n",
+             [database]\napp_connections = 96\n\
+             [telemetry]\nlog_filter = \"warn\"\n{settings}",
             dir.path().join("data").display()
         );
         std::fs::write(&config, text)?;
@@ -137,6 +143,19 @@ pub async fn lift_limits(api: &Api) {
         let path = format!("/api/v1/platform/policies/rate_limit.{lane}_requests_per_minute");
         api.put(&path, json!({ "value": 10_000_000 })).await.expect(200);
     }
+}
+
+/// More than any benchmark spends, in minor units.
+const FUNDS: i64 = 1_000_000_000_000;
+
+/// Pays in for an organization, as if somebody had topped it up.
+pub async fn fund(db: &mut PgConnection, org: Uuid) -> anyhow::Result<()> {
+    let sql = "SELECT seq FROM ledger_append($1, 'USD', now(), gen_random_uuid(), 'topup', NULL, 'bench', NULL, 'system', NULL,
+        gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'], ARRAY[$2, -$2], array_fill(NULL::uuid, ARRAY[2]),
+        array_fill(NULL::uuid, ARRAY[2]), array_fill(NULL::uuid, ARRAY[2]), array_fill(NULL::uuid, ARRAY[2]),
+        array_fill(NULL::timestamptz, ARRAY[2]), array_fill(NULL::timestamptz, ARRAY[2]))";
+    sqlx::query(sql).bind(org).bind(FUNDS).execute(db).await?;
+    Ok(())
 }
 
 /// A new organization and a project in it.

@@ -15,8 +15,9 @@ use super::{Bench, SKU, Times, enable, rows::SLOTS_PER_NODE};
 use crate::{
     cpu,
     fleet::{REGION, operator::Operator, simulator::Simulator},
-    product::{Product, org_with_project},
+    product::{Product, fund, org_with_project},
     report::Sample,
+    scenarios::uuid_of,
 };
 
 const ONBOARDING: Duration = Duration::from_secs(300);
@@ -184,11 +185,13 @@ impl World {
             let path = format!("/api/v1/platform/policies/{policy}");
             operator.api().put(&path, json!({ "value": value })).await.expect(200);
         }
-        let project = id_of(&org_with_project(operator.api(), "launches").await.1)?;
+        let (org, project) = org_with_project(operator.api(), "launches").await;
+        let project = id_of(&project)?;
         let mut simulator = Simulator::new(&product.dir.path().join("simulator"))?;
         simulator.create(&product.base, operator.token(), 1, nodes).await?;
         simulator.start()?;
         let mut db = product.database().await?;
+        fund(&mut db, uuid_of(&org["id"])?).await?;
         let begun = Instant::now();
         loop {
             let active: i64 = sqlx::query_scalar("SELECT count(*) FROM nodes WHERE state = 'active'")

@@ -18,7 +18,8 @@ use testkit::{Api, made_up_key};
 
 use crate::{fleet::raise_open_files, product::Product, report::Report};
 
-const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, limits, the workflow's run, audit and event \
+const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, limits, the workflow's run, money set aside, \
+     audit and event \
      in one transaction. pgbench runs the same statements in the same order with arguments of the same sizes, on the same \
      socket and fleet, and decides nothing: it takes the first slot that the database offers, seals no order, and has no \
      HTTP in front of it and no caller to identify. Between two measurements all capacity is given back. Launches go \
@@ -45,9 +46,6 @@ pub struct Options {
     /// So many launches at once, one measurement after the other.
     #[arg(long, value_delimiter = ',', default_value = "100,1000")]
     at_once: Vec<u32>,
-    /// Small fleets and few samples, to see that everything works: the figures mean nothing.
-    #[arg(long)]
-    quick: bool,
 }
 
 struct Bench {
@@ -57,19 +55,18 @@ struct Bench {
     options: Options,
 }
 
-pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Result<String> {
+pub async fn all(seconds: u32, pairs: usize, options: &Options, quick: bool) -> anyhow::Result<String> {
     raise_open_files()?;
     let report = Report::new("Capacity", NOTE);
-    let mut bench = if options.quick {
+    let mut bench = if quick {
         let few = Options {
             slots: vec![1000, 8000],
             decisions: 50,
             clients: vec![8],
             launches: 5,
             at_once: vec![8, 32],
-            quick: true,
         };
-        Bench { report, seconds: 1, pairs: 1, options: few }
+        Bench { report, seconds, pairs, options: few }
     } else {
         Bench { report, seconds, pairs, options: options.clone() }
     };

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     load,
-    product::{Product, org_with_project},
+    product::{Product, fund, org_with_project},
     report::{Peer, median},
     scenarios::uuid_of,
 };
@@ -20,12 +20,14 @@ use crate::{
 /// The least share of pgbench's rate that we mean to reach.
 const AIM: f64 = 0.6;
 
-async fn homes(admin: &Api, prefix: &str, count: u32) -> anyhow::Result<Vec<Home>> {
+async fn homes(admin: &Api, db: &mut PgConnection, prefix: &str, count: u32) -> anyhow::Result<Vec<Home>> {
     let mut homes = Vec::new();
     for n in 0..count {
         let (org, project) = org_with_project(admin, &format!("{prefix}-{n}")).await;
         let project_id = project["id"].as_str().unwrap_or_default().to_owned();
-        homes.push(Home { org: uuid_of(&org["id"])?, project: uuid_of(&project["id"])?, project_id });
+        let org = uuid_of(&org["id"])?;
+        fund(db, org).await?;
+        homes.push(Home { org, project: uuid_of(&project["id"])?, project_id });
     }
     Ok(homes)
 }
@@ -41,7 +43,7 @@ impl Bench {
         for clients in self.options.clients.clone() {
             // Each their own organization, whose audit is a chain of its own; and all in one.
             for orgs in [clients, 1] {
-                let homes = homes(admin, &format!("launch-{clients}-{orgs}"), orgs).await?;
+                let homes = homes(admin, &mut db, &format!("launch-{clients}-{orgs}"), orgs).await?;
                 self.reserve(product, admin, &mut db, (user, clients), &homes).await?;
             }
         }

@@ -6,50 +6,7 @@
     reason = "in a test, a failure is a failed test"
 )]
 
-use std::sync::{Arc, Mutex};
-
-use testkit::{PaySim, eventually, stripe_sdk as sdk};
-
-#[derive(Clone, Debug)]
-struct Message {
-    signature: String,
-    body: Vec<u8>,
-}
-
-/// A webhook that keeps what it is sent.
-struct Sink {
-    url: String,
-    messages: Arc<Mutex<Vec<Message>>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Sink {
-    async fn start() -> Self {
-        let messages = Arc::new(Mutex::new(Vec::new()));
-        let kept = messages.clone();
-        let take = async move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
-            let signature =
-                headers.get("stripe-signature").and_then(|value| value.to_str().ok()).unwrap_or_default();
-            let message = Message { signature: signature.to_owned(), body: body.to_vec() };
-            kept.lock().unwrap().push(message);
-        };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let router = axum::Router::new().fallback(take);
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { url, messages, task }
-    }
-
-    fn taken(&self) -> Vec<Message> {
-        self.messages.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
+use testkit::{PaySim, WebhookSink, eventually, stripe_sdk as sdk};
 
 async fn invented_customer(pay: &PaySim) {
     pay.post("/v1/customers", &[("name", "Ada"), ("metadata[note]", "naïve ☂")]).await;
@@ -58,7 +15,7 @@ async fn invented_customer(pay: &PaySim) {
 #[tokio::test]
 async fn stripes_own_sdk_finds_the_simulated_provider_to_be_stripe() {
     let mut pay = PaySim::prepare();
-    let sink = Sink::start().await;
+    let sink = WebhookSink::start().await;
     pay.start(&sink.url, &[]).await;
     let key = std::fs::read_to_string(pay.file("api-key")).unwrap();
     sdk(&["drive", &pay.base, key.trim()], b"").await.expect("the SDK is content");
@@ -67,27 +24,28 @@ async fn stripes_own_sdk_finds_the_simulated_provider_to_be_stripe() {
 #[tokio::test]
 async fn messages_of_the_simulated_provider_verify_with_stripes_own_sdk_under_each_secret() {
     let mut pay = PaySim::prepare();
-    let sink = Sink::start().await;
+    let sink = WebhookSink::start().await;
     pay.set_secrets(&["whsec_old", "whsec_new"]);
     pay.start(&sink.url, &[]).await;
     invented_customer(&pay).await;
     pay.all_delivered().await;
     let message = sink.taken().pop().expect("a message");
+    let signature = message.header("stripe-signature");
     for secret in ["whsec_old", "whsec_new"] {
-        let told = sdk(&["verify", secret, &message.signature], &message.body).await;
+        let told = sdk(&["verify", secret, signature], &message.body).await;
         assert_eq!(told.as_deref(), Ok("customer.created"));
     }
-    let told = sdk(&["verify", "whsec_other", &message.signature], &message.body).await;
+    let told = sdk(&["verify", "whsec_other", signature], &message.body).await;
     assert_eq!(told, Err("refused".to_owned()));
-    let altered = String::from_utf8(message.body).unwrap().replacen("Ada", "Eve", 1);
-    let told = sdk(&["verify", "whsec_old", &message.signature], altered.as_bytes()).await;
+    let altered = String::from_utf8(message.body.clone()).unwrap().replacen("Ada", "Eve", 1);
+    let told = sdk(&["verify", "whsec_old", signature], altered.as_bytes()).await;
     assert_eq!(told, Err("refused".to_owned()));
 }
 
 #[tokio::test]
 async fn a_killed_provider_forgets_neither_what_it_answered_nor_a_message_that_was_not_taken() {
     let mut pay = PaySim::prepare();
-    let sink = Sink::start().await;
+    let sink = WebhookSink::start().await;
     // Nobody listens there yet.
     pay.start("http://127.0.0.1:9/", &[]).await;
     invented_customer(&pay).await;
@@ -102,7 +60,7 @@ async fn a_killed_provider_forgets_neither_what_it_answered_nor_a_message_that_w
 #[tokio::test]
 async fn chaos_means_more_messages_and_lost_ones_but_none_missing() {
     let mut pay = PaySim::prepare();
-    let sink = Sink::start().await;
+    let sink = WebhookSink::start().await;
     pay.start(&sink.url, &["--duplicate", "4", "--drop-first", "--reorder", "--delay-ms", "20"]).await;
     for _ in 0..4 {
         invented_customer(&pay).await;

@@ -5,6 +5,7 @@ stripe_sdk.py verify SECRET HEADER    whether it is good for the body on standar
 stripe_sdk.py drive URL KEY           a customer's way through a provider at URL
 """
 
+import json
 import sys
 import time
 import urllib.error
@@ -19,11 +20,12 @@ def sign(secret, seconds=None):
 
 
 def verify(secret, header):
+    body = sys.stdin.buffer.read().decode()
     try:
-        event = stripe.Webhook.construct_event(sys.stdin.buffer.read(), header, secret)
+        stripe.WebhookSignature.verify_header(body, header, secret, stripe.Webhook.DEFAULT_TOLERANCE)
     except stripe.SignatureVerificationError:
         sys.exit("refused")
-    print(event["type"] if "type" in event else "no event")
+    print(json.loads(body)["type"])
 
 
 def refused(error, code, call):

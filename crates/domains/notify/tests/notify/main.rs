@@ -1,0 +1,14 @@
+//! Events in, notifications, mail and webhooks out: on a real database, over the real bus, with a real mail server and
+//! real receivers. The clock is ours, so that a day passes in no time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod golden;
+mod lifecycles;
+mod mail;
+mod preferences;
+mod receiver;
+mod refusals;
+mod streams;
+mod telling;
+mod webhooks;
+mod world;

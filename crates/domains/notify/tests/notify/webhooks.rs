@@ -1,0 +1,175 @@
+//! Webhooks, with real receivers.
+
+use aws_lc_rs::hmac;
+use chrono::TimeDelta;
+use http::Method;
+use notify::model::delivery::Channel;
+use serde_json::json;
+use testkit::free_port;
+
+use crate::{
+    receiver::{Received, Receiver},
+    world::World,
+};
+
+/// What a receiver does: takes the header apart and computes the same.
+fn verified(received: &Received, secret: &str) -> bool {
+    let header = received.signature();
+    let mut parts = header.split(',');
+    let time = parts.next().unwrap().strip_prefix("t=").unwrap().to_owned();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let signed = [time.as_bytes(), b".", &received.body].concat();
+    let expected = kernel::hex::encode(hmac::sign(&key, &signed).as_ref());
+    parts.any(|part| part == format!("v1={expected}"))
+}
+
+#[tokio::test]
+async fn an_event_arrives_signed_at_those_who_want_it() {
+    let world = World::new(free_port()).await;
+    let (all, some) = (Receiver::start(200).await, Receiver::start(204).await);
+    let (path, secret) = all.registered(&world).await;
+    some.registered_for(&world, json!(["billing.balance_depleted"])).await;
+    world.happens(&world.low_balance()).await;
+    assert_eq!(world.send(Channel::Webhook).await, 1);
+    let received = all.received();
+    let body = received[0].json();
+    assert_eq!(body["type"], "billing.low_balance_warning");
+    assert_eq!(body["data"]["balance_minor"], 450);
+    assert!(body["id"].as_str().unwrap().starts_with("evt_"));
+    assert!(verified(&received[0], &secret));
+    assert!(!verified(&received[0], "whsec_other"));
+    let time = received[0].signature();
+    assert!(time.starts_with(&format!("t={},", world.now().timestamp())));
+    assert!(some.received().is_empty());
+    world.happens(&world.depleted()).await;
+    assert_eq!(world.send(Channel::Webhook).await, 2);
+    assert_eq!(some.received().len(), 1);
+    let sent = world.get(world.owner, &format!("{path}/deliveries")).await;
+    let states: Vec<_> = sent["items"].as_array().unwrap().iter().map(|d| d["state"].clone()).collect();
+    assert_eq!(states, ["sent", "sent"]);
+}
+
+#[tokio::test]
+async fn while_a_secret_is_replaced_both_are_good() {
+    let world = World::new(free_port()).await;
+    let receiver = Receiver::start(200).await;
+    let (path, old) = receiver.registered(&world).await;
+    let rotated = world.call(world.owner, Method::POST, &format!("{path}/rotate-secret"), None).await.ok();
+    let new = rotated["secret"].as_str().unwrap().to_owned();
+    assert_ne!(old, new);
+    let test = format!("{path}/test");
+    world.call(world.owner, Method::POST, &test, None).await.ok();
+    world.send(Channel::Webhook).await;
+    world.passes(TimeDelta::hours(25));
+    world.call(world.owner, Method::POST, &test, None).await.ok();
+    world.send(Channel::Webhook).await;
+    let received = receiver.received();
+    assert_eq!(received[0].json()["type"], "webhook.test");
+    assert!(verified(&received[0], &old) && verified(&received[0], &new));
+    assert!(!verified(&received[1], &old) && verified(&received[1], &new));
+    // Nobody reads a secret again, and the database holds none that could be read.
+    let shown = world.get(world.owner, &path).await.to_string();
+    assert!(!shown.contains("whsec_") && !shown.contains("\"secret\""));
+    let clear = "SELECT count(*) FROM webhooks WHERE position('whsec_'::bytea IN secret) > 0";
+    assert_eq!(world.count(clear).await, 0);
+}
+
+#[tokio::test]
+async fn a_receiver_that_fails_is_tried_again_and_one_that_redirects_is_not_followed() {
+    let world = World::new(free_port()).await;
+    let receiver = Receiver::start(500).await;
+    let (path, _) = receiver.registered(&world).await;
+    world.happens(&world.low_balance()).await;
+    world.send(Channel::Webhook).await;
+    receiver.answers(307);
+    world.goes_on(Channel::Webhook, 1, TimeDelta::minutes(1)).await;
+    let sent = world.get(world.owner, &format!("{path}/deliveries")).await;
+    assert!(sent["items"][0]["last_error"].as_str().unwrap().contains("redirects are not followed"));
+    assert_eq!(receiver.received().len(), 2, "nobody came to where it pointed");
+    assert!(world.get(world.owner, &path).await["failing_since"].is_string());
+    receiver.answers(200);
+    world.goes_on(Channel::Webhook, 2, TimeDelta::minutes(2)).await;
+    let ids: Vec<_> = receiver.received().iter().map(|one| one.json()["id"].clone()).collect();
+    assert_eq!(ids, vec![ids[0].clone(); 3], "the same event each time");
+    assert!(world.get(world.owner, &path).await.get("failing_since").is_none());
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_for_a_day_is_disabled_and_its_people_are_told() {
+    let world = World::new(free_port()).await;
+    let receiver = Receiver::start(503).await;
+    let (path, _) = receiver.registered(&world).await;
+    world.happens(&world.low_balance()).await;
+    world.goes_on(Channel::Webhook, 30, TimeDelta::hours(1)).await;
+    // What happens next is not kept waiting for it, and is its last try.
+    if world.get(world.owner, &path).await["state"] == "active" {
+        world.happens(&world.depleted()).await;
+        world.send(Channel::Webhook).await;
+    }
+    let webhook = world.get(world.owner, &path).await;
+    assert_eq!(webhook["state"], "disabled");
+    let told = world.notifications(world.owner).await;
+    assert_eq!(told[0]["kind"], "webhook_disabled");
+    assert_eq!(
+        world.count("SELECT count(*) FROM deliveries WHERE channel = 'webhook' AND state = 'queued'").await,
+        0
+    );
+    let before = receiver.received().len();
+    world.happens(&world.depleted()).await;
+    assert_eq!(world.send(Channel::Webhook).await, 0);
+    world.call(world.owner, Method::POST, &format!("{path}/test"), None).await.refused(409);
+    // Enabled again, it begins anew.
+    receiver.answers(200);
+    world.call(world.owner, Method::PATCH, &path, Some(json!({ "enabled": true }))).await.ok();
+    world.happens(&world.depleted()).await;
+    world.send(Channel::Webhook).await;
+    assert_eq!(receiver.received().len(), before + 1);
+}
+
+#[tokio::test]
+async fn one_receiver_that_hangs_keeps_no_other_waiting() {
+    let world = World::new(free_port()).await;
+    // Takes connections and never answers.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let all = format!("/api/v1/orgs/{}/webhooks", world.org);
+    world.post(world.owner, &all, json!({ "name": "hangs", "url": url })).await.ok();
+    let receiver = Receiver::start(200).await;
+    receiver.registered(&world).await;
+    for _ in 0..12 {
+        world.happens(&world.low_balance()).await;
+    }
+    let lanes = tokio::spawn(notify::jobs::run(world.notify.clone()));
+    // The client gives a receiver ten seconds; those who answer are not held up by that.
+    let limit = std::time::Duration::from_secs(8);
+    testkit::eventually_within(limit, "the other receives everything", || async {
+        (receiver.received().len() == 12).then_some(())
+    })
+    .await;
+    lanes.abort();
+}
+
+#[tokio::test]
+async fn webhooks_belong_to_those_who_run_the_organization() {
+    let world = World::new(free_port()).await;
+    let receiver = Receiver::start(200).await;
+    let (path, _) = receiver.registered(&world).await;
+    let member = world.member("member", "member@example.org").await;
+    world.call(member, Method::GET, &path, None).await.refused(403);
+    let other_org = world.test.db.ambient().id();
+    world.org_made(other_org).await;
+    let other = world.test.db.ambient().id();
+    world.joins(other_org, other, "owner", None).await;
+    world.call(other, Method::GET, &path, None).await.refused(404);
+    let id = path.rsplit('/').next().unwrap();
+    let theirs = format!("/api/v1/orgs/{other_org}/webhooks/{id}");
+    for (method, tail) in
+        [(Method::GET, ""), (Method::DELETE, ""), (Method::POST, "/test"), (Method::GET, "/deliveries")]
+    {
+        world.call(other, method, &format!("{theirs}{tail}"), None).await.refused(404);
+    }
+    let stale = world.call(world.owner, Method::PATCH, &path, Some(json!({ "name": "renamed" }))).await.ok();
+    assert_eq!(stale["version"], 2);
+    world.call(world.owner, Method::DELETE, &path, None).await.ok();
+    assert_eq!(world.count("SELECT count(*) FROM webhooks").await, 0);
+}

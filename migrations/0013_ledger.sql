@@ -202,8 +202,9 @@ CREATE TRIGGER ledger_lines_join AFTER INSERT ON ledger_lines REFERENCING NEW TA
 -- At commit: the lines are there, sum to zero, and the balances follow from those before.
 CREATE FUNCTION ledger_posting_balances() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
-    v_sum  record;
-    v_prev record;
+    v_sum   record;
+    v_prev  record;
+    v_found boolean;
 BEGIN
     SELECT count(*) AS lines, coalesce(sum(amount_minor), 1) AS total,
         coalesce(sum(amount_minor) FILTER (WHERE account = 'prepaid'), 0) AS prepaid,
@@ -215,9 +216,17 @@ BEGIN
         RAISE EXCEPTION 'ledger posting % % does not sum to zero (% in % lines)', NEW.org_id, NEW.seq, v_sum.total, v_sum.lines
             USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_posting_balances';
     END IF;
+    -- It is nearly always in the same month; there is no need to look through all of them.
     SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
-        WHERE org_id = NEW.org_id AND seq = NEW.seq - 1;
-    IF NOT FOUND AND NEW.seq > 1
+        WHERE org_id = NEW.org_id AND seq = NEW.seq - 1
+            AND posted_at BETWEEN date_trunc('month', NEW.posted_at, 'UTC') AND NEW.posted_at;
+    v_found := FOUND OR NEW.seq = 1;
+    IF NOT v_found THEN
+        SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
+            WHERE org_id = NEW.org_id AND seq = NEW.seq - 1;
+        v_found := FOUND;
+    END IF;
+    IF NOT v_found
         OR NEW.prepaid_after <> coalesce(v_prev.prepaid_after, 0) + v_sum.prepaid
         OR NEW.held_after <> coalesce(v_prev.held_after, 0) + v_sum.held
         OR NEW.promo_after <> coalesce(v_prev.promo_after, 0) + v_sum.promo
@@ -253,6 +262,7 @@ BEGIN
 END $$;
 
 -- Appends one posting; every argument that is a list has an element for each line. Times never go back along a chain.
+-- Nothing is done, and nothing answered, when the reference was posted before.
 CREATE FUNCTION ledger_append(
     p_org uuid, p_currency text, p_at timestamptz, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid,
     p_actor_kind text, p_actor_id uuid, p_correlation uuid,
@@ -265,6 +275,11 @@ DECLARE
     v_new   ledger_postings;
 BEGIN
     v_chain := ledger_lock(p_org, p_currency);
+    -- Looked up after the chain is locked, by a statement of its own: it sees what was posted while this one waited.
+    IF p_reference IS NOT NULL AND EXISTS (
+        SELECT FROM ledger_references r WHERE r.kind = p_kind AND r.reference = p_reference) THEN
+        RETURN NULL;
+    END IF;
     SELECT * INTO v_prev FROM ledger_postings
         WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     v_new.org_id := p_org;

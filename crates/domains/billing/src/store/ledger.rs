@@ -21,26 +21,12 @@ pub async fn append(
     // A person acts in their own name; whatever else posts is the system.
     let by_person = actor.kind == pg::ActorKind::User || actor.kind == pg::ActorKind::ServiceAccount;
     let (actor_kind, actor_id) = if by_person { (actor.kind.name(), actor.id) } else { ("system", None) };
-    // The chain is locked first, so that nobody else posts this reference between looking and writing.
-    let known = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM ledger_references r WHERE r.kind = $3 AND r.reference = $4) AS "known!"
-           FROM ledger_lock($1, $2)"#,
-        posting.org.uuid(),
-        currency,
-        posting.kind.name(),
-        posting.reference.as_deref(),
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    if known {
-        return Ok(None);
-    }
     let lines = &posting.lines;
     let none: Vec<Option<Uuid>> = vec![None; lines.len()];
     let never: Vec<Option<chrono::DateTime<chrono::Utc>>> = vec![None; lines.len()];
     let row = sqlx::query!(
-        r#"SELECT seq AS "seq!", prepaid_after AS "prepaid!", held_after AS "held!", promo_after AS "promo!",
-             disputed_after AS "disputed!"
+        r#"SELECT seq AS "seq?", prepaid_after AS "prepaid?", held_after AS "held?", promo_after AS "promo?",
+             disputed_after AS "disputed?"
            FROM ledger_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16, $17, $17)"#,
         posting.org.uuid(),
         currency,
@@ -62,13 +48,13 @@ pub async fn append(
     )
     .fetch_one(tx.conn())
     .await?;
-    let balances = Balances {
-        prepaid_minor: row.prepaid,
-        held_minor: row.held,
-        promo_minor: row.promo,
-        disputed_minor: row.disputed,
+    let (Some(seq), Some(prepaid_minor), Some(held_minor), Some(promo_minor), Some(disputed_minor)) =
+        (row.seq, row.prepaid, row.held, row.promo, row.disputed)
+    else {
+        return Ok(None);
     };
-    Ok(Some(Posted { id, seq: row.seq, balances }))
+    let balances = Balances { prepaid_minor, held_minor, promo_minor, disputed_minor };
+    Ok(Some(Posted { id, seq, balances }))
 }
 
 /// Where a ledger stands, and its currency; nothing when there is none yet. One row is read, however long the chain is.

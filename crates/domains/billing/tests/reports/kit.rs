@@ -1,0 +1,353 @@
+//! An organization with projects and meters, administrators, the endpoints, and a clock that is moved by hand.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use axum::{Router, body::Body};
+use billing::{
+    Billing, Settings,
+    api::{
+        Account, Launch, Line, Posting, PostingKind, funds_hold, launch_failed, meter_close, meter_open, post,
+    },
+    service::accrual::tick,
+};
+use chrono::{DateTime, TimeDelta, Utc};
+use endpoint::{
+    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
+};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use identity::api::Policies;
+use kernel::{
+    Ambient, CorrelationId, Entropy, Failure, ManualClock, Role, Secret,
+    ids::{AllocationId, InvitationId, OrgId, ProjectId, SessionId, UserId},
+};
+use pg::{Origin, Permit, Roles, WriteTx};
+use serde_json::Value;
+use testkit::TestDb;
+use tower::ServiceExt as _;
+use uuid::Uuid;
+
+struct Random(Ambient);
+
+impl Entropy for Random {
+    fn fill(&self, out: &mut [u8]) {
+        self.0.fill(out);
+    }
+}
+
+/// Tokens are ids of people, and what they may do is known here.
+#[derive(Clone, Default)]
+struct People(Arc<Mutex<HashMap<UserId, Arc<Grants>>>>);
+
+#[async_trait]
+impl Authenticator for People {
+    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
+        let id: UserId = bearer.parse()?;
+        let grants = self.0.lock().unwrap().get(&id).cloned().unwrap_or_default();
+        Ok(Caller::User { id, session: SessionId::from(Uuid::from_u128(1)), grants })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Places {
+    org: OrgId,
+    projects: [ProjectId; 2],
+}
+
+#[async_trait]
+impl Directory for Places {
+    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
+        Ok(Some(OrgFacts { suspended: false }))
+    }
+    async fn project(&self, id: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
+        Ok(self.projects.contains(&id).then_some(ProjectFacts { org: self.org, suspended: false }))
+    }
+    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
+        Ok(None)
+    }
+}
+
+pub struct Kit {
+    pub billing: Billing,
+    pub test: TestDb,
+    pub clock: Arc<ManualClock>,
+    pub org: OrgId,
+    pub projects: [ProjectId; 2],
+    pub admin: UserId,
+    pub other_admin: UserId,
+    pub owner: UserId,
+    pub viewer: UserId,
+    router: Router,
+}
+
+/// An answer of the service.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub content: String,
+    pub bytes: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or(Value::Null)
+    }
+
+    pub fn ok(&self) -> Value {
+        assert!(self.status.is_success(), "{} {}", self.status, self.text());
+        self.json()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    pub fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or("").to_owned()
+    }
+
+    /// The lines of a table, by their columns.
+    pub fn table(&self) -> Vec<HashMap<String, String>> {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text());
+        csv::Reader::from_reader(&self.bytes[..]).deserialize().map(|row| row.unwrap()).collect()
+    }
+}
+
+impl Kit {
+    pub async fn new() -> Self {
+        Self::at("2031-05-06T07:00:00.25Z").await
+    }
+
+    pub async fn at(at: &str) -> Self {
+        let clock = ManualClock::starting_at(at.parse().unwrap());
+        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let test = TestDb::create_with(ambient.clone()).await;
+        test.lift_rate_limits().await;
+        let policies = Policies::new(test.db.clone());
+        let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([7; 32]) };
+        let billing = Billing::new(test.db.clone(), policies.clone(), settings);
+        let (org, projects) = (ambient.id(), [ambient.id(), ambient.id()]);
+        let people = People::default();
+        let [admin, other_admin, owner, viewer] = std::array::from_fn(|_| ambient.id());
+        for (id, platform, role) in [
+            (admin, Some(Role::PlatformAdmin), None),
+            (other_admin, Some(Role::PlatformAdmin), None),
+            (owner, None, Some(Role::OrgOwner)),
+            (viewer, None, None),
+        ] {
+            let mut grants = Grants { platform: platform.into_iter().collect(), ..Grants::default() };
+            match role {
+                Some(role) => drop(grants.orgs.insert(org, OrgGrant { role, suspended: false })),
+                None => drop(grants.projects.insert(projects[0], Role::ProjectViewer)),
+            }
+            people.0.lock().unwrap().insert(id, Arc::new(grants));
+        }
+        let services = Services {
+            db: test.db.clone(),
+            authenticator: Arc::new(people),
+            directory: Arc::new(Places { org, projects }),
+            policies: Arc::new(policies),
+            answers: Arc::new(
+                trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
+            ),
+        };
+        let router = endpoint::router(services, Limits::default(), billing::endpoints(&billing));
+        let kit = Self { billing, test, clock, org, projects, admin, other_admin, owner, viewer, router };
+        kit.sql(&format!(
+            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
+             VALUES ('{}', 'enterprise', 'acme', 'Acme', now(), now())",
+            org.uuid()
+        ))
+        .await;
+        kit
+    }
+
+    pub fn now(&self) -> DateTime<Utc> {
+        self.test.db.ambient().now()
+    }
+
+    pub fn pass(&self, seconds: i64) {
+        self.clock.advance(TimeDelta::seconds(seconds));
+    }
+
+    pub async fn policy(&self, key: &str, value: i64) {
+        self.test.set_global_policy(key, &value.to_string()).await;
+        let mut tx = self.write("policy.set").await;
+        tx.invalidate("policy".to_owned());
+        tx.commit(None).await.unwrap();
+    }
+
+    pub async fn call(&self, who: UserId, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let mut request = Request::builder()
+            .method(&method)
+            .uri(path)
+            .header("authorization", format!("Bearer {who}"))
+            .header("content-type", "application/json");
+        if method == Method::POST {
+            request = request.header("x-idempotency-key", self.test.db.ambient().uuid().to_string());
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let content = response.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
+        let (status, content) = (response.status(), content.unwrap_or_default());
+        let bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
+        Answer { status, content, bytes }
+    }
+
+    pub async fn get(&self, who: UserId, path: &str) -> Answer {
+        self.call(who, Method::GET, path, None).await
+    }
+
+    /// What the owner sees of the organization's money.
+    pub async fn money(&self, path: &str) -> Answer {
+        self.get(self.owner, &format!("/api/v1/orgs/{}/billing/{path}", self.org)).await
+    }
+
+    pub async fn adjust(&self, body: Value) -> Answer {
+        let mut body = body;
+        body["org_id"] = self.org.to_string().into();
+        body["reason"] = body.get("reason").cloned().unwrap_or_else(|| "because".into());
+        self.call(self.admin, Method::POST, "/api/v1/platform/billing/adjustments", Some(body)).await
+    }
+
+    pub async fn write(&self, action: &'static str) -> WriteTx {
+        let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
+        self.test.db.write(Permit::system("test", origin), action).await.unwrap()
+    }
+
+    pub async fn sql(&self, sql: &str) {
+        self.test.sql(sql).await;
+    }
+
+    /// As the superuser, past every trigger.
+    pub async fn tamper(&self, sql: &str) {
+        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+    }
+
+    pub async fn one<T>(&self, sql: &str) -> T
+    where
+        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+    {
+        let mut admin = self.test.conn(Roles::Admin).await;
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
+            .fetch_one(&mut admin)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub async fn post(&self, kind: PostingKind, reason: &str, lines: Vec<Line>) {
+        let mut tx = self.write("test.post").await;
+        let posting = Posting {
+            org: self.org,
+            kind,
+            reference: None,
+            reason: reason.to_owned(),
+            corrects: None,
+            lines,
+        };
+        post(&self.billing, &mut tx, posting).await.unwrap().unwrap();
+        tx.commit(None).await.unwrap();
+    }
+
+    pub async fn fund(&self, amount: i64) {
+        let lines = vec![Line::new(Account::Prepaid, amount), Line::new(Account::CashStripe, -amount)];
+        self.post(PostingKind::Topup, "payment", lines).await;
+    }
+
+    pub async fn held(
+        &self,
+        project: usize,
+        sku: &str,
+        price: i64,
+        units: i32,
+    ) -> Result<AllocationId, Failure> {
+        let allocation: AllocationId = self.test.db.ambient().id();
+        let launch = Launch {
+            org: self.org,
+            project: self.projects[project],
+            person: Some(self.owner.uuid()),
+            sku: sku.to_owned(),
+            unit: "gpu_hour".to_owned(),
+            units,
+            unit_price_minor: price,
+            currency: "USD".to_owned(),
+            allocations: vec![allocation],
+        };
+        let mut tx = self.write("test.hold").await;
+        funds_hold(&self.billing, &mut tx, &launch).await?;
+        tx.commit(None).await.unwrap();
+        Ok(allocation)
+    }
+
+    pub async fn launch(
+        &self,
+        project: usize,
+        sku: &str,
+        price: i64,
+        units: i32,
+    ) -> Result<AllocationId, Failure> {
+        let allocation = self.held(project, sku, price, units).await?;
+        let mut tx = self.write("test.open").await;
+        meter_open(&mut tx, allocation, self.now()).await?;
+        tx.commit(None).await.unwrap();
+        Ok(allocation)
+    }
+
+    pub async fn fail(&self, allocation: AllocationId) {
+        let mut tx = self.write("test.fail").await;
+        launch_failed(&mut tx, allocation).await.unwrap();
+        tx.commit(None).await.unwrap();
+    }
+
+    pub async fn close(&self, allocation: AllocationId) {
+        let mut tx = self.write("test.close").await;
+        meter_close(&mut tx, allocation, self.now()).await.unwrap();
+        tx.commit(None).await.unwrap();
+    }
+
+    /// Stands still since `ago` seconds; what was charged since is given back.
+    pub async fn pause(&self, allocation: AllocationId, ago: i64) {
+        let (since, now) = (self.now() - TimeDelta::seconds(ago), self.now());
+        self.sql(&format!(
+            "SELECT meter_pause('{}', '{since}', gen_random_uuid(), NULL, 'sick', '{{}}', '{now}', gen_random_uuid(),
+             gen_random_uuid())",
+            allocation.uuid()
+        ))
+        .await;
+    }
+
+    /// Accrues until nothing is due.
+    pub async fn tick(&self) {
+        for _ in 0..1000 {
+            if !tick(&self.billing).await.unwrap().more {
+                return;
+            }
+        }
+        panic!("accrual does not end");
+    }
+
+    /// What platform accounts gained by charges and gifts that were posted in a month.
+    pub async fn charged(&self, month: &str) -> i64 {
+        self.one(&format!(
+            "SELECT coalesce(sum(amount_minor), 0)::bigint FROM ledger_lines
+             WHERE account IN ('revenue', 'credits_granted') AND to_char(posted_at AT TIME ZONE 'UTC', 'YYYY-MM') = '{month}'"
+        ))
+        .await
+    }
+}
+
+/// `-12.34` in minor units.
+pub fn minor(decimal: &str) -> i64 {
+    let (whole, rest) = decimal.split_once('.').unwrap();
+    assert_eq!(rest.len(), 2, "{decimal}");
+    let value: i64 = format!("{}{rest}", whole.trim_start_matches('-')).parse().unwrap();
+    if decimal.starts_with('-') { -value } else { value }
+}
+
+pub fn sum<'a>(values: impl IntoIterator<Item = &'a Value>, field: &str) -> i64 {
+    values.into_iter().map(|value| value[field].as_i64().unwrap()).sum()
+}

@@ -30,6 +30,7 @@ use pg::{Db, Wake};
 pub use service::{
     billed::Billed,
     money::{Money, Unbilled},
+    running::ActiveAllocations,
 };
 pub use workflow::reimage::Reimager;
 

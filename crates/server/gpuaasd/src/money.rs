@@ -90,6 +90,10 @@ impl Money {
         };
         if roles.contains(&Role::BillingWorker) {
             spawn(Box::pin(billing::jobs::run(self.billing.clone(), wake.clone())));
+            spawn(Box::pin(billing::jobs::checkpoints::run(self.billing.clone())));
+            // Without charges nothing that runs has a meter.
+            let running = self.charges.then(|| Arc::new(capacity::ActiveAllocations) as Arc<_>);
+            spawn(Box::pin(billing::jobs::reconcile::run(self.billing.clone(), running)));
         }
         if roles.contains(&Role::WebhookWorker) {
             spawn(Box::pin(payments::jobs::run(self.payments.clone(), wake.clone())));

@@ -15,7 +15,7 @@ use super::money::Fault;
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState},
-    store::{allocations, running},
+    store::{allocations, concerned},
 };
 
 fn fault(finding: &CreditFinding, since: DateTime<Utc>) -> Fault<'_> {
@@ -26,7 +26,7 @@ fn fault(finding: &CreditFinding, since: DateTime<Utc>) -> Fault<'_> {
 /// A fault that is owed for was found.
 pub async fn begun(capacity: &Capacity, tx: &mut WriteTx, id: FindingId) -> Result<(), Failure> {
     let Some(finding) = credit_finding_held(tx, id).await? else { return Ok(()) };
-    let concerned = running::paid_since(tx.conn(), finding.node, finding.slot, finding.since).await?;
+    let concerned = concerned::paid_since(tx.conn(), finding.node, finding.slot, finding.since).await?;
     for allocation in &concerned {
         capacity.money.credit(tx, *allocation, fault(&finding, finding.since)).await?;
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
-    store::running,
+    store::concerned,
 };
 
 /// Looked for at once.
@@ -48,7 +48,7 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
     loop {
         let some = {
             let mut upkeep = capacity.db.upkeep("find what money ends").await?;
-            running::of(upkeep.conn(), due, after, BATCH).await?
+            concerned::of(upkeep.conn(), due, after, BATCH).await?
         };
         let Some(last) = some.last().copied() else { break };
         after = Some(last);

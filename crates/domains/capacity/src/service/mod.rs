@@ -16,5 +16,6 @@ pub mod placing;
 pub mod project_stream;
 pub mod regions;
 pub mod release;
+pub mod running;
 pub mod uids;
 pub mod watching;

@@ -5,6 +5,7 @@ pub mod allocations;
 pub mod candidates;
 pub mod catalog;
 pub mod claims;
+pub mod concerned;
 pub mod discrepancies;
 pub mod endings;
 pub mod events;

@@ -152,9 +152,12 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
             reverse(payments, tx, &refund, &format!("the provider could not send it: {why}")).await?;
             Ok(Heard::Done("the refund failed, and the balance has it back"))
         }
-        Some(RefundState::Failed) if told.has_succeeded() => Ok(Heard::Failed(
-            "the refund had failed and was taken back, and now the provider has sent it".to_owned(),
-        )),
+        // A success that is told after the failure that followed it is old news; of one that the provider had refused
+        // it is not.
+        Some(RefundState::Failed) if told.has_succeeded() && refund.provider_refund.is_none() => {
+            let why = "the refund had failed and was taken back, and now the provider has sent it";
+            Ok(Heard::Failed(why.to_owned()))
+        }
         _ => Ok(Heard::Done("nothing new about the refund")),
     }
 }

@@ -21,7 +21,7 @@ async fn disputed_money_is_frozen_then_free_again_or_gone() {
     kit.hear(&message("evt_3", "charge.dispute.closed", dispute("dp_1", "pi_1", 5000, "won"))).await;
     assert_eq!(kit.has().await, (7000, 1000));
     kit.hear(&message("evt_4", "charge.dispute.closed", dispute("dp_2", "pi_2", 1000, "lost"))).await;
-    assert_eq!(state(&kit).await, (vec!["won".to_owned(), "lost".to_owned()], (7000, 0)));
+    assert_eq!(state(&kit).await, (vec!["lost".to_owned(), "won".to_owned()], (7000, 0)));
     let told: i64 =
         kit.one("SELECT count(*) FROM outbox_events WHERE event_type = 'payments.disputed'").await;
     assert_eq!(told, 4);

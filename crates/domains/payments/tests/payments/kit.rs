@@ -285,7 +285,7 @@ impl Kit {
     }
 
     pub async fn states(&self, table: &str) -> Vec<String> {
-        let sql = format!("SELECT coalesce(array_agg(state ORDER BY id), '{{}}') FROM {table}");
+        let sql = format!("SELECT coalesce(array_agg(state ORDER BY state), '{{}}') FROM {table}");
         self.one(&sql).await
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     },
     store::{
         accounts, budgets,
-        meters::{self, Due},
+        meters::{self, Accrued, Due},
     },
 };
 
@@ -166,21 +166,40 @@ async fn accrue_batch(
 ) -> Result<bool, Failure> {
     let rules = Rules::of(billing, orgs).await?;
     let mut tx = write(billing, "billing.accrue").await?;
-    let limit = i32::try_from(METERS_PER_BATCH).unwrap_or(i32::MAX);
-    let accrued = meters::accrue(&mut tx, orgs, target, limit).await?;
-    if accrued.is_empty() {
-        tx.roll_back().await;
-        return Ok(false);
-    }
-    let touched: Vec<Uuid> = accrued.iter().map(|accrued| accrued.org).collect();
-    evaluate_all(&mut tx, &rules, &touched).await?;
-    budget_watch::advance(&mut tx, &touched).await?;
+    let accrued = match accrue_in(&mut tx, &rules, orgs, target).await {
+        Ok(accrued) if accrued.is_empty() => {
+            tx.roll_back().await;
+            return Ok(false);
+        }
+        Ok(accrued) => accrued,
+        // Waited for, so that the chains are free for the halves that come next.
+        Err(failure) => {
+            tx.roll_back().await;
+            return Err(failure);
+        }
+    };
     tx.commit(None).await?;
     let windows = accrued.iter().map(|accrued| accrued.meters.unsigned_abs()).sum::<u64>();
     metrics::counter!("billing_windows_total").increment(windows);
     ticked.windows += windows;
     ticked.posted_minor += accrued.iter().map(|accrued| accrued.posted_minor).sum::<i64>();
     Ok(true)
+}
+
+async fn accrue_in(
+    tx: &mut WriteTx,
+    rules: &Rules,
+    orgs: &[Uuid],
+    target: DateTime<Utc>,
+) -> Result<Vec<Accrued>, Failure> {
+    let limit = i32::try_from(METERS_PER_BATCH).unwrap_or(i32::MAX);
+    let accrued = meters::accrue(tx, orgs, target, limit).await?;
+    let touched: Vec<Uuid> = accrued.iter().map(|accrued| accrued.org).collect();
+    if !touched.is_empty() {
+        evaluate_all(tx, rules, &touched).await?;
+        budget_watch::advance(tx, &touched).await?;
+    }
+    Ok(accrued)
 }
 
 /// What was accrued beyond the end of a meter goes back: the clock was ahead, or it ended in that very moment.

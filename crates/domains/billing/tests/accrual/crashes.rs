@@ -67,7 +67,9 @@ async fn killed_at_every_statement_boundary_each_window_is_charged_once() {
         let last = kit.launch(777, 1).await;
         kit.pass(30);
         kit.close(last).await;
-        kit.test.sql(&format!("SELECT setval('fuse_count', 1, false); UPDATE fuse_at SET place = {place}")).await;
+        kit.test
+            .sql(&format!("SELECT setval('fuse_count', 1, false); UPDATE fuse_at SET place = {place}"))
+            .await;
         let outcome = kit.try_tick().await;
         kit.test.sql("UPDATE fuse_at SET place = 0").await;
         kit.holds().await;

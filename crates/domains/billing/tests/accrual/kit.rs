@@ -162,7 +162,8 @@ impl Kit {
     }
 
     pub async fn posted(&self, allocation: AllocationId) -> i64 {
-        self.one(&format!("SELECT posted_minor FROM meters WHERE allocation_id = '{}'", allocation.uuid())).await
+        self.one(&format!("SELECT posted_minor FROM meters WHERE allocation_id = '{}'", allocation.uuid()))
+            .await
     }
 
     pub async fn meter_state(&self, allocation: AllocationId) -> String {

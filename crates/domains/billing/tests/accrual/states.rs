@@ -98,12 +98,19 @@ async fn promotional_credit_is_used_before_money() {
         billing::api::Line::new(billing::api::Account::CreditsGranted, -50),
     ];
     let (kind, reason) = (billing::api::PostingKind::Promo, "welcome".to_owned());
-    let posting = billing::api::Posting { org: kit.org, kind, reference: None, reason, corrects: None, lines };
+    let posting =
+        billing::api::Posting { org: kit.org, kind, reference: None, reason, corrects: None, lines };
     billing::api::post(&kit.billing, &mut tx, posting).await.unwrap();
     tx.commit(None).await.unwrap();
     kit.pass(60);
     kit.tick().await;
-    let last = |column| kit.one::<i64>(if column { "SELECT promo_after FROM ledger_postings ORDER BY seq DESC LIMIT 1" } else { "SELECT prepaid_after FROM ledger_postings ORDER BY seq DESC LIMIT 1" });
+    let last = |column| {
+        kit.one::<i64>(if column {
+            "SELECT promo_after FROM ledger_postings ORDER BY seq DESC LIMIT 1"
+        } else {
+            "SELECT prepaid_after FROM ledger_postings ORDER BY seq DESC LIMIT 1"
+        })
+    };
     assert_eq!((last(true).await, last(false).await), (0, 990));
     kit.holds().await;
 }

@@ -17,7 +17,10 @@ async fn what_is_posted_is_the_floor_of_the_exact_cost_and_the_rest_is_carried()
     kit.close(meter).await;
     kit.tick().await;
     // The last window is partial.
-    assert_eq!((kit.posted(meter).await, kit.meter_state(meter).await), (199 * 1807 / 3600, "settled".to_owned()));
+    assert_eq!(
+        (kit.posted(meter).await, kit.meter_state(meter).await),
+        (199 * 1807 / 3600, "settled".to_owned())
+    );
     kit.holds().await;
 }
 

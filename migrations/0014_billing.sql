@@ -371,9 +371,11 @@ BEGIN
         SELECT DISTINCT date_trunc('month', greatest(p_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
     ) AS months;
     PERFORM month_ensure('usage_records', at AT TIME ZONE 'UTC') FROM (
-        SELECT generate_series(date_trunc('month', min(m.accrued_until) AT TIME ZONE 'UTC'), max(m.accrued_until) AT TIME ZONE 'UTC',
-            '1 month') AS at
-        FROM unnest(v_orgs) AS o (org_id) JOIN meters m ON m.org_id = o.org_id AND m.state IN ('open', 'closed')
+        SELECT generate_series(date_trunc('month', min(m.first) AT TIME ZONE 'UTC'), max(m.last) AT TIME ZONE 'UTC', '1 month') AS at
+        FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT min(m.accrued_until) AS first, max(m.accrued_until) AS last FROM meters m
+            WHERE m.org_id = o.org_id AND m.state IN ('open', 'closed')
+        ) m
     ) AS months;
     RETURN QUERY
     WITH chains AS MATERIALIZED (

@@ -8,7 +8,7 @@ use pg::Wake;
 
 use crate::Billing;
 
-/// All periodic work, until the task is aborted.
+/// Accrues until the task is aborted. Checkpoints and reconciliation have a `run` of their own.
 pub async fn run(billing: Billing, wake: Wake) {
     accrual::run(billing, wake).await;
 }

@@ -103,6 +103,8 @@ CREATE TABLE deliveries (
     content         text        NOT NULL,
     attempts        integer     NOT NULL DEFAULT 0,
     next_attempt_at timestamptz NOT NULL,
+    -- While somebody sends it.
+    taken_until     timestamptz,
     last_error      text,
     -- Attempts and hours are counted from here.
     queued_at       timestamptz NOT NULL,
@@ -111,11 +113,13 @@ CREATE TABLE deliveries (
     CHECK ((channel = 'mail') = (person_id IS NOT NULL AND address IS NOT NULL)),
     CHECK ((channel = 'webhook') = (webhook_id IS NOT NULL)),
     CHECK (channel = 'mail' OR org_id IS NOT NULL),
-    CHECK ((state = 'queued') = (finished_at IS NULL))
+    CHECK ((state = 'queued') = (finished_at IS NULL)),
+    CHECK (state = 'queued' OR taken_until IS NULL)
 );
 CREATE UNIQUE INDEX deliveries_once_by_mail ON deliveries (event_id, person_id) WHERE channel = 'mail';
 CREATE UNIQUE INDEX deliveries_once_by_webhook ON deliveries (event_id, webhook_id) WHERE channel = 'webhook';
 CREATE INDEX deliveries_due ON deliveries (channel, next_attempt_at) WHERE state = 'queued';
+CREATE INDEX deliveries_taken ON deliveries (channel, taken_until) WHERE state = 'queued' AND taken_until IS NOT NULL;
 CREATE INDEX deliveries_by_webhook ON deliveries (webhook_id, id) WHERE channel = 'webhook';
 CREATE INDEX deliveries_by_state ON deliveries (state, id);
 CREATE INDEX deliveries_by_age ON deliveries (finished_at) WHERE finished_at IS NOT NULL;

@@ -15,7 +15,8 @@ use crate::{
     store,
 };
 
-const AT_ONCE: usize = 8;
+const MAILS_AT_ONCE: usize = 8;
+const WEBHOOKS_AT_ONCE: usize = 32;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Above what any attempt may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -32,12 +33,19 @@ pub(super) async fn run(notify: Notify) {
     );
 }
 
+const fn at_once(channel: Channel) -> usize {
+    match channel {
+        Channel::Mail => MAILS_AT_ONCE,
+        Channel::Webhook => WEBHOOKS_AT_ONCE,
+    }
+}
+
 async fn lane(notify: Notify, channel: Channel) {
     let mut wakes = notify.wake.as_ref().map(Wake::subscribe);
     let mut running = JoinSet::new();
     loop {
         while running.try_join_next().is_some() {}
-        let free = AT_ONCE.saturating_sub(running.len());
+        let free = at_once(channel).saturating_sub(running.len());
         if free > 0 {
             match sending::take(&notify, channel, free).await {
                 Ok(taken) => {
@@ -52,7 +60,7 @@ async fn lane(notify: Notify, channel: Channel) {
                 }
             }
         }
-        let full = running.len() >= AT_ONCE;
+        let full = running.len() >= at_once(channel);
         tokio::select! {
             _ = running.join_next(), if !running.is_empty() => {}
             () = something(&mut wakes), if !full => {}
@@ -81,7 +89,7 @@ async fn send_one(notify: &Notify, channel: Channel, taken: Taken) {
 
 /// One turn of a lane: sends what is due now, and answers how much that was.
 pub async fn send_due(notify: &Notify, channel: Channel) -> Result<usize, Failure> {
-    let taken = sending::take(notify, channel, AT_ONCE).await?;
+    let taken = sending::take(notify, channel, at_once(channel)).await?;
     let count = taken.len();
     futures_util::future::join_all(taken.into_iter().map(|one| send_one(notify, channel, one))).await;
     Ok(count)

@@ -274,7 +274,7 @@ fn of_provisioning(envelope: &Envelope) -> Result<Told, serde_json::Error> {
     } else {
         // What somebody released themselves they know.
         match e.cause.as_deref() {
-            Some("balance_depleted" | "depleted") => {
+            Some("depletion") => {
                 format!("{id} is being released because the balance is used up.")
             }
             Some("budget") => format!("{id} is being released because the project's budget is used up."),

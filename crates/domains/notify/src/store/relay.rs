@@ -5,10 +5,12 @@ use pg::Connection;
 
 use crate::model::delivery::{Channel, Taken};
 
-/// Of one webhook at most this many are sent at once: a slow one does not fill the lane.
-const MOST_OF_ONE: i64 = 4;
+/// Of one webhook, and of all webhooks of one organization, at most this many are sent at once: those who hang do not
+/// fill the lane.
+const MOST_OF_ONE: i64 = 2;
+const MOST_OF_ORG: i64 = 8;
 /// How far a turn looks for messages to different webhooks.
-const LOOK_AT: i64 = 500;
+const LOOK_AT: i64 = 10_000;
 
 /// Takes up to `limit` messages that are due, for `lease`: who does not come back in time loses them.
 pub async fn take(
@@ -19,17 +21,27 @@ pub async fn take(
     lease: TimeDelta,
 ) -> Result<Vec<Taken>, sqlx::Error> {
     let rows = sqlx::query!(
-        "WITH due AS (
-             SELECT d.id, row_number() OVER (PARTITION BY coalesce(d.webhook_id, d.id) ORDER BY d.next_attempt_at) AS place
-             FROM (SELECT id, webhook_id, next_attempt_at FROM deliveries
+        "WITH busy AS (
+             SELECT org_id, webhook_id FROM deliveries WHERE state = 'queued' AND channel = $1 AND taken_until > $2
+         ), due AS (
+             SELECT d.id, d.org_id, d.webhook_id, d.next_attempt_at,
+                 row_number() OVER (PARTITION BY d.webhook_id ORDER BY d.next_attempt_at)
+                     + (SELECT count(*) FROM busy b WHERE b.webhook_id = d.webhook_id) AS place
+             FROM (SELECT id, org_id, webhook_id, next_attempt_at FROM deliveries
                    WHERE state = 'queued' AND channel = $1 AND next_attempt_at <= $2
                    ORDER BY next_attempt_at LIMIT $5) d
+         ), fair AS (
+             SELECT d.id, d.webhook_id, row_number() OVER (PARTITION BY d.org_id ORDER BY d.next_attempt_at)
+                     + (SELECT count(*) FROM busy b WHERE b.org_id = d.org_id) AS place
+             FROM due d WHERE d.webhook_id IS NULL OR d.place <= $6
          ), mine AS (
              SELECT id FROM deliveries
-             WHERE id IN (SELECT id FROM due WHERE place <= $6) AND state = 'queued' AND next_attempt_at <= $2
+             WHERE id IN (SELECT id FROM fair WHERE webhook_id IS NULL OR place <= $7)
+                 AND state = 'queued' AND next_attempt_at <= $2
              ORDER BY next_attempt_at LIMIT $3 FOR UPDATE SKIP LOCKED
          )
-         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $4 FROM mine WHERE d.id = mine.id
+         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $4, taken_until = $4
+         FROM mine WHERE d.id = mine.id
          RETURNING d.id, d.event_type, d.address, d.webhook_id, d.content, d.attempts, d.queued_at, d.created_at",
         channel.name(),
         now,
@@ -37,6 +49,7 @@ pub async fn take(
         now + lease,
         LOOK_AT,
         MOST_OF_ONE,
+        MOST_OF_ORG,
     )
     .fetch_all(conn)
     .await?;
@@ -62,7 +75,7 @@ pub async fn finish(
     now: DateTime<Utc>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE deliveries SET state = $3, last_error = $4, finished_at = $5
+        "UPDATE deliveries SET state = $3, last_error = $4, finished_at = $5, taken_until = NULL
          WHERE id = $1 AND attempts = $2 AND state = 'queued'",
         taken.id.uuid(),
         taken.attempts,
@@ -81,7 +94,8 @@ pub async fn postpone(
     next: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "UPDATE deliveries SET next_attempt_at = $3, last_error = $4 WHERE id = $1 AND attempts = $2 AND state = 'queued'",
+        "UPDATE deliveries SET next_attempt_at = $3, last_error = $4, taken_until = NULL
+         WHERE id = $1 AND attempts = $2 AND state = 'queued'",
         taken.id.uuid(),
         taken.attempts,
         next,

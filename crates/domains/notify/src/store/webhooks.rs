@@ -236,7 +236,7 @@ pub async fn disable(
     .await?;
     if disabled.is_some() {
         sqlx::query!(
-            "UPDATE deliveries SET state = 'failed', finished_at = $3, last_error = $2
+            "UPDATE deliveries SET state = 'failed', finished_at = $3, last_error = $2, taken_until = NULL
              WHERE channel = 'webhook' AND webhook_id = $1 AND state = 'queued'",
             id.uuid(),
             reason,

@@ -42,7 +42,7 @@ fn samples() -> Vec<(&'static str, Value)> {
         ),
         (
             "provisioning.releasing.requested",
-            json!({ "allocation_id": allocation, "project_id": project, "cause": "balance_depleted" }),
+            json!({ "allocation_id": allocation, "project_id": project, "cause": "depletion" }),
         ),
         (
             "nodes.offline",

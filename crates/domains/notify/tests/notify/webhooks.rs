@@ -109,7 +109,7 @@ async fn a_webhook_that_fails_for_a_day_is_disabled_and_its_people_are_told() {
     let webhook = world.get(world.owner, &path).await;
     assert_eq!(webhook["state"], "disabled");
     let told = world.notifications(world.owner).await;
-    assert_eq!(told[0]["kind"], "webhook_disabled");
+    assert!(told.iter().any(|one| one["kind"] == "webhook_disabled"), "{told:?}");
     assert_eq!(
         world.count("SELECT count(*) FROM deliveries WHERE channel = 'webhook' AND state = 'queued'").await,
         0

@@ -255,6 +255,7 @@ impl World {
 
     /// Something happens, and everybody who wants to know handles it.
     pub async fn happens<E: Event>(&self, event: &E) {
+        self.passes(TimeDelta::seconds(1));
         let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
         let mut tx = self.test.db.write(Permit::system("test", origin), "test.happens").await.unwrap();
         tx.emit_for(self.org, None, event).unwrap();

@@ -25,6 +25,7 @@ mod isolation;
 mod matrix;
 mod money;
 mod node_attacks;
+mod notices;
 mod operations;
 mod payments;
 mod replicas;

@@ -58,6 +58,8 @@ pub struct ChainReader {
     billing: Billing,
     org: OrgId,
     step: Step,
+    /// What the head says of where the last posting is, is true.
+    placed: bool,
 }
 
 async fn read(billing: &Billing) -> Result<ReadTx, Failure> {
@@ -68,7 +70,7 @@ async fn read(billing: &Billing) -> Result<ReadTx, Failure> {
 
 impl ChainReader {
     pub fn new(billing: Billing, org: OrgId) -> Self {
-        Self { billing, org, step: Step::Start }
+        Self { billing, org, step: Step::Start, placed: true }
     }
 
     /// The next records; nothing at the end. The first is the head.
@@ -78,6 +80,7 @@ impl ChainReader {
                 Step::Done => return Ok(None),
                 Step::Start => {
                     let ends = chains::ends(read(&self.billing).await?.conn(), self.org).await?;
+                    self.placed = ends.placed;
                     let head = ends.head.unwrap_or_else(|| Head::empty(self.org, self.billing.currency()));
                     self.step = Step::Walk(Walk {
                         seq: ends.seq.max(ends.checkpoint_seq),
@@ -196,7 +199,10 @@ pub async fn chain_verify(billing: &Billing, org: OrgId) -> Result<LedgerVerific
             }
         }
     }
-    let fault = fault.or_else(|| chain.finish().err());
+    let fault = fault.or_else(|| chain.finish().err()).or_else(|| {
+        let (seq, reason) = (chain.head().seq, FaultReason::HeadMismatch);
+        (!reader.placed).then_some(Fault { org_id: org, seq, line: None, id: None, reason })
+    });
     Ok(LedgerVerification {
         ok: fault.is_none(),
         head: chain.head().clone(),

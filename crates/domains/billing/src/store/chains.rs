@@ -109,6 +109,8 @@ pub struct Ends {
     pub seq: i64,
     /// The last posting that was signed.
     pub checkpoint_seq: i64,
+    /// The last posting is in the month where the head says: balances are read from there.
+    pub placed: bool,
 }
 
 pub async fn ends(conn: &mut Connection, org: OrgId) -> Result<Ends, sqlx::Error> {
@@ -116,7 +118,9 @@ pub async fn ends(conn: &mut Connection, org: OrgId) -> Result<Ends, sqlx::Error
         r#"SELECT c.currency AS "currency?", c.seq AS "seq?", c.hash AS "hash?", c.checkpoint_seq AS "checkpoint_seq?",
                greatest((SELECT seq FROM ledger_postings WHERE org_id = $1 ORDER BY seq DESC LIMIT 1),
                    (SELECT seq FROM ledger_lines WHERE org_id = $1 ORDER BY seq DESC LIMIT 1)) AS last,
-               (SELECT max(seq) FROM ledger_checkpoints WHERE org_id = $1) AS signed
+               (SELECT max(seq) FROM ledger_checkpoints WHERE org_id = $1) AS signed,
+               coalesce(c.seq, 0) = 0 OR EXISTS (SELECT FROM ledger_postings p
+                   WHERE p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at) AS "placed!"
            FROM (SELECT) AS always LEFT JOIN ledger_chains c ON c.org_id = $1"#,
         org.uuid(),
     )
@@ -128,7 +132,8 @@ pub async fn ends(conn: &mut Connection, org: OrgId) -> Result<Ends, sqlx::Error
         }
         _ => None,
     };
-    Ok(Ends { head, seq: row.last.unwrap_or(0), checkpoint_seq: row.signed.unwrap_or(0) })
+    let (seq, checkpoint_seq) = (row.last.unwrap_or(0), row.signed.unwrap_or(0));
+    Ok(Ends { head, seq, checkpoint_seq, placed: row.placed })
 }
 
 /// The next postings in order, up to `last`; and whether each that was made for something is kept as such.

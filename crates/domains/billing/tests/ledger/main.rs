@@ -3,8 +3,12 @@
 
 mod canonical;
 mod checkpoints;
+mod endpoints;
 mod kit;
 mod months;
 mod reading;
 mod refusals;
 mod tampering;
+#[path = "../reports/kit.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod web;

@@ -1,5 +1,6 @@
 //! What somebody does who gets past every right and trigger is found and named, in the product and on an export.
 
+use billing::service::chains::chain_verify;
 use kernel::ledger::FaultReason::{
     self, Changed, CheckpointForged, CheckpointMismatch, CheckpointRemoved, HeadMismatch, Inserted,
     LinesChanged, ReferenceMissing, Removed, Unbalanced, Unlinked,
@@ -127,11 +128,16 @@ async fn a_change_of_any_column_of_a_checkpoint_or_of_the_head_is_found() {
         assert_eq!(reason, expected, "{column}");
     }
     for (column, change) in victim.columns("ledger_chains").await {
-        // A copy of what the last posting has, for finding it; a wrong one makes postings fail.
+        let sql = format!("UPDATE ledger_chains SET {column} = {change} WHERE org_id = $org");
         if column != "posted_at" {
-            let sql = format!("UPDATE ledger_chains SET {column} = {change} WHERE org_id = $org");
             assert!(victim.found(&sql).await.is_some(), "{column} was not found");
+            continue;
         }
+        // Only in the database: it says where the last posting is kept.
+        victim.0.tamper(&sql).await;
+        let found = chain_verify(&victim.0.billing, victim.0.org).await.unwrap();
+        assert_eq!(found.fault.map(|fault| fault.reason), Some(HeadMismatch));
+        victim.restore().await;
     }
 }
 

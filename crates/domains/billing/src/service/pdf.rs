@@ -170,7 +170,7 @@ mod tests {
     fn a_long_statement_has_several_pages_and_a_short_one_has_one() {
         let count = |bytes: &[u8]| bytes.windows(11).filter(|part| part == b"/Type /Page").count() - 1;
         assert_eq!(count(&made(3)), 1);
-        assert_eq!(count(&made(150)), 4);
+        assert_eq!(count(&made(150)), 3);
     }
 
     #[test]

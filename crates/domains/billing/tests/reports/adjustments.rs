@@ -22,7 +22,7 @@ async fn a_small_credit_is_posted_at_once_and_is_in_the_organizations_trail() {
     assert_eq!(balance(&kit).await, 500);
     let audited: i64 = kit
         .one(&format!(
-            "SELECT count(*) FROM audit_log WHERE org_id = '{}' AND action = 'adjustment.create'",
+            "SELECT count(*) FROM audit_logs WHERE org_id = '{}' AND action = 'adjustment.create'",
             kit.org.uuid()
         ))
         .await;

@@ -203,7 +203,7 @@ async fn everything_agrees(kit: &Kit) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn exports_reports_statements_and_ledger_agree_to_the_minor_unit(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -22,18 +22,21 @@ async fn a_hundred_deliveries_of_twenty_payments_while_the_process_is_killed_cre
     for topup in &topups {
         shop.pay.post(&format!("/sim/checkout/{}/pay", topup.session()), &[]).await;
     }
+    let mut amid = 0;
     for death in DEATHS {
         let pay = &shop.pay;
-        eventually_within(Duration::from_secs(60), "messages are taken", || async {
+        let waiting = eventually_within(Duration::from_secs(60), "messages are taken", || async {
             let told = pay.get("/sim/deliveries").await;
             let enough = told["delivered"].as_i64().unwrap() - before >= death;
-            (enough || told["waiting"] == 0).then_some(())
+            (enough || told["waiting"] == 0).then(|| told["waiting"].as_i64().unwrap())
         })
         .await;
         shop.world.server.kill();
+        amid += usize::from(waiting > 0);
         shop.world.server.spawn();
         shop.world.server.ready().await;
     }
+    assert!(amid > DEATHS.len() / 2, "only {amid} times it died while there was something to tell");
     eventually_within(Duration::from_secs(60), "every message is taken", || async {
         let told = shop.pay.get("/sim/deliveries").await;
         assert_eq!(told["given_up"], serde_json::json!([]));

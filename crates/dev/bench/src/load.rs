@@ -92,7 +92,8 @@ pub async fn wrk_timed(
     let text = exec::output(command).await?;
     anyhow::ensure!(!text.contains("Non-2xx"), "wrk got refusals from {url}: {text}");
     let rate = number_after(&text, "Requests/sec:").with_context(|| format!("no rate in: {text}"))?;
-    let half = milliseconds_after(&text, "50%").with_context(|| format!("no latency in: {text}"))?;
+    let times = text.split_once("Latency Distribution").map_or("", |(_, times)| times);
+    let half = milliseconds_after(times, "50%").with_context(|| format!("no latency in: {text}"))?;
     Ok((rate, half))
 }
 
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn latencies_are_read_in_their_units() {
-        let text = "  Latency Distribution\n     50%  741.00us\n     75%    1.20ms\n     99%    2.01s \n";
+        let text = "\n     50%  741.00us\n     75%    1.20ms\n     99%    2.01s \n";
         assert_eq!(milliseconds_after(text, "50%").map(|ms| (ms * 1e3).round()), Some(741.0));
         assert_eq!(milliseconds_after(text, "75%"), Some(1.2));
         assert_eq!(milliseconds_after(text, "99%"), Some(2.01 * 1e3));

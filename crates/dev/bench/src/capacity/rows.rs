@@ -82,3 +82,9 @@ pub async fn free(db: &mut PgConnection) -> anyhow::Result<i64> {
     let sql = "SELECT coalesce(sum(free), 0)::bigint FROM node_capacity WHERE region = $1 AND sku_eligibility = '{}'";
     Ok(sqlx::query_scalar(sql).bind(OPEN).fetch_one(db).await?)
 }
+
+/// Allocations that nobody pays for: each variant is to set money aside.
+pub async fn unmetered(db: &mut PgConnection) -> anyhow::Result<i64> {
+    let sql = "SELECT count(*) FROM allocations a WHERE NOT EXISTS (SELECT FROM meters m WHERE m.allocation_id = a.id)";
+    Ok(sqlx::query_scalar(sql).fetch_one(db).await?)
+}

@@ -83,6 +83,7 @@ impl Bench {
             theirs.push(product.measure(seconds, 0, work).await?);
             ensure!(rows::free(db).await? > 0, "the fleet was used up: measure in a larger one");
         }
+        ensure!(rows::unmetered(db).await? == 0, "something was reserved and no money set aside for it");
         let slots = self.options.slots.last().copied().unwrap_or_default();
         let operation = format!(
             "POST allocation: placed and reserved among {slots} slots, {clients} clients, {orgs} organization(s)"

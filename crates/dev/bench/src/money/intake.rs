@@ -102,7 +102,7 @@ impl Bench {
         let provider = PaySim::prepare();
         provider.set_secrets(&[SECRET]);
         let mut product = Product::prepare_with(&provider.options().config)?;
-        product.start(&["--roles", "webhook-worker"]).await?;
+        product.start(&["--roles", "api,webhook-worker"]).await?;
         let mut db = product.database().await?;
         // What was kept stays there: it is taking in that is measured.
         db.execute("REVOKE UPDATE ON payment_messages FROM gpuaas_system").await?;

@@ -54,6 +54,14 @@ pub const BILLING_WINDOWS_TOTAL: &str = "billing_windows_total";
 pub const BILLING_ACCRUAL_REFUSED_TOTAL: &str = "billing_accrual_refused_total";
 pub const BILLING_ACCRUAL_LAG_SECONDS: &str = "billing_accrual_lag_seconds";
 pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
+/// Labels: `channel`, `outcome` (`sent`, `not_now`, `refused`).
+pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
+/// Labels: `channel`.
+pub const NOTIFY_GIVEN_UP_TOTAL: &str = "notify_given_up_total";
+/// Labels: `channel`, `state`.
+pub const NOTIFY_DELIVERIES: &str = "notify_deliveries";
+/// Labels: `channel`.
+pub const NOTIFY_OLDEST_QUEUED_SECONDS: &str = "notify_oldest_queued_seconds";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -118,6 +126,10 @@ pub const ALL: &[Metric] = &[
     counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Organizations whose meters could not be accrued, by attempt."),
     gauge(BILLING_ACCRUAL_LAG_SECONDS, "How far the oldest meter was behind when the last tick began."),
     histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
+    counter(NOTIFY_ATTEMPTS_TOTAL, "Attempts to send a message, by channel and outcome."),
+    counter(NOTIFY_GIVEN_UP_TOTAL, "Messages that were given up, by channel."),
+    gauge(NOTIFY_DELIVERIES, "Messages that wait or were given up, by channel and state."),
+    gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest message that waits, by channel."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

@@ -144,7 +144,7 @@ struct NotificationReadAll {
 /// How many were marked by it.
 #[derive(Serialize, JsonSchema)]
 struct NotificationsRead {
-    count: u64,
+    count: i64,
 }
 
 async fn read_all(
@@ -157,5 +157,5 @@ async fn read_all(
         return Err(Problem::field("up_to_seq", "must not be negative").into());
     }
     let count = notification_read_all(&mut tx, input.access.user()?, up_to).await?;
-    Ok(Json(NotificationsRead { count }))
+    Ok(Json(NotificationsRead { count: i64::try_from(count).unwrap_or(i64::MAX) }))
 }

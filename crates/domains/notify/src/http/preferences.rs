@@ -1,6 +1,6 @@
 //! `/me/notification-preferences`: what you want to be told, and how.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Write, get, put};
+use endpoint::{Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, put};
 use kernel::{Code, Failure, Permission, Problem};
 use pg::ReadTx;
 use schemars::JsonSchema;
@@ -8,7 +8,10 @@ use serde::Deserialize;
 
 use crate::{
     Notify,
-    model::preferences::{NotificationPreferences, PreferenceChange},
+    model::{
+        notice::NoticeKind,
+        preferences::{NotificationPreferences, PreferenceChange},
+    },
     service::preferences::{notification_preferences_get, notification_preferences_update},
 };
 
@@ -46,7 +49,18 @@ async fn show(
 #[serde(deny_unknown_fields)]
 struct NotificationPreferencesUpdate {
     #[schemars(length(max = 100))]
-    items: Vec<PreferenceChange>,
+    items: Vec<NotificationPreferenceChange>,
+}
+
+/// A choice to make; what is absent stays as it is.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NotificationPreferenceChange {
+    kind: NoticeKind,
+    #[serde(default)]
+    in_app: Given<bool>,
+    #[serde(default)]
+    email: Given<bool>,
 }
 
 async fn update(
@@ -58,6 +72,12 @@ async fn update(
     if items.len() > MOST_ITEMS {
         return Err(Problem::field("items", "must be at most 100").into());
     }
+    let change = |item: NotificationPreferenceChange| PreferenceChange {
+        kind: item.kind,
+        in_app: item.in_app.0,
+        email: item.email.0,
+    };
+    let items: Vec<_> = items.into_iter().map(change).collect();
     let user = input.access.user()?;
     Ok(Json(notification_preferences_update(&mut tx, user, &items, input.if_match).await?))
 }

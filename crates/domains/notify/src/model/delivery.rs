@@ -21,6 +21,7 @@ lifecycle! {
 /// How a message goes. Each has a lane of its own: one that stands still keeps no other waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum Channel {
     Mail,
     Webhook,

@@ -105,13 +105,10 @@ pub struct NotificationPreferences {
 }
 
 /// One choice to make.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct PreferenceChange {
     pub kind: NoticeKind,
-    #[serde(default)]
     pub in_app: Option<bool>,
-    #[serde(default)]
     pub email: Option<bool>,
 }
 

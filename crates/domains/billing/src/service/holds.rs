@@ -82,7 +82,7 @@ fn insufficient(available: i64, needed: i64, currency: &str) -> Problem {
         .detail("available_minor", available)
         .detail("needed_minor", needed)
         .detail("currency", currency)
-        .suggest("Top up: POST /api/v1/orgs/{org_id}/topups, or `gpuaas billing topup`.")
+        .suggest("Top up: POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
 }
 
 /// The allocation became active at `at`.

@@ -278,6 +278,7 @@ async fn sell(world: &World, host: &mut Host) {
 /// Two people of one project with a key each.
 async fn colleagues(world: &World, keys: [&Key; 2]) -> [Tenant; 2] {
     let org = world.org("acme").await;
+    world.fund(&org, 10_000).await;
     let project = world.project(&org, "lab").await;
     let mut people = Vec::new();
     for (name, key) in ["bo", "cy"].into_iter().zip(keys) {

@@ -109,6 +109,7 @@ async fn a_member_operates_what_they_made_and_an_admin_what_anybody_made() {
     let world = World::start_simulated().await;
     let _nodes = world.simulated(&[("h200-8", 1)]).await;
     let org = world.org("acme").await;
+    world.fund(&org, 10_000).await;
     let project = world.project(&org, "lab").await;
     let mut people = Vec::new();
     for (name, role) in [("bo", "member"), ("cy", "member"), ("vi", "viewer")] {

@@ -13,8 +13,7 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     Billing,
     model::report::{Every, Groups, Moment, Month, Place, Span, UsageRecord, UsageRow},
-    service::reports::{Records, focus_export, usage_export, usage_record_list, usage_report},
-    store::reports::{Filter, Sums},
+    service::reports::{Filter, Records, Sums, focus_export, usage_export, usage_record_list, usage_report},
 };
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {

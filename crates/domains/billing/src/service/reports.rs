@@ -11,8 +11,10 @@ use crate::{
         focus::{COLUMNS, Row},
         report::{After, Month, Place, Span, UsageRecord, UsageRow, decimal, hours},
     },
-    store::reports::{self as store, Filter, Sums},
+    store::reports as store,
 };
+
+pub use crate::store::reports::{Filter, Sums};
 
 /// Records held in memory at a time, whatever the length of an export.
 const BATCH: i64 = 1000;

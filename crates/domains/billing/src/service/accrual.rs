@@ -9,9 +9,13 @@
 //! anywhere is simply done again, and organizations that another worker is at are left to it. A batch that cannot be
 //! done is cut in two until the organization that it is about stands alone; the others go on.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Mutex, MutexGuard},
+};
 
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
+use futures_util::future::join_all;
 use identity::api::Where;
 use kernel::{
     CorrelationId, Failure,
@@ -36,6 +40,8 @@ use crate::{
 /// Meters of a batch: as many as are accrued in about a second, for which the chains are held.
 const METERS_PER_BATCH: i64 = 20_000;
 const ORGS_PER_BATCH: usize = 500;
+/// Batches that are under way at once. They are of different organizations, so none waits for another.
+const AT_ONCE: usize = 2;
 /// Rounds of a tick; each moves every meter by up to an hour. What is left then is for the next tick.
 const ROUNDS: usize = 400;
 /// Meters that are taken back, and organizations that are looked at for another reason than use, in one tick.
@@ -107,29 +113,76 @@ async fn accrue(
         if due.is_empty() {
             return Ok(());
         }
-        let mut batches = pack(due);
-        let mut progress = false;
-        while let Some(mut batch) = batches.pop_front() {
-            match accrue_batch(billing, &batch, target, ticked).await {
-                Ok(moved) => progress |= moved,
-                Err(failure) if is_transient(&failure) => return Err(failure),
-                Err(failure) if batch.len() == 1 => {
-                    tracing::error!(org_id = %batch[0], error = ?failure, "an organization cannot be accrued");
-                    metrics::counter!("billing_accrual_refused_total").increment(1);
-                    refused.extend(batch);
-                }
-                Err(_) => {
-                    batches.push_front(batch.split_off(batch.len() / 2));
-                    batches.push_front(batch);
-                }
-            }
+        let round = Round { queue: Mutex::new(pack(due)), outcome: Mutex::default() };
+        join_all((0..AT_ONCE).map(|_| round.work(billing, target))).await;
+        let outcome = round.outcome.into_inner().unwrap_or_else(|e| e.into_inner());
+        ticked.windows += outcome.windows;
+        ticked.posted_minor += outcome.posted_minor;
+        refused.extend(outcome.refused);
+        if let Some(failure) = outcome.failure {
+            return Err(failure);
         }
-        if !progress {
+        if outcome.windows == 0 {
             break;
         }
     }
     ticked.more = true;
     Ok(())
+}
+
+/// The batches of a round, and what became of them.
+struct Round {
+    queue: Mutex<VecDeque<Vec<Uuid>>>,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    windows: u64,
+    posted_minor: i64,
+    refused: Vec<Uuid>,
+    failure: Option<Failure>,
+}
+
+impl Round {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Vec<Uuid>>> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn next(&self) -> Option<Vec<Uuid>> {
+        self.queue().pop_front()
+    }
+
+    /// Takes one batch after the other. A lost connection ends the round for everybody.
+    async fn work(&self, billing: &Billing, target: DateTime<Utc>) {
+        while let Some(mut batch) = self.next() {
+            match accrue_batch(billing, &batch, target).await {
+                Ok(accrued) => {
+                    let mut outcome = self.outcome();
+                    outcome.windows +=
+                        accrued.iter().map(|accrued| accrued.meters.unsigned_abs()).sum::<u64>();
+                    outcome.posted_minor += accrued.iter().map(|accrued| accrued.posted_minor).sum::<i64>();
+                }
+                Err(failure) if is_transient(&failure) => {
+                    self.queue().clear();
+                    self.outcome().failure = Some(failure);
+                }
+                Err(failure) if batch.len() == 1 => {
+                    tracing::error!(org_id = %batch[0], error = ?failure, "an organization cannot be accrued");
+                    metrics::counter!("billing_accrual_refused_total").increment(1);
+                    self.outcome().refused.extend(batch);
+                }
+                Err(_) => {
+                    let rest = batch.split_off(batch.len() / 2);
+                    self.queue().extend([batch, rest]);
+                }
+            }
+        }
+    }
 }
 
 fn is_transient(failure: &Failure) -> bool {
@@ -157,33 +210,27 @@ fn pack(due: Vec<Due>) -> VecDeque<Vec<Uuid>> {
     batches
 }
 
-/// One transaction. True when something moved.
+/// One transaction; answers what moved.
 async fn accrue_batch(
     billing: &Billing,
     orgs: &[Uuid],
     target: DateTime<Utc>,
-    ticked: &mut Ticked,
-) -> Result<bool, Failure> {
+) -> Result<Vec<Accrued>, Failure> {
     let rules = Rules::of(billing, orgs).await?;
     let mut tx = write(billing, "billing.accrue").await?;
-    let accrued = match accrue_in(&mut tx, &rules, orgs, target).await {
-        Ok(accrued) if accrued.is_empty() => {
-            tx.roll_back().await;
-            return Ok(false);
+    match accrue_in(&mut tx, &rules, orgs, target).await {
+        Ok(accrued) if !accrued.is_empty() => {
+            tx.commit(None).await?;
+            let windows = accrued.iter().map(|accrued| accrued.meters.unsigned_abs()).sum();
+            metrics::counter!("billing_windows_total").increment(windows);
+            Ok(accrued)
         }
-        Ok(accrued) => accrued,
         // Waited for, so that the chains are free for the halves that come next.
-        Err(failure) => {
+        other => {
             tx.roll_back().await;
-            return Err(failure);
+            other
         }
-    };
-    tx.commit(None).await?;
-    let windows = accrued.iter().map(|accrued| accrued.meters.unsigned_abs()).sum::<u64>();
-    metrics::counter!("billing_windows_total").increment(windows);
-    ticked.windows += windows;
-    ticked.posted_minor += accrued.iter().map(|accrued| accrued.posted_minor).sum::<i64>();
-    Ok(true)
+    }
 }
 
 async fn accrue_in(

@@ -9,3 +9,4 @@ mod races;
 mod restart;
 mod states;
 mod time;
+mod worker;

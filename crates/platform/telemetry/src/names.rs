@@ -54,6 +54,21 @@ pub const BILLING_WINDOWS_TOTAL: &str = "billing_windows_total";
 pub const BILLING_ACCRUAL_REFUSED_TOTAL: &str = "billing_accrual_refused_total";
 pub const BILLING_ACCRUAL_LAG_SECONDS: &str = "billing_accrual_lag_seconds";
 pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
+/// Labels: `cause`.
+pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
+/// Labels: `kind`.
+pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
+pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
+pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
+/// Labels: `why`.
+pub const PAYMENT_MESSAGES_REFUSED_TOTAL: &str = "payment_messages_refused_total";
+/// Labels: `how`.
+pub const PAYMENT_MESSAGES_PROCESSED_TOTAL: &str = "payment_messages_processed_total";
+pub const PAYMENT_MESSAGES_WAITING: &str = "payment_messages_waiting";
+pub const PAYMENT_MESSAGES_FAILED: &str = "payment_messages_failed";
+pub const PAYMENT_MESSAGES_OLDEST_SECONDS: &str = "payment_messages_oldest_seconds";
+pub const PAYMENT_REFUNDS_UNKNOWN_TOTAL: &str = "payment_refunds_unknown_total";
+pub const PAYMENT_DAY_DIFFERENCES: &str = "payment_day_differences";
 /// Labels: `channel`, `outcome` (`sent`, `not_now`, `refused`).
 pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
 /// Labels: `channel`.
@@ -126,6 +141,20 @@ pub const ALL: &[Metric] = &[
     counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Organizations whose meters could not be accrued, by attempt."),
     gauge(BILLING_ACCRUAL_LAG_SECONDS, "How far the oldest meter was behind when the last tick began."),
     histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
+    counter(ALLOCATIONS_FORCED_TOTAL, "Allocations that depletion or a budget released."),
+    gauge(BILLING_FINDINGS_OPEN, "Places where books and world disagree, by kind."),
+    counter(PAYMENTS_CREDITED_TOTAL, "Payments that went into a balance."),
+    counter(PAYMENT_MESSAGES_RECEIVED_TOTAL, "Messages of the payment provider that were taken in."),
+    counter(PAYMENT_MESSAGES_REFUSED_TOTAL, "Messages that were refused at the door, by why."),
+    counter(PAYMENT_MESSAGES_PROCESSED_TOTAL, "Messages that were acted on, by how that ended."),
+    gauge(PAYMENT_MESSAGES_WAITING, "Messages that wait to be acted on."),
+    gauge(PAYMENT_MESSAGES_FAILED, "Messages that could not be acted on and wait for a person."),
+    gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message that waits."),
+    counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds of which the provider never said what became of them."),
+    gauge(
+        PAYMENT_DAY_DIFFERENCES,
+        "Differences between our payments and the provider's on the day compared last.",
+    ),
     counter(NOTIFY_ATTEMPTS_TOTAL, "Attempts to send a message, by channel and outcome."),
     counter(NOTIFY_GIVEN_UP_TOTAL, "Messages that were given up, by channel."),
     gauge(NOTIFY_DELIVERIES, "Messages that wait or were given up, by channel and state."),

@@ -75,6 +75,14 @@ fn lifecycles() -> String {
     add("allocation", capacity::model::allocation::AllocationLifecycle::diagram());
     add("meter", billing::model::meter::MeterLifecycle::diagram());
     add("balance", billing::model::balance::BalanceLifecycle::diagram());
+    add("ledger_adjustment", billing::model::adjustment::AdjustmentLifecycle::diagram());
+    add("topup", payments::model::topup::TopupLifecycle::diagram());
+    add("payment_message", payments::model::webhook::MessageLifecycle::diagram());
+    add("refund", payments::model::refund::RefundLifecycle::diagram());
+    add("dispute", payments::model::dispute::DisputeLifecycle::diagram());
+    add("payment_day", payments::model::day::DayLifecycle::diagram());
+    add("delivery", notify::model::delivery::DeliveryLifecycle::diagram());
+    add("webhook", notify::model::webhook::WebhookLifecycle::diagram());
     add("saga_run", saga::RunLifecycle::diagram());
     out
 }

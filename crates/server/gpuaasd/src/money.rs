@@ -72,6 +72,7 @@ impl Money {
     }
 
     pub fn listening(mut self, wake: &Wake) -> Self {
+        self.payments = self.payments.listening(wake.clone());
         self.notify = self.notify.listening(wake.clone());
         self
     }

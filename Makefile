@@ -4,13 +4,16 @@
 export SQLX_OFFLINE ?= true
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset check test smoke generate fmt bench devdb agent
+.PHONY: help up tour down reset check test smoke generate fmt bench devdb agent
 
 help: ## list these commands
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 up: ## build and start the control plane with simulated nodes on this machine (PORT=8080 SIM_NODES=3)
 	@scripts/up.sh
+
+tour: ## show what runs by its commands, from signing in to checking the books (GPUAAS_TOUR_PASSWORD=…)
+	@scripts/tour.sh
 
 down: ## stop it, keep its data
 	@scripts/down.sh

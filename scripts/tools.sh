@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [tour] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -12,7 +12,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl nodes)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl nodes tour)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -124,14 +124,20 @@ nodes() {
     "$ROOT/scripts/node-rootfs.sh" >/dev/null
 }
 
+# What `make tour` types besides our own commands.
+tour() {
+    type -P curl >/dev/null || apt_install "curl" curl
+    type -P ssh-keygen >/dev/null || apt_install "an SSH client" openssh-client
+}
+
 wrk() {
     type -P wrk >/dev/null || apt_install "wrk" wrk
 }
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | oidc | openssl | nodes | wrk) "$tool" ;;
+    rust | postgres | oidc | openssl | nodes | tour | wrk) "$tool" ;;
     schemathesis | stripe | aiosmtpd) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, wrk." ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, tour, wrk." ;;
     esac
 done

@@ -1,0 +1,390 @@
+#!/usr/bin/env bash
+# Shows a running installation (`make up`) by its commands, as a newcomer would type them: sign in, pay, launch, watch
+# the cost, release, and check the books. Each command is printed with its answer. Ends with 0 only when everything
+# went as expected, and leaves behind an organization without money and without machines.
+#   GPUAAS_TOUR_PASSWORD=… scripts/tour.sh   signs in by itself; a one-time password is changed on the way, to
+#                                            GPUAAS_TOUR_NEW_PASSWORD or to one that is made up and shown
+#   GPUAAS_SERVER, GPUAAS_TOUR_CLI           another server than that of `make up`, and the program for it
+#   GPUAAS_TOUR_EMAIL                        who signs in; the first administrator when not given
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+
+SKU=h200-sxm-slice
+GPUS=4
+AMOUNT=20.00
+AMOUNT_MINOR=2000
+MACHINE=tour-1
+KEY_NAME=tour
+WINDOW=billing.window_seconds
+WINDOW_SECONDS=10
+# Longest waits: for one command, for money to arrive or to go back, and for three windows of use to be charged. The
+# worker may still be in a window of a minute when the tour makes windows shorter.
+COMMAND_SECONDS=60
+MONEY_SECONDS=30
+USE_SECONDS=100
+MOST_ORGS=20
+
+WORK="$(mktemp -d "${TMPDIR:-/tmp}/gpuaas-tour-XXXXXX")"
+login_pid="" key_id="" window_before="" launched="" began=$SECONDS
+
+heading() { printf '\n== %s\n' "$*"; }
+
+# The program itself, bounded, for what the tour wants to know.
+gpuaas() { timeout --foreground "$COMMAND_SECONDS" "$CLI" "$@"; }
+
+# As a person types it.
+show() {
+    local words
+    printf -v words ' %q' "$@"
+    printf '\n$ gpuaas%s\n' "$words"
+}
+
+run() {
+    show "$@"
+    gpuaas "$@" || fail "the command above should have worked; it ended with exit code $?."
+}
+
+# A command that must end with this exit code.
+refused() {
+    local wanted="$1" code=0
+    shift
+    show "$@"
+    gpuaas "$@" || code=$?
+    [ "$code" = "$wanted" ] || fail "the command above should have ended with exit code $wanted, not $code."
+    say "(exit code $code, as it should be)"
+}
+
+# Chooses for the commands that follow.
+choose() {
+    export "$1=$2"
+    printf '\n$ export %s=%q\n' "$1" "$2"
+}
+
+# A field of the result of a command.
+field() {
+    local name="$1"
+    shift
+    gpuaas "$@" -o yaml | sed -n "/^$name: /{s///;s/^['\"]//;s/['\"]\$//;p;q}"
+}
+
+# The rows of a result, as CSV.
+rows() { gpuaas "$@" -o csv --no-headers; }
+
+# Waits until a field of the result of a command has a value.
+until_field() {
+    local limit="$1" name="$2" wanted="$3" second now=""
+    shift 3
+    for ((second = 0; second < limit * 2; second++)); do
+        now="$(field "$name" "$@")"
+        [ "$now" != "$wanted" ] || return 0
+        sleep 0.5
+    done
+    fail "$name of \`gpuaas $*\` is ${now:-nothing} after $limit s, not $wanted."
+}
+
+clean_up() {
+    local code=$?
+    trap - EXIT
+    [ -z "$login_pid" ] || kill "$login_pid" 2>/dev/null || true
+    if [ -n "$launched" ] && rows allocations list 2>/dev/null | grep -q ",$MACHINE,"; then
+        gpuaas allocations release "$MACHINE" --yes --wait --timeout 45 >/dev/null 2>&1 ||
+            say "the machine may still run: gpuaas allocations list --org ${GPUAAS_ORG:-} -p ${GPUAAS_PROJECT:-}"
+    fi
+    if [ -n "$window_before" ]; then
+        restore_window gpuaas >/dev/null 2>&1 ||
+            say "the metering window is still $WINDOW_SECONDS s: gpuaas policy unset $WINDOW --scope platform"
+    fi
+    [ -z "$key_id" ] || gpuaas ssh-keys remove "$key_id" >/dev/null 2>&1 || true
+    rm -rf -- "$WORK"
+    exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# --- signing in ------------------------------------------------------------------------------------------------------
+
+# A browser of few words: keeps cookies, follows redirects, prints where it ended. The page is then in $WORK/page.
+browse() {
+    curl --silent --show-error --location --max-time 20 --noproxy 127.0.0.1,localhost \
+        --cookie "$WORK/cookies" --cookie-jar "$WORK/cookies" --output "$WORK/page" --write-out '%{url_effective}' "$@"
+}
+
+# The hidden fields of the page's form, as arguments for `browse`.
+hidden_fields() {
+    local name value
+    form=()
+    while IFS=$'\t' read -r name value; do
+        form+=(--data-urlencode "$name=$value")
+    done < <(grep -o '<input type="hidden"[^>]*>' "$WORK/page" |
+        sed -e 's/.* name="\([^"]*\)".* value="\([^"]*\)".*/\1\t\2/' \
+            -e "s/&lt;/</g;s/&gt;/>/g;s/&quot;/\"/g;s/&#39;/'/g;s/&amp;/\&/g")
+}
+
+# Fills the sign-in form, and that for a new password where one is wanted. Passwords go through files: arguments can
+# be read by others.
+fill_forms() {
+    local origin="${1%%/auth/*}" at email="${GPUAAS_TOUR_EMAIL:-admin@localhost}" form=() new
+    (umask 077 && printf '%s' "$GPUAAS_TOUR_PASSWORD" >"$WORK/password")
+    browse "$1" >/dev/null
+    hidden_fields
+    at="$(browse "${form[@]}" --data-urlencode "email=$email" --data-urlencode "password@$WORK/password" "$origin/auth/login")"
+    if [[ "$at" == "$origin/auth/password"* ]]; then
+        new="${GPUAAS_TOUR_NEW_PASSWORD:-}"
+        if [ -z "$new" ]; then
+            new="$(head -c 18 /dev/urandom | base64 | tr '+/' '-_')"
+            say "The one-time password is changed. The new one, shown only now: $new"
+        fi
+        (umask 077 && printf '%s' "$new" >"$WORK/new")
+        hidden_fields
+        at="$(browse "${form[@]}" --data-urlencode "current@$WORK/password" --data-urlencode "new@$WORK/new" \
+            --data-urlencode "again@$WORK/new" "$origin/auth/password")"
+    fi
+    rm -f "$WORK/password" "$WORK/new"
+    grep -q "You are signed in" "$WORK/page" ||
+        fail "the sign-in ended at ${at%%\?*}: $(sed -n 's/.*role="alert">\([^<]*\)<.*/\1/p' "$WORK/page")"
+}
+
+sign_in_by_form() {
+    local address="" tenth
+    show auth login --no-browser
+    "$CLI" auth login --no-browser 2>"$WORK/login" &
+    login_pid=$!
+    for ((tenth = 0; tenth < 100; tenth++)); do
+        address="$(grep -o 'http[^ ]*/auth/authorize?[^ ]*' "$WORK/login" || true)"
+        [ -z "$address" ] || break
+        kill -0 "$login_pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    if [ -z "$address" ]; then
+        cat "$WORK/login" >&2
+        fail "the sign-in did not begin."
+    fi
+    fill_forms "$address"
+    # It has its code now, or never will.
+    for ((tenth = 0; tenth < 200; tenth++)); do
+        kill -0 "$login_pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    wait "$login_pid" || fail "the sign-in failed: $(tail -n 3 "$WORK/login")"
+    login_pid=""
+    tail -n 1 "$WORK/login"
+}
+
+sign_in() {
+    if gpuaas auth whoami >/dev/null 2>&1; then
+        say "You are signed in already."
+    elif [ -n "${GPUAAS_TOUR_PASSWORD:-}" ]; then
+        sign_in_by_form
+    elif [ -t 0 ]; then
+        show auth login --no-browser
+        "$CLI" auth login --no-browser
+    else
+        fail "sign in first (gpuaas auth login), or give the password: GPUAAS_TOUR_PASSWORD=… make tour"
+    fi
+}
+
+# --- parts of the tour -----------------------------------------------------------------------------------------------
+
+# An organization without money: the first such of tour, tour-2, …
+enter_org() {
+    local known n slug total
+    known="$(rows orgs list | cut -d , -f 2)"
+    for ((n = 1; n <= MOST_ORGS; n++)); do
+        slug=tour
+        [ "$n" = 1 ] || slug="tour-$n"
+        if ! grep -qxF -- "$slug" <<<"$known"; then
+            run platform orgs create "$slug" --name "Tour"
+            choose GPUAAS_ORG "$slug"
+            return
+        fi
+        total="$(field total_minor billing balance --org "$slug")"
+        if [ "$total" = 0 ]; then
+            choose GPUAAS_ORG "$slug"
+            run orgs get
+            return
+        fi
+        say "$slug still has money, of a tour that did not come to its end."
+    done
+    fail "the organizations tour to tour-$MOST_ORGS all have money; give it back (gpuaas platform billing refunds create) and try again."
+}
+
+enter_project() {
+    if rows projects list | cut -d , -f 2 | grep -qxF training; then
+        choose GPUAAS_PROJECT training
+        run projects get
+    else
+        run projects create training --name Training
+        choose GPUAAS_PROJECT training
+    fi
+}
+
+add_key() {
+    local old
+    old="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
+    [ -z "$old" ] || gpuaas ssh-keys remove "$old" >/dev/null 2>&1
+    printf '\n$ ssh-keygen -t ed25519 -N "" -C %s -f key\n' "$KEY_NAME"
+    ssh-keygen -q -t ed25519 -N "" -C "$KEY_NAME" -f "$WORK/key" </dev/null
+    show ssh-keys add key.pub
+    gpuaas ssh-keys add "$WORK/key.pub"
+    key_id="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
+    [ -n "$key_id" ] || fail "the key is not in the list."
+}
+
+shorten_window() {
+    window_before="$(field scope policy get "$WINDOW" --scope platform) $(field value policy get "$WINDOW" --scope platform)"
+    run policy set "$WINDOW" "$WINDOW_SECONDS" --scope platform
+}
+
+restore_window() {
+    local before="$window_before"
+    window_before=""
+    if [ "${before%% *}" = default ]; then
+        "$1" policy unset "$WINDOW" --scope platform
+    else
+        "$1" policy set "$WINDOW" "${before#* }" --scope platform
+    fi
+}
+
+pay() {
+    local topup url
+    run billing topup "$AMOUNT" --no-browser
+    topup="$(rows billing topups list --limit 1 | cut -d , -f 1)"
+    url="$(field url billing topups show "$topup")"
+    browse "$url" >/dev/null
+    grep -q SIMULATED "$WORK/page" || fail "payments are not simulated here, and the tour does not spend real money."
+    say ""
+    say "The checkout page says that it is SIMULATED: no real money moves. Its button \"Pay\" is pressed:"
+    say "$ curl -X POST $url/pay"
+    # Where people are sent back to afterwards is not opened.
+    curl --silent --show-error --fail --max-time 20 --noproxy 127.0.0.1,localhost --output /dev/null --data '' "$url/pay" ||
+        fail "the checkout page could not be paid."
+    until_field "$MONEY_SECONDS" state paid billing topups show "$topup"
+    run billing topups show "$topup"
+    run billing balance
+    [ "$(field total_minor billing balance)" = "$AMOUNT_MINOR" ] || fail "the balance is not what was paid."
+}
+
+log_in() {
+    if [ "$(rows nodes list --simulated false --limit 1)" = "" ]; then
+        say "All nodes of this installation are simulated: there is no machine to log in to. On a real one: gpuaas ssh $MACHINE"
+    else
+        say "To log in: gpuaas ssh $MACHINE (with a key of yours; on a simulated node there is nobody to answer)."
+    fi
+}
+
+watch_cost() {
+    local start=$SECONDS seen=0 total last available held rest
+    last="$AMOUNT_MINOR"
+    while [ "$seen" -lt 3 ]; do
+        [ $((SECONDS - start)) -lt "$USE_SECONDS" ] || fail "only $seen charges came within $USE_SECONDS s."
+        total="$(field total_minor billing balance)"
+        if [ "$total" != "$last" ]; then
+            [ "$total" -lt "$last" ] || fail "the balance grew from $last to $total while something ran."
+            last="$total"
+            seen=$((seen + 1))
+            IFS=, read -r _ available held _ _ total rest < <(rows billing balance)
+            printf '  after %2d s: %s left (%s available, %s held)\n' $((SECONDS - start)) "$total" "$available" "$held"
+        fi
+        sleep 0.5
+    done
+}
+
+release() {
+    run allocations release "$MACHINE" --yes --wait --timeout 45
+    launched=""
+    until_field "$MONEY_SECONDS" held_minor 0 billing balance
+}
+
+# To the card, so that the next tour begins with nothing again.
+give_back() {
+    local payment left refund
+    payment="$(rows billing payments list --limit 1 | cut -d , -f 1)"
+    left="$(rows billing balance | cut -d , -f 2)"
+    run platform billing refunds create --payment "$payment" --amount "${left%% *}" --reason "the tour is over"
+    refund="$(rows billing refunds list --limit 1 | cut -d , -f 1)"
+    until_field "$MONEY_SECONDS" state succeeded billing refunds show "$refund"
+    run billing balance
+    [ "$(field total_minor billing balance)" = 0 ] || fail "something is left."
+}
+
+check_books() {
+    local export="$WORK/ledger.ndjson" changed="$WORK/changed.ndjson"
+    run ledger list
+    run ledger verify
+    run ledger export -f "$export"
+    run ledger verify --file "$export"
+    say ""
+    say "Somebody makes $AMOUNT into 30.00 in the file, which is one byte:"
+    # The first such amount only.
+    sed "0,/\"amount_minor\":$AMOUNT_MINOR,/s//\"amount_minor\":3000,/" "$export" >"$changed"
+    [ "$(cmp -l "$export" "$changed" | wc -l)" = 1 ] || fail "the export has no such amount."
+    refused 1 ledger verify --file "$changed"
+}
+
+# --- the tour --------------------------------------------------------------------------------------------------------
+
+"$ROOT/scripts/tools.sh" tour
+if [ -z "${GPUAAS_SERVER:-}" ]; then
+    [ -f "$CONFIG" ] && pid="$(server_pid)" || fail "nothing runs here. Start it with make up."
+    GPUAAS_SERVER="$(setting public_url)"
+    GPUAAS_TOUR_EMAIL="${GPUAAS_TOUR_EMAIL:-$(setting admin_email)}"
+    program="$(readlink "/proc/$pid/exe")"
+    program="${program% (deleted)}"
+    GPUAAS_TOUR_CLI="${GPUAAS_TOUR_CLI:-${program%d}}"
+fi
+CLI="${GPUAAS_TOUR_CLI:-}"
+[ -x "$CLI" ] || fail "GPUAAS_TOUR_CLI must name the program gpuaas, of the same version as the server."
+unset GPUAAS_ORG GPUAAS_PROJECT
+
+heading "Who you are"
+choose GPUAAS_SERVER "$GPUAAS_SERVER"
+sign_in
+run auth whoami
+
+heading "An organization that pays, a project that works, a key to log in with"
+enter_org
+enter_project
+add_key
+
+heading "What there is"
+run catalog
+say ""
+say "Use is charged by the second and posted once in each window of a minute. For the tour, windows have $WINDOW_SECONDS s:"
+shorten_window
+
+heading "Without money there is no machine"
+run billing balance
+refused 6 allocations create --sku "$SKU" --gpus "$GPUS" --name "$MACHINE"
+
+heading "Pay"
+pay
+
+heading "Launch"
+run allocations explain --sku "$SKU" --gpus "$GPUS"
+launched=maybe
+run allocations create --sku "$SKU" --gpus "$GPUS" --name "$MACHINE" --wait --timeout 45
+say ""
+log_in
+
+heading "Watch the cost"
+watch_cost
+run billing balance
+run billing records --limit 3
+
+heading "Release"
+release
+run allocations list --all --limit 1
+run billing usage --by project --by sku
+
+heading "Give back what was not used"
+give_back
+
+heading "Check the books"
+check_books
+run audit verify
+run billing statements list
+
+heading "As it was"
+restore_window run
+say ""
+say "Everything went as expected, in $((SECONDS - began)) s."

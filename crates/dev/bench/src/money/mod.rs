@@ -19,7 +19,8 @@ const NOTE: &str = "Accrual: the worker's tick from what is due to the last comm
      one transaction, into tables with the same columns, indexes and partitioning, without postings, hashes, checks and \
      triggers. Both go through the same windows by turns, and come to the same sums. Balances: GET of the balance \
      through the API; the long ledger is two years of postings without lines, so the table has a part for each of 24 months, \
-     which reads of the short ledger beside it go through too, and one part before. Messages: POST of a signed message to the door for the payment provider, which checks the \
+     which reads of the short ledger beside it go through too, and one part before. Messages: POST of a signed message to \
+     the door for the payment provider, which checks the \
      signature and keeps the message before it answers; pgbench sends the same statement with the same body, with no \
      HTTP in front of it and no signature to check. While messages are measured, in both variants, the worker is denied \
      to process what was kept.";

@@ -14,7 +14,8 @@ async fn a_meter_that_closes_is_settled_without_waiting_for_the_window() {
     eventually("the worker began", || async { (kit.posted(meter).await == 60).then_some(()) }).await;
     kit.pass(7);
     kit.close(meter).await;
-    eventually("the rest is posted", || async { (kit.meter_state(meter).await == "settled").then_some(()) }).await;
+    eventually("the rest is posted", || async { (kit.meter_state(meter).await == "settled").then_some(()) })
+        .await;
     assert_eq!(kit.posted(meter).await, 67);
     worker.abort();
     listening.abort();
@@ -29,7 +30,8 @@ async fn a_balance_that_ends_within_the_window_is_found_when_it_ends() {
     kit.pass(60);
     let (wake, listening) = kit.test.db.listen();
     let worker = tokio::spawn(billing::jobs::run(kit.billing.clone(), wake));
-    eventually("the end is near", || async { (kit.state().await == "auto_release_pending").then_some(()) }).await;
+    eventually("the end is near", || async { (kit.state().await == "auto_release_pending").then_some(()) })
+        .await;
     kit.pass(3);
     eventually("the end is found", || async { (kit.state().await == "depleted").then_some(()) }).await;
     assert_eq!((kit.total().await, kit.told("balance_depleted").await), (0, 1));

@@ -14,6 +14,7 @@ pub mod event;
 pub mod hex;
 pub mod ids;
 pub mod ledger;
+pub mod money;
 pub mod page;
 pub mod policy;
 pub mod principal;

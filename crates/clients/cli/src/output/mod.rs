@@ -4,7 +4,6 @@
 //! and `csv` print the columns that the command names. Only results go to standard output.
 
 mod cell;
-mod money;
 mod table;
 mod time;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use cell::printable;
-pub use money::{minor, money};
+pub use kernel::money::{minor, money};
 pub use time::relative;
 
 use crate::{
@@ -55,6 +54,37 @@ impl Output {
             Format::Csv => self.csv(&[row], columns),
             Format::Json | Format::Yaml => self.document(&row),
         }
+    }
+
+    /// A list with amounts: in tables, `cost_minor` and `currency` are shown as `cost`.
+    pub fn priced<T: Serialize>(&self, items: &[T], columns: Columns) -> Result {
+        let rows: Vec<Value> = items.iter().map(|item| self.with_prices(item)).collect::<Result<_>>()?;
+        self.list(&rows, columns)
+    }
+
+    /// The same of one item.
+    pub fn priced_item<T: Serialize>(&self, item: &T, columns: Columns) -> Result {
+        self.item(&self.with_prices(item)?, columns)
+    }
+
+    fn with_prices<T: Serialize>(&self, item: &T) -> Result<Value> {
+        let mut row = json(item)?;
+        if matches!(self.format, Format::Json | Format::Yaml) {
+            return Ok(row);
+        }
+        if let Some(fields) = row.as_object_mut()
+            && let Some(currency) = fields.get("currency").and_then(Value::as_str).map(str::to_owned)
+        {
+            let shown: Vec<(String, Value)> = fields
+                .iter()
+                .filter_map(|(name, value)| {
+                    let name = name.strip_suffix("_minor")?;
+                    Some((name.to_owned(), money(value.as_i64()?, &currency).into()))
+                })
+                .collect();
+            fields.extend(shown);
+        }
+        Ok(row)
     }
 
     /// A page about one thing for people: named lines, and text below them. JSON and YAML hold the thing itself.

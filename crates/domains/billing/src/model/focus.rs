@@ -3,9 +3,12 @@
 //! the rows of a month sum to exactly that. Money that is paid in is no charge, so top-ups are not in it.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
-use kernel::ids::{AllocationId, OrgId, ProjectId};
+use kernel::{
+    ids::{AllocationId, OrgId, ProjectId},
+    money::decimal,
+};
 
-use super::report::{Month, UsageRecord, decimal, hours};
+use super::report::{Month, UsageRecord, hours};
 
 pub const COLUMNS: [&str; 43] = [
     "AvailabilityZone",
@@ -86,7 +89,7 @@ fn unit_name(unit: &str) -> &'static str {
 
 /// The columns that every row has.
 fn common(org: OrgId, posted_at: DateTime<Utc>, cost_minor: i64, currency: &str) -> Row {
-    let (period, cost) = (Month::of(posted_at).span(), decimal(cost_minor));
+    let (period, cost) = (Month::of(posted_at).span(), decimal(cost_minor, currency));
     let mut row = Row([const { String::new() }; 43]);
     row.set("BilledCost", cost.clone());
     row.set("EffectiveCost", cost.clone());
@@ -141,8 +144,8 @@ impl Row {
         row.set("PricingQuantity", quantity);
         row.set("PricingUnit", unit);
         row.set("PricingCategory", "Standard".to_owned());
-        row.set("ListUnitPrice", decimal(record.unit_price_minor));
-        row.set("ContractedUnitPrice", decimal(record.unit_price_minor));
+        row.set("ListUnitPrice", decimal(record.unit_price_minor, &record.currency));
+        row.set("ContractedUnitPrice", decimal(record.unit_price_minor, &record.currency));
         let resource = match (record.allocation_id, record.app_instance_id) {
             (Some(id), _) => Some((id.to_string(), "Allocation")),
             (None, Some(id)) => Some((id.to_string(), "App instance")),

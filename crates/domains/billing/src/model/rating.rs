@@ -16,13 +16,6 @@ pub fn charge(carry: i32, rate_per_hour: i64, seconds: i64) -> Option<(i64, i32)
     Some((amount, carry))
 }
 
-/// An amount as people read it: `12.34 USD`. Every currency is shown with two digits after the point.
-pub fn shown(minor: i64, currency: &str) -> String {
-    let sign = if minor < 0 { "-" } else { "" };
-    let minor = minor.unsigned_abs();
-    format!("{sign}{}.{:02} {currency}", minor / 100, minor % 100)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failure is a failed test")]

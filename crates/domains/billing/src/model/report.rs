@@ -348,13 +348,6 @@ impl After {
     }
 }
 
-/// Thousandths of a minor unit are never shown: `12.34`.
-pub fn decimal(minor: i64) -> String {
-    let sign = if minor < 0 { "-" } else { "" };
-    let minor = minor.unsigned_abs();
-    format!("{sign}{}.{:02}", minor / 100, minor % 100)
-}
-
 /// Seconds as hours, to nine digits.
 pub fn hours(seconds: i64) -> String {
     let sign = if seconds < 0 { "-" } else { "" };
@@ -388,7 +381,6 @@ mod tests {
 
     #[test]
     fn amounts_and_hours_are_written_without_rounding_away_a_sign() {
-        assert_eq!((decimal(-5).as_str(), decimal(123_456).as_str()), ("-0.05", "1234.56"));
         assert_eq!((hours(5400).as_str(), hours(-1).as_str()), ("1.500000000", "-0.000277777"));
     }
 }

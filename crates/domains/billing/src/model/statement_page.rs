@@ -1,9 +1,6 @@
 //! A statement as people read it: the same words and amounts on screen and on paper.
 
-use super::{
-    report::{decimal, hours},
-    statement::Statement,
-};
+use super::{report::hours, statement::Statement};
 
 /// A heading with lines below it: what, and how much.
 pub struct Section {
@@ -22,6 +19,7 @@ pub struct StatementPage {
 
 impl StatementPage {
     pub fn of(statement: &Statement) -> Self {
+        let decimal = |minor: i64| kernel::money::decimal(minor, &statement.currency);
         let span = statement.month.span();
         let last = span.to - chrono::TimeDelta::days(1);
         let mut about = vec![

@@ -75,8 +75,8 @@ async fn hold_seconds(billing: &Billing, launch: &Launch) -> Result<i64, Failure
 fn insufficient(available: i64, needed: i64, currency: &str) -> Problem {
     let text = format!(
         "A launch needs {} set aside and {} are available.",
-        crate::model::rating::shown(needed, currency),
-        crate::model::rating::shown(available, currency)
+        kernel::money::money(needed, currency),
+        kernel::money::money(available, currency)
     );
     Problem::new(Code::InsufficientBalance, text)
         .detail("available_minor", available)

@@ -9,7 +9,7 @@ use pg::{Db, Permit, ReadTx};
 use crate::{
     model::{
         focus::{COLUMNS, Row},
-        report::{After, Month, Place, Span, UsageRecord, UsageRow, decimal, hours},
+        report::{After, Month, Place, Span, UsageRecord, UsageRow, hours},
     },
     store::reports as store,
 };
@@ -135,7 +135,7 @@ fn usage_cells(record: &UsageRecord) -> [String; 22] {
         record.unit.clone(),
         record.units.to_string(),
         hours(record.unit_seconds),
-        decimal(record.unit_price_minor),
+        kernel::money::decimal(record.unit_price_minor, &record.currency),
         record.amount_minor.to_string(),
         record.currency.clone(),
     ]

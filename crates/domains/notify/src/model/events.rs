@@ -5,10 +5,11 @@ use chrono::{DateTime, Utc};
 use kernel::{
     event::Envelope,
     ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
+    money::money,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::notice::{Audience, Notice, NoticeKind, Target, amount};
+use super::notice::{Audience, Notice, NoticeKind, Target};
 
 pub const BILLING: &[&str] = &[
     "billing.low_balance_warning",
@@ -143,10 +144,10 @@ fn of_billing(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         "billing.low_balance_warning" => {
             let e: Balance = read(envelope)?;
             let limit =
-                e.threshold_minor.map(|t| format!(", at or below the warning of {}", amount(t, &e.currency)));
+                e.threshold_minor.map(|t| format!(", at or below the warning of {}", money(t, &e.currency)));
             let text = format!(
                 "The balance is {}{}. Top it up: when it is used up, everything that runs is released.",
-                amount(e.balance_minor, &e.currency),
+                money(e.balance_minor, &e.currency),
                 limit.unwrap_or_default()
             );
             to_org(e.org_id, NoticeKind::LowBalance, "Low balance", text)
@@ -156,7 +157,7 @@ fn of_billing(envelope: &Envelope) -> Result<Told, serde_json::Error> {
             let when = e.depletes_at.map_or_else(|| "soon".to_owned(), |t| format!("at about {}", at(t)));
             let text = format!(
                 "The balance is {} and will be used up {when}. Everything that runs is released then. Top it up to keep it.",
-                amount(e.balance_minor, &e.currency)
+                money(e.balance_minor, &e.currency)
             );
             to_org(e.org_id, NoticeKind::AutoReleasePending, "Machines will be released", text)
         }
@@ -164,7 +165,7 @@ fn of_billing(envelope: &Envelope) -> Result<Told, serde_json::Error> {
             let e: Balance = read(envelope)?;
             let text = format!(
                 "The balance is used up ({}). Everything that runs is being released. Top it up to launch again.",
-                amount(e.balance_minor, &e.currency)
+                money(e.balance_minor, &e.currency)
             );
             to_org(e.org_id, NoticeKind::BalanceDepleted, "Balance used up", text)
         }
@@ -172,7 +173,7 @@ fn of_billing(envelope: &Envelope) -> Result<Told, serde_json::Error> {
             let e: Balance = read(envelope)?;
             let text = format!(
                 "The balance is {} again. What was released does not start again by itself.",
-                amount(e.balance_minor, &e.currency)
+                money(e.balance_minor, &e.currency)
             );
             to_org(e.org_id, NoticeKind::BalanceRestored, "Balance restored", text)
         }
@@ -190,8 +191,8 @@ fn of_budget(e: Budget) -> (Notice, Audience) {
     };
     let text = format!(
         "A project spent {} of its monthly budget of {} ({} % was to be told). {then}",
-        amount(e.spent_minor, &e.currency),
-        amount(e.amount_minor, &e.currency),
+        money(e.spent_minor, &e.currency),
+        money(e.amount_minor, &e.currency),
         e.threshold_percent
     );
     let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
@@ -202,7 +203,7 @@ fn of_budget(e: Budget) -> (Notice, Audience) {
 fn of_credit(e: Credit) -> (Notice, Audience) {
     let text = format!(
         "{} was given back for {}, which is not charged for since {}: {}.",
-        amount(e.credited_minor, &e.currency),
+        money(e.credited_minor, &e.currency),
         e.allocation_id,
         at(e.since),
         said(&e.reason)
@@ -232,10 +233,10 @@ fn of_payments(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         return Ok(None);
     }
     let e: Payment = read(envelope)?;
-    let money = amount(e.amount_minor, &e.currency);
+    let paid = money(e.amount_minor, &e.currency);
     Ok(match envelope.event_type.as_str() {
         "payments.balance_credited" => {
-            let text = format!("A payment of {money} arrived and is in the balance.");
+            let text = format!("A payment of {paid} arrived and is in the balance.");
             to_org(e.org_id, NoticeKind::PaymentReceived, "Payment received", text)
         }
         "payments.refunded" => {
@@ -244,7 +245,7 @@ fn of_payments(envelope: &Envelope) -> Result<Told, serde_json::Error> {
                 e.org_id,
                 NoticeKind::PaymentRefunded,
                 "Payment refunded",
-                format!("{money} of a payment {how}."),
+                format!("{paid} of a payment {how}."),
             )
         }
         _ => {
@@ -253,7 +254,7 @@ fn of_payments(envelope: &Envelope) -> Result<Told, serde_json::Error> {
                 Some("lost") => "was lost; the amount is gone",
                 _ => "was opened; the amount is frozen until it is decided",
             };
-            let text = format!("A dispute about a payment of {money} {how}.");
+            let text = format!("A dispute about a payment of {paid} {how}.");
             to_org(e.org_id, NoticeKind::PaymentDisputed, "Payment disputed", text)
         }
     })

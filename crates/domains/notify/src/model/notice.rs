@@ -154,35 +154,9 @@ pub struct Notification {
     pub created_at: DateTime<Utc>,
 }
 
-/// An amount as people read it. Currencies without a smaller unit are few and named.
-pub fn amount(minor: i64, currency: &str) -> String {
-    const WHOLE: &[&str] = &[
-        "BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
-        "XPF",
-    ];
-    let (sign, size) = (if minor < 0 { "-" } else { "" }, minor.unsigned_abs());
-    if WHOLE.contains(&currency) {
-        return format!("{sign}{size} {currency}");
-    }
-    format!("{sign}{}.{:02} {currency}", size / 100, size % 100)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_are_written_as_people_read_them() {
-        for (minor, currency, text) in [
-            (1234, "USD", "12.34 USD"),
-            (5, "EUR", "0.05 EUR"),
-            (-150, "USD", "-1.50 USD"),
-            (500, "JPY", "500 JPY"),
-        ] {
-            assert_eq!(amount(minor, currency), text);
-        }
-        assert_eq!(amount(i64::MIN, "USD"), "-92233720368547758.08 USD");
-    }
 
     #[test]
     fn kinds_keep_their_names_in_every_form() {

@@ -1,7 +1,10 @@
-//! Amounts of money as people write them. The API counts in a currency's smallest unit.
+//! Amounts of money as people write them. Everything else counts in a currency's smallest unit.
 
 /// Digits after the point, where they are not two.
-const WITHOUT: &[&str] = &["CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"];
+const WITHOUT: &[&str] = &[
+    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
+    "XPF",
+];
 const THREE: &[&str] = &["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"];
 
 fn digits(currency: &str) -> usize {
@@ -12,14 +15,19 @@ fn digits(currency: &str) -> usize {
     }
 }
 
-/// `2.50 USD`.
-pub fn money(minor: i64, currency: &str) -> String {
+/// `2.50`.
+pub fn decimal(minor: i64, currency: &str) -> String {
     let digits = digits(currency);
     let sign = if minor < 0 { "-" } else { "" };
     let text = format!("{:0>width$}", minor.unsigned_abs(), width = digits + 1);
     let (whole, part) = text.split_at(text.len() - digits);
     let point = if digits == 0 { "" } else { "." };
-    format!("{sign}{whole}{point}{part} {currency}")
+    format!("{sign}{whole}{point}{part}")
+}
+
+/// `2.50 USD`.
+pub fn money(minor: i64, currency: &str) -> String {
+    format!("{} {currency}", decimal(minor, currency))
 }
 
 /// The other way round: `2.5` of a currency in its smallest unit; none when it is not such a number.
@@ -44,6 +52,8 @@ mod tests {
         assert_eq!(money(-120, "EUR"), "-1.20 EUR");
         assert_eq!(money(300, "JPY"), "300 JPY");
         assert_eq!(money(1, "KWD"), "0.001 KWD");
+        assert_eq!(money(i64::MIN, "USD"), "-92233720368547758.08 USD");
+        assert_eq!(decimal(-5, "USD"), "-0.05");
     }
 
     #[test]

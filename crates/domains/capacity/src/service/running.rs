@@ -24,7 +24,11 @@ impl RunningAllocations for ActiveAllocations {
         Ok(running::page(conn, after, limit).await?)
     }
 
-    async fn running(&self, conn: &mut Connection, ids: &[AllocationId]) -> Result<Vec<AllocationId>, Failure> {
+    async fn running(
+        &self,
+        conn: &mut Connection,
+        ids: &[AllocationId],
+    ) -> Result<Vec<AllocationId>, Failure> {
         Ok(running::among(conn, ids).await?)
     }
 }

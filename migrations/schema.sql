@@ -8,6 +8,14 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.announce_payments() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_notify('gpuaas_webhooks', NEW.id::text);
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.announce_task() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -425,6 +433,235 @@ BEGIN
     END IF;
 END $$;
 
+CREATE TABLE public.ledger_postings (
+    org_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    posted_at timestamp with time zone NOT NULL,
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    currency text NOT NULL,
+    reference text,
+    reason text NOT NULL,
+    corrects_entry_id uuid,
+    actor_kind text NOT NULL,
+    actor_id uuid,
+    correlation_id uuid NOT NULL,
+    lines integer NOT NULL,
+    lines_digest bytea NOT NULL,
+    prepaid_after bigint NOT NULL,
+    held_after bigint NOT NULL,
+    promo_after bigint NOT NULL,
+    disputed_after bigint NOT NULL,
+    prev_hash bytea NOT NULL,
+    hash bytea NOT NULL,
+    xact xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    CONSTRAINT ledger_postings_actor_kind_check CHECK ((actor_kind = ANY (ARRAY['user'::text, 'service_account'::text, 'system'::text]))),
+    CONSTRAINT ledger_postings_check CHECK (((kind = 'correction'::text) OR (corrects_entry_id IS NULL))),
+    CONSTRAINT ledger_postings_check1 CHECK (((actor_kind = 'system'::text) = (actor_id IS NULL))),
+    CONSTRAINT ledger_postings_kind_check CHECK ((kind = ANY (ARRAY['topup'::text, 'usage'::text, 'hold'::text, 'hold_release'::text, 'refund'::text, 'credit'::text, 'promo'::text, 'correction'::text]))),
+    CONSTRAINT ledger_postings_lines_check CHECK ((lines >= 2)),
+    CONSTRAINT ledger_postings_seq_check CHECK ((seq > 0))
+)
+PARTITION BY RANGE (posted_at);
+
+COMMENT ON TABLE public.ledger_postings IS 'tenant: append-only, hash-chained; written by ledger_append only';
+
+CREATE FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp with time zone, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid, p_actor_kind text, p_actor_id uuid, p_correlation uuid, l_accounts text[], l_amounts bigint[], l_projects uuid[], l_allocations uuid[], l_apps uuid[], l_meters uuid[], l_starts timestamp with time zone[], l_ends timestamp with time zone[]) RETURNS public.ledger_postings
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_chain ledger_chains;
+    v_prev  ledger_postings;
+    v_new   ledger_postings;
+BEGIN
+    v_chain := ledger_lock(p_org, p_currency);
+    -- Looked up after the chain is locked, by a statement of its own: it sees what was posted while this one waited.
+    IF p_reference IS NOT NULL AND EXISTS (
+        SELECT FROM ledger_references r WHERE r.kind = p_kind AND r.reference = p_reference) THEN
+        RETURN NULL;
+    END IF;
+    SELECT * INTO v_prev FROM ledger_postings
+        WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
+    v_new.org_id := p_org;
+    v_new.seq := v_chain.seq + 1;
+    v_new.posted_at := greatest(p_at, v_chain.posted_at);
+    v_new.id := p_id;
+    v_new.kind := p_kind;
+    v_new.currency := p_currency;
+    v_new.reference := p_reference;
+    v_new.reason := p_reason;
+    v_new.corrects_entry_id := p_corrects;
+    v_new.actor_kind := p_actor_kind;
+    v_new.actor_id := p_actor_id;
+    v_new.correlation_id := p_correlation;
+    v_new.prev_hash := v_chain.hash;
+    v_new.xact := pg_current_xact_id();
+    SELECT count(*), sha256(coalesce(string_agg(ledger_leaf(n::integer, account, amount, project, allocation, app, meter, starts,
+            ends, p_correlation), ''::bytea ORDER BY n), ''::bytea)),
+        coalesce(v_prev.prepaid_after, 0) + coalesce(sum(amount) FILTER (WHERE account = 'prepaid'), 0),
+        coalesce(v_prev.held_after, 0) + coalesce(sum(amount) FILTER (WHERE account = 'held'), 0),
+        coalesce(v_prev.promo_after, 0) + coalesce(sum(amount) FILTER (WHERE account = 'promo'), 0),
+        coalesce(v_prev.disputed_after, 0) + coalesce(sum(amount) FILTER (WHERE account = 'disputed'), 0)
+        INTO v_new.lines, v_new.lines_digest, v_new.prepaid_after, v_new.held_after, v_new.promo_after, v_new.disputed_after
+        FROM unnest(l_accounts, l_amounts, l_projects, l_allocations, l_apps, l_meters, l_starts, l_ends)
+            WITH ORDINALITY AS l (account, amount, project, allocation, app, meter, starts, ends, n);
+    v_new.hash := ledger_hash(v_new);
+    PERFORM month_ensure('ledger_postings', v_new.posted_at), month_ensure('ledger_lines', v_new.posted_at);
+    INSERT INTO ledger_postings SELECT (v_new).*;
+    INSERT INTO ledger_lines
+        SELECT p_org, v_new.seq, n, v_new.posted_at, account, amount, project, allocation, app, meter, starts, ends, p_correlation,
+            ledger_leaf(n::integer, account, amount, project, allocation, app, meter, starts, ends, p_correlation)
+        FROM unnest(l_accounts, l_amounts, l_projects, l_allocations, l_apps, l_meters, l_starts, l_ends)
+            WITH ORDINALITY AS l (account, amount, project, allocation, app, meter, starts, ends, n);
+    IF p_reference IS NOT NULL THEN
+        INSERT INTO ledger_references VALUES (p_kind, p_reference, p_org, v_new.seq);
+    END IF;
+    UPDATE ledger_chains SET seq = v_new.seq, posted_at = v_new.posted_at, hash = v_new.hash WHERE org_id = p_org;
+    RETURN v_new;
+END $$;
+
+CREATE FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]) RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    WITH locked AS MATERIALIZED (
+        SELECT c.org_id, c.checkpoint_seq FROM ledger_chains c WHERE c.org_id = ANY (c_orgs)
+        ORDER BY c.org_id FOR UPDATE SKIP LOCKED
+    ), added AS (
+        INSERT INTO ledger_checkpoints (org_id, day, prev_seq, seq, hash, signed_at, key_id, public_key, signature)
+            SELECT g.org_id, p_day, g.prev, g.seq, g.hash, p_signed_at, p_key_id, p_public_key, g.signature
+            FROM unnest(c_orgs, c_prevs, c_seqs, c_hashes, c_signatures) AS g (org_id, prev, seq, hash, signature)
+            JOIN locked l ON l.org_id = g.org_id AND l.checkpoint_seq = g.prev
+        ON CONFLICT DO NOTHING RETURNING org_id, seq
+    ), moved AS (
+        UPDATE ledger_chains c SET checkpoint_seq = a.seq FROM added a WHERE c.org_id = a.org_id RETURNING c.org_id
+    )
+    SELECT count(*) FROM moved
+$$;
+
+CREATE FUNCTION public.ledger_genesis(p_org uuid) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT sha256(convert_to('gpuaas-ledger:' || p_org, 'UTF8')) $$;
+
+CREATE FUNCTION public.ledger_hash(p public.ledger_postings) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT sha256(p.prev_hash || '\x01'::bytea || uuid_send(p.org_id) || int8send(p.seq) || timestamptz_send(p.posted_at)
+        || uuid_send(p.id) || ledger_text(p.kind) || ledger_text(p.currency)
+        || ledger_maybe(ledger_text(p.reference)) || ledger_text(p.reason) || ledger_maybe(uuid_send(p.corrects_entry_id))
+        || ledger_text(p.actor_kind) || ledger_maybe(uuid_send(p.actor_id)) || uuid_send(p.correlation_id)
+        || int4send(p.lines) || p.lines_digest
+        || int8send(p.prepaid_after) || int8send(p.held_after) || int8send(p.promo_after) || int8send(p.disputed_after))
+$$;
+
+CREATE FUNCTION public.ledger_leaf(p_line integer, p_account text, p_amount bigint, p_project uuid, p_allocation uuid, p_app uuid, p_meter uuid, p_start timestamp with time zone, p_end timestamp with time zone, p_correlation uuid) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT sha256(int4send(p_line) || ledger_text(p_account) || int8send(p_amount) || ledger_maybe(uuid_send(p_project))
+        || ledger_maybe(uuid_send(p_allocation)) || ledger_maybe(uuid_send(p_app)) || ledger_maybe(uuid_send(p_meter))
+        || ledger_maybe(timestamptz_send(p_start)) || ledger_maybe(timestamptz_send(p_end)) || uuid_send(p_correlation))
+$$;
+
+CREATE FUNCTION public.ledger_lines_join() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_bad record;
+BEGIN
+    SELECT l.org_id, l.seq INTO v_bad FROM (SELECT DISTINCT org_id, seq, posted_at FROM new_lines) l
+        WHERE NOT EXISTS (SELECT FROM ledger_postings p WHERE p.org_id = l.org_id AND p.seq = l.seq
+            AND p.posted_at = l.posted_at AND p.xact = pg_current_xact_id()) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'ledger lines of % % have no posting in this transaction', v_bad.org_id, v_bad.seq
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_lines_join';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TABLE public.ledger_chains (
+    org_id uuid NOT NULL,
+    currency text NOT NULL,
+    seq bigint NOT NULL,
+    posted_at timestamp with time zone NOT NULL,
+    hash bytea NOT NULL,
+    checkpoint_seq bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT ledger_chains_currency_check CHECK ((currency ~ '^[A-Z]{3}$'::text))
+);
+
+COMMENT ON TABLE public.ledger_chains IS 'tenant: where each ledger chain ends; written by ledger_append and ledger_checkpoints_add only';
+
+CREATE FUNCTION public.ledger_lock(p_org uuid, p_currency text) RETURNS public.ledger_chains
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_chain ledger_chains;
+BEGIN
+    IF called_by_app() AND p_org IS DISTINCT FROM current_org() THEN
+        RAISE EXCEPTION 'the ledger of another organization' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    SELECT * INTO v_chain FROM ledger_chains WHERE org_id = p_org FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO ledger_chains VALUES (p_org, p_currency, 0, '-infinity', ledger_genesis(p_org)) ON CONFLICT DO NOTHING;
+        SELECT * INTO v_chain FROM ledger_chains WHERE org_id = p_org FOR UPDATE;
+    END IF;
+    IF v_chain.currency <> p_currency THEN
+        RAISE EXCEPTION 'the ledger of % is kept in %, not in %', p_org, v_chain.currency, p_currency
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_currency';
+    END IF;
+    RETURN v_chain;
+END $$;
+
+CREATE FUNCTION public.ledger_maybe(b bytea) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT coalesce('\x01'::bytea || b, '\x00'::bytea) $$;
+
+CREATE FUNCTION public.ledger_posting_balances() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_sum   record;
+    v_prev  record;
+    v_found boolean;
+BEGIN
+    SELECT count(*) AS lines, coalesce(sum(amount_minor), 1) AS total,
+        coalesce(sum(amount_minor) FILTER (WHERE account = 'prepaid'), 0) AS prepaid,
+        coalesce(sum(amount_minor) FILTER (WHERE account = 'held'), 0) AS held,
+        coalesce(sum(amount_minor) FILTER (WHERE account = 'promo'), 0) AS promo,
+        coalesce(sum(amount_minor) FILTER (WHERE account = 'disputed'), 0) AS disputed
+        INTO v_sum FROM ledger_lines WHERE org_id = NEW.org_id AND seq = NEW.seq AND posted_at = NEW.posted_at;
+    IF v_sum.total <> 0 OR v_sum.lines <> NEW.lines THEN
+        RAISE EXCEPTION 'ledger posting % % does not sum to zero (% in % lines)', NEW.org_id, NEW.seq, v_sum.total, v_sum.lines
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_posting_balances';
+    END IF;
+    -- It is nearly always in the same month; there is no need to look through all of them.
+    SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
+        WHERE org_id = NEW.org_id AND seq = NEW.seq - 1
+            AND posted_at BETWEEN date_trunc('month', NEW.posted_at, 'UTC') AND NEW.posted_at;
+    v_found := FOUND OR NEW.seq = 1;
+    IF NOT v_found THEN
+        SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
+            WHERE org_id = NEW.org_id AND seq = NEW.seq - 1;
+        v_found := FOUND;
+    END IF;
+    IF NOT v_found
+        OR NEW.prepaid_after <> coalesce(v_prev.prepaid_after, 0) + v_sum.prepaid
+        OR NEW.held_after <> coalesce(v_prev.held_after, 0) + v_sum.held
+        OR NEW.promo_after <> coalesce(v_prev.promo_after, 0) + v_sum.promo
+        OR NEW.disputed_after <> coalesce(v_prev.disputed_after, 0) + v_sum.disputed THEN
+        RAISE EXCEPTION 'the balances of ledger posting % % do not follow from its lines', NEW.org_id, NEW.seq
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'ledger_posting_balances';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.ledger_text(t text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT int4send(octet_length(t)) || convert_to(t, 'UTF8') $$;
+
 CREATE FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS TABLE(user_id uuid, public_key text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -438,6 +675,490 @@ CREATE FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS T
             OR EXISTS (SELECT FROM project_memberships m WHERE m.project_id = p.id AND m.user_id = t.user_id))
     ORDER BY k.user_id, k.id
 $$;
+
+CREATE FUNCTION public.meter_charge(p_meter uuid, p_to timestamp with time zone, p_now timestamp with time zone, p_correlation uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_meter  meters;
+    v_finish timestamptz;
+    v_total  bigint;
+    v_amount bigint;
+    v_held   bigint;
+    v_promo  bigint;
+    v_accounts text[];
+    v_amounts  bigint[];
+    v_lines    integer;
+    v_done   ledger_postings;
+BEGIN
+    LOOP
+        SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
+        IF v_meter.accrued_until >= p_to THEN
+            RETURN;
+        END IF;
+        v_finish := least(p_to, date_bin('1 hour', v_meter.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour');
+        v_total := v_meter.carry
+            + v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_finish - v_meter.accrued_until)::bigint;
+        v_amount := v_total / 3600;
+        v_held := least(v_meter.hold_remaining, v_amount);
+        v_done := NULL;
+        v_done.posted_at := p_now;
+        IF v_amount > 0 THEN
+            SELECT least(p.promo_after, v_amount - v_held) INTO v_promo FROM ledger_chains c
+                JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+                WHERE c.org_id = v_meter.org_id;
+            SELECT array_agg(account ORDER BY n), array_agg(amount ORDER BY n), count(*) INTO v_accounts, v_amounts, v_lines
+                FROM (VALUES (1, 'held', -v_held), (2, 'promo', -coalesce(v_promo, 0)),
+                    (3, 'prepaid', v_held + coalesce(v_promo, 0) - v_amount), (4, 'revenue', v_amount)) AS l (n, account, amount)
+                WHERE amount <> 0;
+            v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, gen_random_uuid(), 'usage', NULL, 'metered use', NULL,
+                'system', NULL, p_correlation, v_accounts, v_amounts, array_fill(v_meter.project_id, ARRAY[v_lines]),
+                array_fill(v_meter.allocation_id, ARRAY[v_lines]), array_fill(v_meter.app_instance_id, ARRAY[v_lines]),
+                array_fill(v_meter.id, ARRAY[v_lines]), array_fill(v_meter.accrued_until, ARRAY[v_lines]),
+                array_fill(v_finish, ARRAY[v_lines]));
+        END IF;
+        PERFORM month_ensure('usage_records', v_meter.accrued_until);
+        INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, v_finish, 'usage', v_amount,
+            (v_total % 3600)::integer, v_done.seq, v_done.posted_at, v_meter.turn);
+        UPDATE meters SET accrued_until = v_finish, carry = (v_total % 3600)::integer, posted_minor = posted_minor + v_amount,
+            hold_remaining = hold_remaining - v_held WHERE id = p_meter;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters SET state = 'closed',
+            closed_at = CASE WHEN state = 'paused' THEN accrued_until ELSE greatest(v_at, running_since) END
+        WHERE allocation_id = p_allocation AND state IN ('open', 'paused')
+            AND (NOT called_by_app() OR org_id = current_org());
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE meter_pauses p SET resumed_at = v_at FROM meters m
+        WHERE m.allocation_id = p_allocation AND p.meter_id = m.id AND p.resumed_at IS NULL;
+    PERFORM pg_notify('gpuaas_billing', '');
+    RETURN true;
+END $$;
+
+CREATE TABLE public.meters (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    source text NOT NULL,
+    allocation_id uuid,
+    app_instance_id uuid,
+    component text,
+    operating_mode text,
+    control_plane_scope text,
+    runtime_backend text,
+    person_id uuid,
+    sku text NOT NULL,
+    unit text NOT NULL,
+    units integer NOT NULL,
+    unit_price_minor bigint NOT NULL,
+    currency text NOT NULL,
+    state text NOT NULL,
+    hold_minor bigint DEFAULT 0 NOT NULL,
+    hold_remaining bigint DEFAULT 0 NOT NULL,
+    opened_at timestamp with time zone,
+    accrued_until timestamp with time zone,
+    running_since timestamp with time zone,
+    turn integer DEFAULT 0 NOT NULL,
+    carry integer DEFAULT 0 NOT NULL,
+    posted_minor bigint DEFAULT 0 NOT NULL,
+    closed_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT meters_carry_check CHECK (((carry >= 0) AND (carry <= 3599))),
+    CONSTRAINT meters_check CHECK (((hold_remaining >= 0) AND (hold_remaining <= hold_minor))),
+    CONSTRAINT meters_check1 CHECK (((source = 'allocation'::text) = (allocation_id IS NOT NULL))),
+    CONSTRAINT meters_check2 CHECK (((source = 'app_runtime'::text) = (app_instance_id IS NOT NULL))),
+    CONSTRAINT meters_check3 CHECK (((state = ANY (ARRAY['held'::text, 'void'::text])) = (opened_at IS NULL))),
+    CONSTRAINT meters_check4 CHECK (((opened_at IS NULL) = (accrued_until IS NULL))),
+    CONSTRAINT meters_check5 CHECK (((state = ANY (ARRAY['closed'::text, 'settled'::text])) = (closed_at IS NOT NULL))),
+    CONSTRAINT meters_check6 CHECK (((state <> ALL (ARRAY['settled'::text, 'void'::text])) OR (hold_remaining = 0))),
+    CONSTRAINT meters_hold_minor_check CHECK ((hold_minor >= 0)),
+    CONSTRAINT meters_source_check CHECK ((source = ANY (ARRAY['allocation'::text, 'app_runtime'::text]))),
+    CONSTRAINT meters_state_check CHECK ((state = ANY (ARRAY['held'::text, 'open'::text, 'paused'::text, 'closed'::text, 'settled'::text, 'void'::text]))),
+    CONSTRAINT meters_unit_check CHECK ((unit = ANY (ARRAY['gpu_hour'::text, 'node_hour'::text, 'runtime_uptime_hour'::text, 'request'::text, 'job_hour'::text]))),
+    CONSTRAINT meters_unit_price_minor_check CHECK (((unit_price_minor >= 0) AND (unit_price_minor <= 1000000000))),
+    CONSTRAINT meters_units_check CHECK (((units >= 0) AND (units <= 100000)))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE public.meters IS 'tenant: what is paid for by time; written by the functions of migration 0014 only';
+
+CREATE FUNCTION public.meter_hold_release(p_meter public.meters, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF p_meter.hold_remaining > 0 THEN
+        PERFORM ledger_append(p_meter.org_id, p_meter.currency, p_now, p_posting, 'hold_release', NULL,
+            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
+            ARRAY['held', 'prepaid'], ARRAY[-p_meter.hold_remaining, p_meter.hold_remaining],
+            ARRAY[p_meter.project_id, p_meter.project_id], ARRAY[p_meter.allocation_id, p_meter.allocation_id],
+            ARRAY[p_meter.app_instance_id, p_meter.app_instance_id], ARRAY[p_meter.id, p_meter.id],
+            ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]);
+    END IF;
+END $$;
+
+CREATE FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters SET state = 'open', opened_at = v_at, accrued_until = v_at, running_since = v_at
+        WHERE allocation_id = p_allocation AND state = 'held';
+    RETURN FOUND;
+END $$;
+
+CREATE FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_meter    meters;
+    v_credited bigint;
+    v_posting  bigint;
+    v_since    timestamptz;
+BEGIN
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    IF v_meter.state <> 'open' THEN
+        RETURN NULL;
+    END IF;
+    v_since := greatest(date_trunc('second', least(p_since, p_now)), v_meter.running_since);
+    SELECT credited, posting INTO v_credited, v_posting
+        FROM meter_rewind(v_meter.id, v_since, 'credit', p_reason, p_now, p_posting, p_correlation);
+    -- What was used before that is paid for.
+    PERFORM meter_charge(v_meter.id, v_since, p_now, p_correlation);
+    UPDATE meters SET state = 'paused' WHERE id = v_meter.id;
+    INSERT INTO meter_pauses VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_finding, p_reason, p_evidence, v_credited,
+        v_posting, p_now);
+    RETURN v_credited;
+END $$;
+
+CREATE FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_at timestamptz := date_trunc('second', p_at);
+BEGIN
+    UPDATE meters m SET state = 'open', accrued_until = greatest(v_at, m.accrued_until), running_since = greatest(v_at, m.accrued_until)
+        FROM meter_pauses p WHERE p.id = p_pause AND p.resumed_at IS NULL AND m.id = p.meter_id AND m.state = 'paused';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE meter_pauses SET resumed_at = v_at WHERE id = p_pause;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION public.meter_rewind(p_meter uuid, p_to timestamp with time zone, p_kind text, p_reason text, p_now timestamp with time zone, p_posting uuid, p_correlation uuid, OUT credited bigint, OUT posting bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_meter meters;
+    v_to    timestamptz;
+    v_total numeric;
+    v_carry integer;
+    v_at    timestamptz;
+    v_done  ledger_postings;
+BEGIN
+    credited := 0;
+    SELECT * INTO v_meter FROM meters WHERE id = p_meter;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
+    v_to := greatest(date_trunc('second', p_to), v_meter.running_since);
+    IF v_meter.state NOT IN ('open', 'closed') OR v_meter.accrued_until <= v_to THEN
+        RETURN;
+    END IF;
+    v_total := v_meter.carry
+        - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to);
+    v_carry := ((v_total % 3600) + 3600) % 3600;
+    credited := div(v_carry - v_total, 3600);
+    v_at := p_now;
+    IF credited > 0 THEN
+        v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, p_posting, p_kind, NULL, p_reason, NULL, 'system', NULL,
+            p_correlation, ARRAY['prepaid', CASE p_kind WHEN 'credit' THEN 'credits_granted' ELSE 'revenue' END],
+            ARRAY[credited, -credited], ARRAY[v_meter.project_id, v_meter.project_id],
+            ARRAY[v_meter.allocation_id, v_meter.allocation_id], ARRAY[v_meter.app_instance_id, v_meter.app_instance_id],
+            ARRAY[v_meter.id, v_meter.id], ARRAY[v_to, v_to], ARRAY[v_meter.accrued_until, v_meter.accrued_until]);
+        posting := v_done.seq;
+        v_at := v_done.posted_at;
+    END IF;
+    PERFORM month_ensure('usage_records', v_to);
+    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at,
+        v_meter.turn);
+    UPDATE meters SET accrued_until = v_to, carry = v_carry, posted_minor = posted_minor - credited, turn = turn + 1
+        WHERE id = v_meter.id;
+END $$;
+
+CREATE FUNCTION public.meter_void(p_allocation uuid, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_meter meters;
+BEGIN
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The chain before the meter, as everywhere.
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    IF v_meter.state <> 'held' THEN
+        RETURN false;
+    END IF;
+    PERFORM meter_hold_release(v_meter, p_now, p_posting, p_correlation);
+    UPDATE meters SET state = 'void', hold_remaining = 0 WHERE id = v_meter.id;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION public.meters_accrue(p_orgs uuid[], p_postings uuid[], p_now timestamp with time zone, p_target timestamp with time zone, p_limit integer, p_correlation uuid) RETURNS TABLE(org_id uuid, accrued bigint, posted_minor bigint, prepaid bigint, held bigint, promo bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    SET work_mem TO '64MB'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_orgs  uuid[];
+    v_given bigint;
+BEGIN
+    SELECT array_agg(locked.org_id) INTO v_orgs FROM (
+        SELECT c.org_id FROM ledger_chains c WHERE c.org_id = ANY (p_orgs) ORDER BY c.org_id FOR UPDATE SKIP LOCKED
+    ) AS locked;
+    IF v_orgs IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM month_ensure('ledger_postings', at), month_ensure('ledger_lines', at) FROM (
+        SELECT DISTINCT date_trunc('month', greatest(p_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
+    ) AS months;
+    PERFORM month_ensure('usage_records', at AT TIME ZONE 'UTC') FROM (
+        SELECT generate_series(date_trunc('month', min(m.first) AT TIME ZONE 'UTC'), max(m.last) AT TIME ZONE 'UTC', '1 month') AS at
+        FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT min(m.accrued_until) AS first, max(m.accrued_until) AS last FROM meters m
+            WHERE m.org_id = o.org_id AND m.state IN ('open', 'closed')
+        ) m
+    ) AS months;
+    RETURN QUERY
+    WITH chains AS MATERIALIZED (
+        SELECT c.org_id, c.currency, c.seq + 1 AS seq, c.hash, greatest(p_now, c.posted_at) AS posted_at, i.posting,
+            coalesce(p.prepaid_after, 0) AS prepaid, coalesce(p.held_after, 0) AS held, coalesce(p.promo_after, 0) AS promo,
+            coalesce(p.disputed_after, 0) AS disputed
+        FROM unnest(p_orgs, p_postings) AS i (org_id, posting)
+        JOIN ledger_chains c ON c.org_id = i.org_id AND c.org_id = ANY (v_orgs)
+        LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+    ), due AS MATERIALIZED (
+        SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
+            m.accrued_until AS start, m.unit_price_minor * m.units AS rate, least(
+                CASE m.state WHEN 'closed' THEN m.closed_at ELSE p_target END,
+                date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
+        FROM chains c CROSS JOIN LATERAL (
+            SELECT * FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
+                AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+            LIMIT p_limit
+        ) m
+    ), rated AS MATERIALIZED (
+        SELECT d.*, d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint AS total FROM due d
+    ), used AS MATERIALIZED (
+        SELECT r.*, r.total / 3600 AS amount, least(r.hold_remaining, r.total / 3600) AS from_hold FROM rated r
+    ), totals AS MATERIALIZED (
+        SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(u.from_hold)::bigint AS from_hold
+        FROM used u GROUP BY u.org_id
+    ), lines AS MATERIALIZED (
+        SELECT n.*, ledger_leaf(n.line, n.account, n.amount, n.project_id, n.allocation_id, n.app_instance_id, n.id, n.start, n.finish,
+            p_correlation) AS leaf
+        FROM (
+            SELECT l.*, (row_number() OVER (PARTITION BY l.org_id))::integer AS line FROM (
+                SELECT u.org_id, 'held' AS account, -u.from_hold AS amount, u.project_id, u.allocation_id,
+                    u.app_instance_id, u.id, u.start, u.finish
+                FROM used u WHERE u.from_hold > 0
+                UNION ALL
+                SELECT u.org_id, 'prepaid', u.from_hold - u.amount, u.project_id, u.allocation_id,
+                    u.app_instance_id, u.id, u.start, u.finish
+                FROM used u WHERE u.amount > u.from_hold
+                UNION ALL
+                SELECT t.org_id, 'revenue', t.amount, NULL, NULL, NULL, NULL, NULL, NULL FROM totals t WHERE t.amount > 0
+                UNION ALL
+                -- Promotional credit is used before money: it makes up for what was taken from prepaid.
+                SELECT t.org_id, a.account, a.sign * least(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL, NULL, NULL
+                FROM totals t JOIN chains c ON c.org_id = t.org_id, (VALUES ('promo', -1), ('prepaid', 1)) AS a (account, sign)
+                WHERE least(c.promo, t.amount - t.from_hold) > 0
+            ) AS l
+        ) AS n
+    ), sums AS MATERIALIZED (
+        SELECT l.org_id, count(*)::integer AS lines, sha256(string_agg(l.leaf, ''::bytea ORDER BY l.line)) AS digest,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'prepaid'), 0)::bigint AS prepaid,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'held'), 0)::bigint AS held,
+            coalesce(sum(l.amount) FILTER (WHERE l.account = 'promo'), 0)::bigint AS promo
+        FROM lines l GROUP BY l.org_id
+    ), unhashed AS MATERIALIZED (
+        SELECT ROW(c.org_id, c.seq, c.posted_at, c.posting, 'usage', c.currency, NULL, 'metered use', NULL, 'system', NULL, p_correlation,
+            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed, c.hash, NULL,
+            pg_current_xact_id())::ledger_postings AS p
+        FROM sums s JOIN chains c ON c.org_id = s.org_id
+    ), posted AS MATERIALIZED (
+        INSERT INTO ledger_postings SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
+            (p).reason, (p).corrects_entry_id, (p).actor_kind, (p).actor_id, (p).correlation_id, (p).lines, (p).lines_digest,
+            (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_hash(p), (p).xact
+        FROM unhashed
+        RETURNING org_id, seq, posted_at, hash, prepaid_after, held_after, promo_after
+    ), chained AS (
+        UPDATE ledger_chains c SET seq = p.seq, posted_at = p.posted_at, hash = p.hash FROM posted p WHERE c.org_id = p.org_id
+    ), lined AS (
+        INSERT INTO ledger_lines SELECT l.org_id, p.seq, l.line, p.posted_at, l.account, l.amount, l.project_id, l.allocation_id,
+            l.app_instance_id, l.id, l.start, l.finish, p_correlation, l.leaf
+        FROM lines l JOIN posted p ON p.org_id = l.org_id
+    ), recorded AS (
+        INSERT INTO usage_records SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, (u.total % 3600)::integer,
+            CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at, u.turn
+        FROM used u JOIN chains c ON c.org_id = u.org_id WHERE u.finish > u.start
+    ), moved AS (
+        UPDATE meters m SET accrued_until = u.finish, carry = (u.total % 3600)::integer, posted_minor = m.posted_minor + u.amount,
+            hold_remaining = m.hold_remaining - u.from_hold
+        FROM used u WHERE m.id = u.id AND m.accrued_until = u.start AND m.turn = u.turn
+        RETURNING m.org_id
+    ), moves AS (
+        SELECT v.org_id, count(*) AS meters FROM moved v GROUP BY v.org_id
+    )
+    SELECT t.org_id,
+        -- Whoever moves a meter holds the chain, so this cannot be; if it is, nothing of the batch may stay.
+        CASE WHEN v.meters = t.meters THEN t.meters ELSE meters_moved_aside() END,
+        t.amount, coalesce(p.prepaid_after, c.prepaid), coalesce(p.held_after, c.held), coalesce(p.promo_after, c.promo)
+    FROM totals t JOIN chains c ON c.org_id = t.org_id LEFT JOIN posted p ON p.org_id = t.org_id
+        LEFT JOIN moves v ON v.org_id = t.org_id;
+    -- Those that have ended give back what was set aside and not used: one posting for each organization.
+    WITH ended AS MATERIALIZED (
+        SELECT m.* FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT * FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
+            LIMIT p_limit FOR UPDATE
+        ) m
+    ), settled AS (
+        UPDATE meters m SET state = 'settled', hold_remaining = 0 FROM ended e WHERE m.id = e.id
+    )
+    SELECT count(given.posted) INTO v_given FROM (
+        SELECT ledger_append(e.org_id, min(e.currency), p_now, gen_random_uuid(), 'hold_release', NULL,
+            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
+            array_agg(a.account), array_agg(a.sign * e.hold_remaining), array_agg(e.project_id), array_agg(e.allocation_id),
+            array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
+        FROM ended e, (VALUES ('held', -1), ('prepaid', 1)) AS a (account, sign)
+        WHERE e.hold_remaining > 0 GROUP BY e.org_id
+    ) AS given;
+END $$;
+
+CREATE FUNCTION public.meters_due(p_target timestamp with time zone) RETURNS TABLE(org_id uuid, due bigint, oldest timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT m.org_id, count(*), min(m.accrued_until) FROM meters m
+    WHERE m.state IN ('open', 'closed') AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+    GROUP BY m.org_id
+$$;
+
+CREATE FUNCTION public.meters_hold(p_org uuid, p_project uuid, p_person uuid, p_now timestamp with time zone, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer, p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid, m_ids uuid[], m_allocations uuid[], OUT answer text, OUT available bigint, OUT needed bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_chain ledger_chains;
+    v_last  ledger_postings;
+    v_each  bigint := (p_price * p_units * p_hold_seconds + 3599) / 3600;
+    v_count bigint := cardinality(m_ids);
+    v_promo bigint;
+BEGIN
+    needed := v_each * v_count;
+    v_chain := ledger_lock(p_org, p_currency);
+    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
+    available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
+    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project
+        AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
+        -- The budget may have been raised since.
+        AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+        AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date) THEN
+        answer := 'budget_blocked';
+        RETURN;
+    END IF;
+    IF available < needed OR (available <= 0 AND p_price * p_units > 0) THEN
+        answer := 'insufficient_balance';
+        RETURN;
+    END IF;
+    answer := 'ok';
+    INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
+            state, hold_minor, hold_remaining, created_at)
+        SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
+            'held', v_each, v_each, p_now
+        FROM unnest(m_ids, m_allocations) AS m (id, allocation);
+    IF v_each > 0 THEN
+        -- What prepaid money does not cover comes from promotional credit.
+        v_promo := least(greatest(needed - v_last.prepaid_after, 0), v_last.promo_after);
+        PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,
+            p_actor_kind, p_actor, p_correlation, accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]),
+            meters, array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))
+        FROM (
+            SELECT array_agg(account ORDER BY rank, id), array_agg(amount ORDER BY rank, id), array_agg(p_project ORDER BY rank, id),
+                array_agg(allocation ORDER BY rank, id), array_agg(id ORDER BY rank, id), count(*)::integer
+            FROM (
+                SELECT 1, 'prepaid', -v_each, id, allocation FROM unnest(m_ids, m_allocations) AS m (id, allocation)
+                UNION ALL SELECT 2, 'held', v_each, id, allocation FROM unnest(m_ids, m_allocations) AS m (id, allocation)
+                UNION ALL SELECT 3, 'promo', -v_promo, NULL, NULL WHERE v_promo > 0
+                UNION ALL SELECT 4, 'prepaid', v_promo, NULL, NULL WHERE v_promo > 0
+            ) AS l (rank, account, amount, id, allocation)
+        ) AS a (accounts, amounts, projects, allocations, meters, n);
+    END IF;
+END $$;
+
+CREATE FUNCTION public.meters_moved_aside() RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'a meter moved while it was accrued' USING ERRCODE = 'serialization_failure';
+END $$;
+
+CREATE FUNCTION public.month_ensure(p_table text, p_at timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_month timestamp := date_trunc('month', p_at AT TIME ZONE 'UTC');
+    v_name  text := p_table || to_char(v_month, '"_"YYYY"m"MM');
+BEGIN
+    IF p_table NOT IN ('ledger_postings', 'ledger_lines', 'usage_records') THEN
+        RAISE EXCEPTION '% is not kept by month', p_table;
+    END IF;
+    IF to_regclass(v_name) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('month:' || v_name, 0));
+    -- Asked of the table itself: what the session remembers of names may be older than the lock.
+    IF EXISTS (SELECT FROM pg_class WHERE relname = v_name AND relnamespace = 'public'::regnamespace) THEN
+        RETURN;
+    END IF;
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_name, p_table);
+    EXECUTE format('COMMENT ON TABLE %I IS %L', v_name, 'tenant: append-only; a month of ' || p_table);
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', v_name);
+    EXECUTE format('CREATE TRIGGER %I BEFORE TRUNCATE ON %I FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()',
+        v_name || '_no_truncate', v_name);
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', p_table, v_name,
+        v_month AT TIME ZONE 'UTC', (v_month + interval '1 month') AT TIME ZONE 'UTC');
+END $$;
 
 CREATE FUNCTION public.node_capacity_counts(p_nodes uuid[]) RETURNS TABLE(node_id uuid, kind text, model text, total bigint, free bigint, numa_fit bigint, ready bigint, cleaning bigint, blocked bigint)
     LANGUAGE sql STABLE
@@ -868,6 +1589,58 @@ CREATE TABLE public.authorities (
 
 COMMENT ON TABLE public.authorities IS 'platform: generations of the certificate authority';
 
+CREATE TABLE public.billing_accounts (
+    org_id uuid NOT NULL,
+    state text NOT NULL,
+    state_changed_at timestamp with time zone NOT NULL,
+    projected_depletion_at timestamp with time zone,
+    version bigint DEFAULT 1 NOT NULL,
+    CONSTRAINT billing_accounts_state_check CHECK ((state = ANY (ARRAY['healthy'::text, 'low_balance'::text, 'auto_release_pending'::text, 'depleted'::text])))
+);
+
+COMMENT ON TABLE public.billing_accounts IS 'tenant: balance state of each organization';
+
+CREATE TABLE public.billing_findings (
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    org_id uuid,
+    detail jsonb NOT NULL,
+    first_seen_at timestamp with time zone NOT NULL,
+    last_seen_at timestamp with time zone NOT NULL,
+    resolved_at timestamp with time zone,
+    CONSTRAINT billing_findings_kind_check CHECK ((kind = ANY (ARRAY['missing_open_usage'::text, 'orphan_open_usage'::text, 'unbilled_closed_usage'::text, 'ledger_usage_mismatch'::text, 'held_mismatch'::text, 'chain_broken'::text, 'provider_missing'::text, 'provider_extra'::text, 'provider_amount'::text])))
+);
+
+COMMENT ON TABLE public.billing_findings IS 'platform: where books and world disagree; looked at by people, never mended by the product';
+
+CREATE TABLE public.budget_progress (
+    project_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    month date NOT NULL,
+    spent_minor bigint NOT NULL,
+    through_seq bigint NOT NULL,
+    crossed_at timestamp with time zone
+);
+
+COMMENT ON TABLE public.budget_progress IS 'tenant: what projects with a budget have spent this month';
+
+CREATE TABLE public.budgets (
+    project_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    amount_minor bigint NOT NULL,
+    threshold_percent integer NOT NULL,
+    action text NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT budgets_action_check CHECK ((action = ANY (ARRAY['notify'::text, 'block'::text, 'release'::text]))),
+    CONSTRAINT budgets_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT budgets_threshold_percent_check CHECK (((threshold_percent >= 1) AND (threshold_percent <= 100)))
+);
+
+COMMENT ON TABLE public.budgets IS 'tenant: what a project may spend in a month';
+
 CREATE TABLE public.bus_consumers (
     name text NOT NULL,
     stream text NOT NULL,
@@ -1013,6 +1786,56 @@ END),
 );
 
 COMMENT ON TABLE public.dead_letters IS 'platform: messages that a consumer could not handle';
+
+CREATE TABLE public.deliveries (
+    id uuid NOT NULL,
+    channel text NOT NULL,
+    state text NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    org_id uuid,
+    person_id uuid,
+    webhook_id uuid,
+    address text,
+    content text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone NOT NULL,
+    taken_until timestamp with time zone,
+    last_error text,
+    queued_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT deliveries_channel_check CHECK ((channel = ANY (ARRAY['mail'::text, 'webhook'::text]))),
+    CONSTRAINT deliveries_check CHECK (((channel = 'mail'::text) = ((person_id IS NOT NULL) AND (address IS NOT NULL)))),
+    CONSTRAINT deliveries_check1 CHECK (((channel = 'webhook'::text) = (webhook_id IS NOT NULL))),
+    CONSTRAINT deliveries_check2 CHECK (((channel = 'mail'::text) OR (org_id IS NOT NULL))),
+    CONSTRAINT deliveries_check3 CHECK (((state = 'queued'::text) = (finished_at IS NULL))),
+    CONSTRAINT deliveries_check4 CHECK (((state = 'queued'::text) OR (taken_until IS NULL))),
+    CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['queued'::text, 'sent'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.deliveries IS 'tenant: messages on their way; tenants see those of their webhooks';
+
+CREATE TABLE public.disputes (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    payment_id uuid NOT NULL,
+    provider_dispute text NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    reason text NOT NULL,
+    state text NOT NULL,
+    posting_id uuid NOT NULL,
+    closed_at timestamp with time zone,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT disputes_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT disputes_check CHECK (((state = 'open'::text) = (closed_at IS NULL))),
+    CONSTRAINT disputes_state_check CHECK ((state = ANY (ARRAY['open'::text, 'won'::text, 'lost'::text])))
+);
+
+COMMENT ON TABLE public.disputes IS 'tenant: payments that a cardholder disputes';
 
 CREATE TABLE public.health_findings (
     id uuid NOT NULL,
@@ -1171,6 +1994,77 @@ CREATE TABLE public.issuer_refresh_tokens (
 
 COMMENT ON TABLE public.issuer_refresh_tokens IS 'platform: refresh tokens of a session; a used one that comes back revokes the session';
 
+CREATE TABLE public.ledger_adjustments (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    kind text NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    corrects_entry_id uuid,
+    reason text NOT NULL,
+    state text NOT NULL,
+    proposed_by uuid NOT NULL,
+    decided_by uuid,
+    seq bigint,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT ledger_adjustments_amount_minor_check CHECK ((amount_minor <> 0)),
+    CONSTRAINT ledger_adjustments_check CHECK (((state = 'posted'::text) = (seq IS NOT NULL))),
+    CONSTRAINT ledger_adjustments_check1 CHECK (((kind = 'correction'::text) OR (amount_minor > 0))),
+    CONSTRAINT ledger_adjustments_kind_check CHECK ((kind = ANY (ARRAY['credit'::text, 'promo'::text, 'correction'::text]))),
+    CONSTRAINT ledger_adjustments_state_check CHECK ((state = ANY (ARRAY['proposed'::text, 'posted'::text, 'rejected'::text])))
+);
+
+COMMENT ON TABLE public.ledger_adjustments IS 'platform: postings that administrators ask for, and who approved them';
+
+CREATE TABLE public.ledger_checkpoints (
+    org_id uuid NOT NULL,
+    day date NOT NULL,
+    prev_seq bigint NOT NULL,
+    seq bigint NOT NULL,
+    hash bytea NOT NULL,
+    signed_at timestamp with time zone NOT NULL,
+    key_id text NOT NULL,
+    public_key bytea NOT NULL,
+    signature bytea NOT NULL,
+    CONSTRAINT ledger_checkpoints_check CHECK ((seq > prev_seq))
+);
+
+COMMENT ON TABLE public.ledger_checkpoints IS 'tenant: append-only; signed heads of ledger chains; written by ledger_checkpoints_add only';
+
+CREATE TABLE public.ledger_lines (
+    org_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    line integer NOT NULL,
+    posted_at timestamp with time zone NOT NULL,
+    account text NOT NULL,
+    amount_minor bigint NOT NULL,
+    project_id uuid,
+    allocation_id uuid,
+    app_instance_id uuid,
+    meter_id uuid,
+    window_start timestamp with time zone,
+    window_end timestamp with time zone,
+    correlation_id uuid NOT NULL,
+    leaf bytea NOT NULL,
+    CONSTRAINT ledger_lines_account_check CHECK ((account = ANY (ARRAY['prepaid'::text, 'held'::text, 'promo'::text, 'disputed'::text, 'revenue'::text, 'cash_stripe'::text, 'refunds'::text, 'credits_granted'::text]))),
+    CONSTRAINT ledger_lines_amount_minor_check CHECK ((amount_minor <> 0)),
+    CONSTRAINT ledger_lines_line_check CHECK ((line > 0))
+)
+PARTITION BY RANGE (posted_at);
+
+COMMENT ON TABLE public.ledger_lines IS 'tenant: append-only; what each account gained by a posting; written by ledger_append only';
+
+CREATE TABLE public.ledger_references (
+    kind text NOT NULL,
+    reference text NOT NULL,
+    org_id uuid NOT NULL,
+    seq bigint NOT NULL
+);
+
+COMMENT ON TABLE public.ledger_references IS 'platform: append-only; what postings were made for, each once; written by ledger_append only';
+
 CREATE TABLE public.lifecycle_transitions (
     lifecycle text NOT NULL,
     from_state text NOT NULL,
@@ -1195,6 +2089,22 @@ CREATE TABLE public.local_accounts (
 );
 
 COMMENT ON TABLE public.local_accounts IS 'platform: people who sign in with a password at the built-in issuer';
+
+CREATE TABLE public.meter_pauses (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    meter_id uuid NOT NULL,
+    since timestamp with time zone NOT NULL,
+    resumed_at timestamp with time zone,
+    finding_id uuid,
+    reason text NOT NULL,
+    evidence jsonb NOT NULL,
+    credited_minor bigint NOT NULL,
+    seq bigint,
+    created_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.meter_pauses IS 'tenant: when meters stood still, and what was given back for it; written by meter_pause and meter_resume only';
 
 CREATE TABLE public.node_capacity (
     node_id uuid NOT NULL,
@@ -1415,6 +2325,37 @@ CREATE TABLE public.nodes (
 
 COMMENT ON TABLE public.nodes IS 'platform: servers of the fleet';
 
+CREATE TABLE public.notification_people (
+    person_id uuid NOT NULL,
+    last_seq bigint DEFAULT 0 NOT NULL,
+    choices jsonb DEFAULT '{}'::jsonb NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    updated_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.notification_people IS 'person: how somebody wants to be told, and how often they were';
+
+CREATE TABLE public.notifications (
+    id uuid NOT NULL,
+    person_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    event_id uuid NOT NULL,
+    kind text NOT NULL,
+    severity text NOT NULL,
+    title text NOT NULL,
+    text text NOT NULL,
+    org_id uuid,
+    project_id uuid,
+    resource_kind text,
+    resource_id text,
+    read_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT notifications_check CHECK (((resource_kind IS NULL) = (resource_id IS NULL))),
+    CONSTRAINT notifications_severity_check CHECK ((severity = ANY (ARRAY['info'::text, 'warning'::text, 'critical'::text])))
+);
+
+COMMENT ON TABLE public.notifications IS 'person: what somebody was told, once for each event';
+
 CREATE TABLE public.organizations (
     id uuid NOT NULL,
     kind text NOT NULL,
@@ -1464,6 +2405,69 @@ ALTER TABLE public.outbox_events ALTER COLUMN "position" ADD GENERATED ALWAYS AS
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE public.payment_customers (
+    org_id uuid NOT NULL,
+    provider text NOT NULL,
+    customer text NOT NULL,
+    created_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.payment_customers IS 'tenant: whom the payment provider knows an organization as';
+
+CREATE TABLE public.payment_days (
+    id uuid NOT NULL,
+    provider text NOT NULL,
+    day date NOT NULL,
+    state text NOT NULL,
+    state_reason text NOT NULL,
+    listed bigint DEFAULT 0 NOT NULL,
+    missing bigint DEFAULT 0 NOT NULL,
+    extra bigint DEFAULT 0 NOT NULL,
+    different bigint DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    requested_at timestamp with time zone NOT NULL,
+    checked_at timestamp with time zone,
+    CONSTRAINT payment_days_state_check CHECK ((state = ANY (ARRAY['requested'::text, 'clean'::text, 'different'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.payment_days IS 'platform: days that were compared with the payment provider';
+
+CREATE TABLE public.payment_messages (
+    id uuid NOT NULL,
+    provider text NOT NULL,
+    event_id text NOT NULL,
+    event_type text NOT NULL,
+    body bytea NOT NULL,
+    received_at timestamp with time zone NOT NULL,
+    state text DEFAULT 'received'::text NOT NULL,
+    state_reason text DEFAULT ''::text NOT NULL,
+    next_attempt_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    waits_for text,
+    processed_at timestamp with time zone,
+    CONSTRAINT payment_messages_state_check CHECK ((state = ANY (ARRAY['received'::text, 'processed'::text, 'ignored'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.payment_messages IS 'platform: messages of the payment provider as they came, and what became of them';
+
+CREATE TABLE public.payments (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    topup_id uuid NOT NULL,
+    provider text NOT NULL,
+    intent text NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    posting_id uuid NOT NULL,
+    paid_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT payments_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT payments_currency_check CHECK ((currency ~ '^[A-Z]{3}$'::text))
+);
+
+COMMENT ON TABLE public.payments IS 'tenant: money that arrived';
 
 CREATE TABLE public.platform_bindings (
     user_id uuid NOT NULL,
@@ -1518,6 +2522,34 @@ CREATE TABLE public.projects (
 );
 
 COMMENT ON TABLE public.projects IS 'tenant: where resources live';
+
+CREATE TABLE public.refunds (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    payment_id uuid NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    destination text NOT NULL,
+    source text NOT NULL,
+    reason text NOT NULL,
+    state text NOT NULL,
+    state_reason text NOT NULL,
+    provider_refund text,
+    posting_id uuid NOT NULL,
+    requested_by uuid,
+    next_attempt_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    correlation_id uuid NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT refunds_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT refunds_destination_check CHECK ((destination = ANY (ARRAY['card'::text, 'credit'::text]))),
+    CONSTRAINT refunds_source_check CHECK ((source = ANY (ARRAY['operator'::text, 'provider'::text]))),
+    CONSTRAINT refunds_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'succeeded'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.refunds IS 'tenant: money that goes back';
 
 CREATE TABLE public.regions (
     code text NOT NULL,
@@ -1716,6 +2748,52 @@ CREATE TABLE public.tenant_memberships (
 
 COMMENT ON TABLE public.tenant_memberships IS 'tenant: who belongs to an organization, as what';
 
+CREATE TABLE public.topups (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    provider text NOT NULL,
+    amount_minor bigint NOT NULL,
+    currency text NOT NULL,
+    state text NOT NULL,
+    state_reason text NOT NULL,
+    session_id text,
+    url text,
+    next_attempt_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    cancel_requested_at timestamp with time zone,
+    creator_kind text NOT NULL,
+    creator_id uuid NOT NULL,
+    correlation_id uuid NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT topups_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT topups_check CHECK (((state <> 'open'::text) OR ((session_id IS NOT NULL) AND (url IS NOT NULL)))),
+    CONSTRAINT topups_currency_check CHECK ((currency ~ '^[A-Z]{3}$'::text)),
+    CONSTRAINT topups_state_check CHECK ((state = ANY (ARRAY['created'::text, 'open'::text, 'paid'::text, 'expired'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.topups IS 'tenant: checkouts at the payment provider';
+
+CREATE TABLE public.usage_records (
+    org_id uuid NOT NULL,
+    meter_id uuid NOT NULL,
+    window_start timestamp with time zone NOT NULL,
+    window_end timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    amount_minor bigint NOT NULL,
+    carry integer NOT NULL,
+    seq bigint,
+    posted_at timestamp with time zone NOT NULL,
+    turn integer DEFAULT 0 NOT NULL,
+    CONSTRAINT usage_records_check CHECK ((window_end > window_start)),
+    CONSTRAINT usage_records_check1 CHECK ((((kind = 'usage'::text) AND (amount_minor >= 0)) OR ((kind <> 'usage'::text) AND (amount_minor <= 0)))),
+    CONSTRAINT usage_records_kind_check CHECK ((kind = ANY (ARRAY['usage'::text, 'credit'::text, 'correction'::text])))
+)
+PARTITION BY RANGE (window_start);
+
+COMMENT ON TABLE public.usage_records IS 'tenant: append-only; metered use by window; written by the functions of migration 0014 only';
+
 CREATE TABLE public.user_ssh_keys (
     id uuid NOT NULL,
     user_id uuid NOT NULL,
@@ -1740,6 +2818,29 @@ CREATE TABLE public.users (
 );
 
 COMMENT ON TABLE public.users IS 'person: somebody who signed in';
+
+CREATE TABLE public.webhooks (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    name text NOT NULL,
+    url text NOT NULL,
+    event_types text[] NOT NULL,
+    state text NOT NULL,
+    disabled_reason text,
+    secret bytea NOT NULL,
+    previous_secret bytea,
+    previous_until timestamp with time zone,
+    failing_since timestamp with time zone,
+    last_delivered_at timestamp with time zone,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT webhooks_check CHECK (((state = 'disabled'::text) = (disabled_reason IS NOT NULL))),
+    CONSTRAINT webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_until IS NULL))),
+    CONSTRAINT webhooks_state_check CHECK ((state = ANY (ARRAY['active'::text, 'disabled'::text])))
+);
+
+COMMENT ON TABLE public.webhooks IS 'tenant: where an organization wants to be told of events';
 
 ALTER TABLE ONLY public.account_sessions
     ADD CONSTRAINT account_sessions_issuer_issuer_sid_key UNIQUE (issuer, issuer_sid);
@@ -1777,6 +2878,18 @@ ALTER TABLE ONLY public.audit_logs
 ALTER TABLE ONLY public.authorities
     ADD CONSTRAINT authorities_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.billing_accounts
+    ADD CONSTRAINT billing_accounts_pkey PRIMARY KEY (org_id);
+
+ALTER TABLE ONLY public.billing_findings
+    ADD CONSTRAINT billing_findings_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.budget_progress
+    ADD CONSTRAINT budget_progress_pkey PRIMARY KEY (project_id);
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_pkey PRIMARY KEY (project_id);
+
 ALTER TABLE ONLY public.bus_consumers
     ADD CONSTRAINT bus_consumers_pkey PRIMARY KEY (name);
 
@@ -1806,6 +2919,15 @@ ALTER TABLE ONLY public.capacity_node_modes
 
 ALTER TABLE ONLY public.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.disputes
+    ADD CONSTRAINT disputes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.disputes
+    ADD CONSTRAINT disputes_provider_dispute_key UNIQUE (provider_dispute);
 
 ALTER TABLE ONLY public.health_findings
     ADD CONSTRAINT health_findings_pkey PRIMARY KEY (id);
@@ -1843,6 +2965,24 @@ ALTER TABLE ONLY public.issuer_keys
 ALTER TABLE ONLY public.issuer_refresh_tokens
     ADD CONSTRAINT issuer_refresh_tokens_pkey PRIMARY KEY (token_hash);
 
+ALTER TABLE ONLY public.ledger_adjustments
+    ADD CONSTRAINT ledger_adjustments_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.ledger_chains
+    ADD CONSTRAINT ledger_chains_pkey PRIMARY KEY (org_id);
+
+ALTER TABLE ONLY public.ledger_checkpoints
+    ADD CONSTRAINT ledger_checkpoints_pkey PRIMARY KEY (org_id, day);
+
+ALTER TABLE ONLY public.ledger_lines
+    ADD CONSTRAINT ledger_lines_pkey PRIMARY KEY (org_id, seq, line, posted_at);
+
+ALTER TABLE ONLY public.ledger_postings
+    ADD CONSTRAINT ledger_postings_pkey PRIMARY KEY (org_id, seq, posted_at);
+
+ALTER TABLE ONLY public.ledger_references
+    ADD CONSTRAINT ledger_references_pkey PRIMARY KEY (kind, reference);
+
 ALTER TABLE ONLY public.lifecycle_transitions
     ADD CONSTRAINT lifecycle_transitions_pkey PRIMARY KEY (lifecycle, from_state, to_state);
 
@@ -1851,6 +2991,15 @@ ALTER TABLE ONLY public.local_accounts
 
 ALTER TABLE ONLY public.local_accounts
     ADD CONSTRAINT local_accounts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.meter_pauses
+    ADD CONSTRAINT meter_pauses_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.meters
+    ADD CONSTRAINT meters_allocation_id_key UNIQUE (allocation_id);
+
+ALTER TABLE ONLY public.meters
+    ADD CONSTRAINT meters_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.node_capacity
     ADD CONSTRAINT node_capacity_pkey PRIMARY KEY (node_id, kind, model);
@@ -1900,6 +3049,18 @@ ALTER TABLE ONLY public.node_validations
 ALTER TABLE ONLY public.nodes
     ADD CONSTRAINT nodes_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.notification_people
+    ADD CONSTRAINT notification_people_pkey PRIMARY KEY (person_id);
+
+ALTER TABLE ONLY public.notifications
+    ADD CONSTRAINT notifications_person_id_event_id_key UNIQUE (person_id, event_id);
+
+ALTER TABLE ONLY public.notifications
+    ADD CONSTRAINT notifications_person_id_seq_key UNIQUE (person_id, seq);
+
+ALTER TABLE ONLY public.notifications
+    ADD CONSTRAINT notifications_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.organizations
     ADD CONSTRAINT organizations_pkey PRIMARY KEY (id);
 
@@ -1911,6 +3072,30 @@ ALTER TABLE ONLY public.outbox_events
 
 ALTER TABLE ONLY public.outbox_events
     ADD CONSTRAINT outbox_events_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY public.payment_customers
+    ADD CONSTRAINT payment_customers_pkey PRIMARY KEY (org_id, provider);
+
+ALTER TABLE ONLY public.payment_days
+    ADD CONSTRAINT payment_days_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.payment_days
+    ADD CONSTRAINT payment_days_provider_day_key UNIQUE (provider, day);
+
+ALTER TABLE ONLY public.payment_messages
+    ADD CONSTRAINT payment_messages_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.payment_messages
+    ADD CONSTRAINT payment_messages_provider_event_id_key UNIQUE (provider, event_id);
+
+ALTER TABLE ONLY public.payments
+    ADD CONSTRAINT payments_intent_key UNIQUE (intent);
+
+ALTER TABLE ONLY public.payments
+    ADD CONSTRAINT payments_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.payments
+    ADD CONSTRAINT payments_topup_id_key UNIQUE (topup_id);
 
 ALTER TABLE ONLY public.platform_bindings
     ADD CONSTRAINT platform_bindings_pkey PRIMARY KEY (user_id, role);
@@ -1932,6 +3117,12 @@ ALTER TABLE ONLY public.projects
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.refunds
+    ADD CONSTRAINT refunds_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.refunds
+    ADD CONSTRAINT refunds_provider_refund_key UNIQUE (provider_refund);
 
 ALTER TABLE ONLY public.regions
     ADD CONSTRAINT regions_pkey PRIMARY KEY (code);
@@ -1972,6 +3163,15 @@ ALTER TABLE ONLY public.sku_prices
 ALTER TABLE ONLY public.tenant_memberships
     ADD CONSTRAINT tenant_memberships_pkey PRIMARY KEY (org_id, user_id);
 
+ALTER TABLE ONLY public.topups
+    ADD CONSTRAINT topups_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.topups
+    ADD CONSTRAINT topups_session_id_key UNIQUE (session_id);
+
+ALTER TABLE ONLY public.usage_records
+    ADD CONSTRAINT usage_records_pkey PRIMARY KEY (meter_id, window_start, kind, turn);
+
 ALTER TABLE ONLY public.user_ssh_keys
     ADD CONSTRAINT user_ssh_keys_pkey PRIMARY KEY (id);
 
@@ -1983,6 +3183,12 @@ ALTER TABLE ONLY public.users
 
 ALTER TABLE ONLY public.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.webhooks
+    ADD CONSTRAINT webhooks_org_id_name_key UNIQUE (org_id, name);
+
+ALTER TABLE ONLY public.webhooks
+    ADD CONSTRAINT webhooks_pkey PRIMARY KEY (id);
 
 CREATE INDEX account_sessions_by_user ON public.account_sessions USING btree (user_id, id);
 
@@ -2005,6 +3211,12 @@ CREATE INDEX audit_logs_by_id ON public.audit_logs USING btree (org_id, id);
 CREATE UNIQUE INDEX authorities_one_active ON public.authorities USING btree (state) WHERE (state = 'active'::text);
 
 CREATE UNIQUE INDEX authorities_one_staged ON public.authorities USING btree (state) WHERE (state = 'staged'::text);
+
+CREATE INDEX billing_accounts_ending ON public.billing_accounts USING btree (projected_depletion_at) WHERE (state = 'auto_release_pending'::text);
+
+CREATE UNIQUE INDEX billing_findings_open ON public.billing_findings USING btree (kind, subject) WHERE (resolved_at IS NULL);
+
+CREATE INDEX budgets_by_org ON public.budgets USING btree (org_id);
 
 CREATE INDEX bus_deliveries_by_event ON public.bus_deliveries USING btree (event_id);
 
@@ -2031,6 +3243,24 @@ CREATE INDEX dead_letters_closed ON public.dead_letters USING btree (updated_at)
 CREATE INDEX dead_letters_due ON public.dead_letters USING btree (consumer, due_at) WHERE (due_at IS NOT NULL);
 
 CREATE UNIQUE INDEX dead_letters_open ON public.dead_letters USING btree (consumer, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'requeued'::text]));
+
+CREATE INDEX deliveries_by_age ON public.deliveries USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+
+CREATE INDEX deliveries_by_state ON public.deliveries USING btree (state, id);
+
+CREATE INDEX deliveries_by_webhook ON public.deliveries USING btree (webhook_id, id) WHERE (channel = 'webhook'::text);
+
+CREATE INDEX deliveries_due ON public.deliveries USING btree (channel, next_attempt_at) WHERE (state = 'queued'::text);
+
+CREATE UNIQUE INDEX deliveries_once_by_mail ON public.deliveries USING btree (event_id, person_id) WHERE (channel = 'mail'::text);
+
+CREATE UNIQUE INDEX deliveries_once_by_webhook ON public.deliveries USING btree (event_id, webhook_id) WHERE (channel = 'webhook'::text);
+
+CREATE INDEX deliveries_taken ON public.deliveries USING btree (channel, taken_until) WHERE ((state = 'queued'::text) AND (taken_until IS NOT NULL));
+
+CREATE INDEX disputes_by_org ON public.disputes USING btree (org_id, id);
+
+CREATE INDEX disputes_by_payment ON public.disputes USING btree (payment_id);
 
 CREATE INDEX health_findings_by_node ON public.health_findings USING btree (node_id, id);
 
@@ -2061,6 +3291,28 @@ CREATE INDEX issuer_refresh_tokens_by_browser ON public.issuer_refresh_tokens US
 CREATE INDEX issuer_refresh_tokens_by_expiry ON public.issuer_refresh_tokens USING btree (expires_at);
 
 CREATE INDEX issuer_refresh_tokens_by_session ON public.issuer_refresh_tokens USING btree (session_id);
+
+CREATE INDEX ledger_adjustments_by_org ON public.ledger_adjustments USING btree (org_id, id);
+
+CREATE INDEX ledger_adjustments_by_state ON public.ledger_adjustments USING btree (state, id);
+
+CREATE UNIQUE INDEX ledger_checkpoints_by_seq ON public.ledger_checkpoints USING btree (org_id, seq);
+
+CREATE INDEX ledger_postings_by_id ON ONLY public.ledger_postings USING btree (org_id, id);
+
+CREATE INDEX meter_pauses_by_finding ON public.meter_pauses USING btree (finding_id) WHERE (resumed_at IS NULL);
+
+CREATE INDEX meter_pauses_by_org ON public.meter_pauses USING btree (org_id, id);
+
+CREATE UNIQUE INDEX meter_pauses_open ON public.meter_pauses USING btree (meter_id) WHERE (resumed_at IS NULL);
+
+CREATE INDEX meters_by_org ON public.meters USING btree (org_id, project_id, id);
+
+CREATE INDEX meters_ended ON public.meters USING btree (org_id) WHERE (state = 'closed'::text);
+
+CREATE INDEX meters_held ON public.meters USING btree (created_at) WHERE (state = 'held'::text);
+
+CREATE INDEX meters_running ON public.meters USING btree (org_id) WHERE (state = ANY (ARRAY['open'::text, 'closed'::text]));
 
 CREATE INDEX node_capacity_fit ON public.node_capacity USING btree (region, kind, model, free, numa_fit, node_id) WHERE placeable;
 
@@ -2100,13 +3352,39 @@ CREATE INDEX nodes_by_state ON public.nodes USING btree (state, id);
 
 CREATE UNIQUE INDEX nodes_hostname ON public.nodes USING btree (hostname) WHERE (state <> 'deleted'::text);
 
+CREATE INDEX notifications_by_age ON public.notifications USING btree (created_at);
+
+CREATE INDEX notifications_by_person ON public.notifications USING btree (person_id, id);
+
+CREATE INDEX notifications_unread ON public.notifications USING btree (person_id, id) WHERE (read_at IS NULL);
+
 CREATE INDEX outbox_pending ON public.outbox_events USING btree ("position") WHERE (published_at IS NULL);
 
 CREATE INDEX outbox_published ON public.outbox_events USING btree (published_at) WHERE (published_at IS NOT NULL);
 
+CREATE INDEX payment_days_due ON public.payment_days USING btree (next_attempt_at) WHERE (state = 'requested'::text);
+
+CREATE INDEX payment_messages_due ON public.payment_messages USING btree (next_attempt_at, id) WHERE (state = 'received'::text);
+
+CREATE INDEX payment_messages_failed ON public.payment_messages USING btree (id) WHERE (state = 'failed'::text);
+
+CREATE INDEX payment_messages_waiting ON public.payment_messages USING btree (waits_for) WHERE ((waits_for IS NOT NULL) AND (state = ANY (ARRAY['received'::text, 'failed'::text])));
+
+CREATE INDEX payments_by_day ON public.payments USING btree (provider, paid_at);
+
+CREATE INDEX payments_by_org ON public.payments USING btree (org_id, id);
+
 CREATE INDEX project_memberships_by_org ON public.project_memberships USING btree (org_id, user_id);
 
 CREATE INDEX project_memberships_by_user ON public.project_memberships USING btree (user_id);
+
+CREATE INDEX refunds_by_day ON public.refunds USING btree (created_at) WHERE (provider_refund IS NOT NULL);
+
+CREATE INDEX refunds_by_org ON public.refunds USING btree (org_id, id);
+
+CREATE INDEX refunds_by_payment ON public.refunds USING btree (payment_id);
+
+CREATE INDEX refunds_due ON public.refunds USING btree (next_attempt_at) WHERE (state = 'pending'::text);
 
 CREATE UNIQUE INDEX resource_profiles_default ON public.resource_profiles USING btree (sku, gpus) WHERE is_default;
 
@@ -2132,9 +3410,17 @@ CREATE UNIQUE INDEX signer_keys_one_staged ON public.signer_keys USING btree (st
 
 CREATE INDEX tenant_memberships_by_user ON public.tenant_memberships USING btree (user_id);
 
+CREATE INDEX topups_by_org ON public.topups USING btree (org_id, id);
+
+CREATE INDEX topups_due ON public.topups USING btree (next_attempt_at) WHERE (state = ANY (ARRAY['created'::text, 'open'::text]));
+
+CREATE INDEX usage_records_by_posting ON ONLY public.usage_records USING btree (org_id, posted_at);
+
 CREATE INDEX user_ssh_keys_by_user ON public.user_ssh_keys USING btree (user_id, id);
 
 CREATE INDEX users_by_email ON public.users USING btree (lower(email));
+
+CREATE INDEX webhooks_by_org ON public.webhooks USING btree (org_id, id);
 
 CREATE TRIGGER allocation_events_announce AFTER INSERT ON public.allocation_events FOR EACH ROW EXECUTE FUNCTION public.announce_allocation();
 
@@ -2150,11 +3436,41 @@ CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON public.audit_logs FOR EACH S
 
 CREATE TRIGGER authorities_lifecycle BEFORE UPDATE OF state ON public.authorities FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('authority');
 
+CREATE TRIGGER billing_accounts_lifecycle BEFORE UPDATE OF state ON public.billing_accounts FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('balance');
+
 CREATE TRIGGER dead_letters_lifecycle BEFORE UPDATE OF state ON public.dead_letters FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('dead_letter');
+
+CREATE TRIGGER deliveries_lifecycle BEFORE UPDATE OF state ON public.deliveries FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('delivery');
+
+CREATE TRIGGER disputes_lifecycle BEFORE UPDATE OF state ON public.disputes FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('dispute');
 
 CREATE TRIGGER health_findings_lifecycle BEFORE UPDATE OF state ON public.health_findings FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('health_finding');
 
 CREATE TRIGGER invitations_lifecycle BEFORE UPDATE OF state ON public.invitations FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('invitation');
+
+CREATE TRIGGER ledger_adjustments_lifecycle BEFORE UPDATE OF state ON public.ledger_adjustments FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('ledger_adjustment');
+
+CREATE TRIGGER ledger_checkpoints_append_only BEFORE DELETE OR UPDATE ON public.ledger_checkpoints FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_checkpoints_no_truncate BEFORE TRUNCATE ON public.ledger_checkpoints FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_lines_append_only BEFORE DELETE OR UPDATE ON public.ledger_lines FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_lines_join AFTER INSERT ON public.ledger_lines REFERENCING NEW TABLE AS new_lines FOR EACH STATEMENT EXECUTE FUNCTION public.ledger_lines_join();
+
+CREATE TRIGGER ledger_lines_no_truncate BEFORE TRUNCATE ON public.ledger_lines FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
+CREATE CONSTRAINT TRIGGER ledger_posting_balances AFTER INSERT ON public.ledger_postings DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.ledger_posting_balances();
+
+CREATE TRIGGER ledger_postings_append_only BEFORE DELETE OR UPDATE ON public.ledger_postings FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_postings_no_truncate BEFORE TRUNCATE ON public.ledger_postings FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_references_append_only BEFORE DELETE OR UPDATE ON public.ledger_references FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER ledger_references_no_truncate BEFORE TRUNCATE ON public.ledger_references FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER meters_lifecycle BEFORE UPDATE OF state ON public.meters FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('meter');
 
 CREATE TRIGGER node_history_append_only BEFORE DELETE OR UPDATE ON public.node_history FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
 
@@ -2174,6 +3490,16 @@ CREATE TRIGGER nodes_lifecycle BEFORE UPDATE OF state ON public.nodes FOR EACH R
 
 CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility, serves ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.node_standing_changed();
 
+CREATE TRIGGER payment_days_announce AFTER INSERT OR UPDATE OF requested_at ON public.payment_days FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
+
+CREATE TRIGGER payment_days_lifecycle BEFORE UPDATE OF state ON public.payment_days FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('payment_day');
+
+CREATE TRIGGER payment_messages_lifecycle BEFORE UPDATE OF state ON public.payment_messages FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('payment_message');
+
+CREATE TRIGGER refunds_announce_new AFTER INSERT ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
+
+CREATE TRIGGER refunds_lifecycle BEFORE UPDATE OF state ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('refund');
+
 CREATE TRIGGER saga_runs_lifecycle BEFORE UPDATE OF state ON public.saga_runs FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('saga_run');
 
 CREATE TRIGGER signer_keys_lifecycle BEFORE UPDATE OF state ON public.signer_keys FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('signer');
@@ -2188,6 +3514,16 @@ CREATE TRIGGER slots_inserted AFTER INSERT ON public.node_resource_slots REFEREN
 
 CREATE TRIGGER slots_updated AFTER UPDATE ON public.node_resource_slots REFERENCING OLD TABLE AS before NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION public.slots_changed();
 
+CREATE TRIGGER topups_announce_change AFTER UPDATE OF state, cancel_requested_at ON public.topups FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
+
+CREATE TRIGGER topups_announce_new AFTER INSERT ON public.topups FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
+
+CREATE TRIGGER topups_lifecycle BEFORE UPDATE OF state ON public.topups FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('topup');
+
+CREATE TRIGGER usage_append_only BEFORE DELETE OR UPDATE ON public.usage_records FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER webhooks_lifecycle BEFORE UPDATE OF state ON public.webhooks FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('webhook');
+
 ALTER TABLE ONLY public.account_sessions
     ADD CONSTRAINT account_sessions_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id);
 
@@ -2200,6 +3536,9 @@ ALTER TABLE ONLY public.allocation_events
 ALTER TABLE ONLY public.allocations
     ADD CONSTRAINT allocations_group_id_fkey FOREIGN KEY (group_id) REFERENCES public.allocation_groups(id);
 
+ALTER TABLE ONLY public.budget_progress
+    ADD CONSTRAINT budget_progress_project_id_fkey FOREIGN KEY (project_id) REFERENCES public.budgets(project_id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.bus_deliveries
     ADD CONSTRAINT bus_deliveries_consumer_fkey FOREIGN KEY (consumer) REFERENCES public.bus_consumers(name) ON DELETE CASCADE;
 
@@ -2211,6 +3550,15 @@ ALTER TABLE ONLY public.capacity_claims
 
 ALTER TABLE ONLY public.capacity_claims
     ADD CONSTRAINT capacity_claims_node_id_live_exclusive_fkey FOREIGN KEY (node_id, live_exclusive) REFERENCES public.capacity_node_modes(node_id, exclusive);
+
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_person_id_fkey FOREIGN KEY (person_id) REFERENCES public.users(id);
+
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT deliveries_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES public.webhooks(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.disputes
+    ADD CONSTRAINT disputes_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payments(id);
 
 ALTER TABLE ONLY public.health_findings
     ADD CONSTRAINT health_findings_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
@@ -2238,6 +3586,9 @@ ALTER TABLE ONLY public.issuer_refresh_tokens
 
 ALTER TABLE ONLY public.issuer_refresh_tokens
     ADD CONSTRAINT issuer_refresh_tokens_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.account_sessions(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.meter_pauses
+    ADD CONSTRAINT meter_pauses_meter_id_fkey FOREIGN KEY (meter_id) REFERENCES public.meters(id);
 
 ALTER TABLE ONLY public.node_capacity
     ADD CONSTRAINT node_capacity_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
@@ -2278,6 +3629,15 @@ ALTER TABLE ONLY public.nodes
 ALTER TABLE ONLY public.nodes
     ADD CONSTRAINT nodes_region_fkey FOREIGN KEY (region) REFERENCES public.regions(code);
 
+ALTER TABLE ONLY public.notification_people
+    ADD CONSTRAINT notification_people_person_id_fkey FOREIGN KEY (person_id) REFERENCES public.users(id);
+
+ALTER TABLE ONLY public.notifications
+    ADD CONSTRAINT notifications_person_id_fkey FOREIGN KEY (person_id) REFERENCES public.users(id);
+
+ALTER TABLE ONLY public.payments
+    ADD CONSTRAINT payments_topup_id_fkey FOREIGN KEY (topup_id) REFERENCES public.topups(id);
+
 ALTER TABLE ONLY public.platform_bindings
     ADD CONSTRAINT platform_bindings_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id);
 
@@ -2298,6 +3658,9 @@ ALTER TABLE ONLY public.project_memberships
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.organizations(id);
+
+ALTER TABLE ONLY public.refunds
+    ADD CONSTRAINT refunds_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payments(id);
 
 ALTER TABLE ONLY public.resource_profiles
     ADD CONSTRAINT resource_profiles_sku_fkey FOREIGN KEY (sku) REFERENCES public.sku_catalog(sku);
@@ -2349,11 +3712,41 @@ CREATE POLICY audit_system ON public.audit_logs FOR SELECT TO gpuaas_system USIN
 
 CREATE POLICY audit_tenant ON public.audit_logs FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
+ALTER TABLE public.billing_accounts ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY billing_accounts_system ON public.billing_accounts TO gpuaas_system USING (true);
+
+CREATE POLICY billing_accounts_tenant ON public.billing_accounts FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.budget_progress ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY budget_progress_system ON public.budget_progress TO gpuaas_system USING (true);
+
+CREATE POLICY budget_progress_tenant ON public.budget_progress FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.budgets ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY budgets_system ON public.budgets TO gpuaas_system USING (true);
+
+CREATE POLICY budgets_tenant ON public.budgets TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
 ALTER TABLE public.capacity_holdings ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY chain_system ON public.audit_chains FOR SELECT TO gpuaas_system USING (true);
 
 CREATE POLICY chain_tenant ON public.audit_chains FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.deliveries ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY deliveries_system ON public.deliveries TO gpuaas_system USING (true);
+
+CREATE POLICY deliveries_tenant ON public.deliveries TO gpuaas_app USING (((org_id = ( SELECT public.current_org() AS current_org)) AND (channel = 'webhook'::text)));
+
+ALTER TABLE public.disputes ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY disputes_system ON public.disputes TO gpuaas_system USING (true);
+
+CREATE POLICY disputes_tenant ON public.disputes FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 CREATE POLICY global_values ON public.policy_values FOR SELECT TO gpuaas_app USING ((scope = 'global'::text));
 
@@ -2371,7 +3764,67 @@ CREATE POLICY holdings_tenant ON public.capacity_holdings FOR SELECT TO gpuaas_a
 
 ALTER TABLE public.invitations ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY ledger_chain_system ON public.ledger_chains FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY ledger_chain_tenant ON public.ledger_chains FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.ledger_chains ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.ledger_checkpoints ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY ledger_checkpoints_system ON public.ledger_checkpoints FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY ledger_checkpoints_tenant ON public.ledger_checkpoints FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.ledger_lines ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY ledger_lines_system ON public.ledger_lines FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY ledger_lines_tenant ON public.ledger_lines FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.ledger_postings ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY ledger_postings_system ON public.ledger_postings FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY ledger_postings_tenant ON public.ledger_postings FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.meter_pauses ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY meter_pauses_system ON public.meter_pauses FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY meter_pauses_tenant ON public.meter_pauses FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.meters ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY meters_system ON public.meters FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY meters_tenant ON public.meters FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.notification_people ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY notification_people_person ON public.notification_people TO gpuaas_app USING ((person_id = ( SELECT public.current_principal() AS current_principal)));
+
+CREATE POLICY notification_people_system ON public.notification_people TO gpuaas_system USING (true);
+
+ALTER TABLE public.notifications ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY notifications_person ON public.notifications TO gpuaas_app USING ((person_id = ( SELECT public.current_principal() AS current_principal)));
+
+CREATE POLICY notifications_system ON public.notifications TO gpuaas_system USING (true);
+
 ALTER TABLE public.organizations ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.payment_customers ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY payment_customers_system ON public.payment_customers TO gpuaas_system USING (true);
+
+CREATE POLICY payment_customers_tenant ON public.payment_customers FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.payments ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY payments_system ON public.payments TO gpuaas_system USING (true);
+
+CREATE POLICY payments_tenant ON public.payments FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 CREATE POLICY person ON public.account_sessions TO gpuaas_app USING ((user_id = ( SELECT public.current_principal() AS current_principal)));
 
@@ -2386,6 +3839,12 @@ ALTER TABLE public.policy_values ENABLE ROW LEVEL SECURITY;
 ALTER TABLE public.project_memberships ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.refunds ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY refunds_system ON public.refunds TO gpuaas_system USING (true);
+
+CREATE POLICY refunds_tenant ON public.refunds FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.service_account_keys ENABLE ROW LEVEL SECURITY;
 
@@ -2433,9 +3892,27 @@ CREATE POLICY tenant ON public.tenant_memberships TO gpuaas_app USING (((org_id 
 
 ALTER TABLE public.tenant_memberships ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.topups ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY topups_system ON public.topups TO gpuaas_system USING (true);
+
+CREATE POLICY topups_tenant ON public.topups TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.usage_records ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY usage_system ON public.usage_records FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY usage_tenant ON public.usage_records FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
 ALTER TABLE public.user_ssh_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.users ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.webhooks ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY webhooks_system ON public.webhooks TO gpuaas_system USING (true);
+
+CREATE POLICY webhooks_tenant ON public.webhooks TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 GRANT ALL ON SCHEMA public TO gpuaas_owner;
 
@@ -2480,9 +3957,65 @@ REVOKE ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint tex
 GRANT ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) TO gpuaas_system;
 
+GRANT SELECT ON TABLE public.ledger_postings TO gpuaas_app;
+GRANT SELECT ON TABLE public.ledger_postings TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp with time zone, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid, p_actor_kind text, p_actor_id uuid, p_correlation uuid, l_accounts text[], l_amounts bigint[], l_projects uuid[], l_allocations uuid[], l_apps uuid[], l_meters uuid[], l_starts timestamp with time zone[], l_ends timestamp with time zone[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp with time zone, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid, p_actor_kind text, p_actor_id uuid, p_correlation uuid, l_accounts text[], l_amounts bigint[], l_projects uuid[], l_allocations uuid[], l_apps uuid[], l_meters uuid[], l_starts timestamp with time zone[], l_ends timestamp with time zone[]) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]) TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.ledger_chains TO gpuaas_app;
+GRANT SELECT ON TABLE public.ledger_chains TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.ledger_lock(p_org uuid, p_currency text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.ledger_lock(p_org uuid, p_currency text) TO gpuaas_system;
+
 REVOKE ALL ON FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_charge(p_meter uuid, p_to timestamp with time zone, p_now timestamp with time zone, p_correlation uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.meters TO gpuaas_app;
+GRANT SELECT ON TABLE public.meters TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_hold_release(p_meter public.meters, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with time zone) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_rewind(p_meter uuid, p_to timestamp with time zone, p_kind text, p_reason text, p_now timestamp with time zone, p_posting uuid, p_correlation uuid, OUT credited bigint, OUT posting bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_rewind(p_meter uuid, p_to timestamp with time zone, p_kind text, p_reason text, p_now timestamp with time zone, p_posting uuid, p_correlation uuid, OUT credited bigint, OUT posting bigint) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_void(p_allocation uuid, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_void(p_allocation uuid, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meters_accrue(p_orgs uuid[], p_postings uuid[], p_now timestamp with time zone, p_target timestamp with time zone, p_limit integer, p_correlation uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meters_accrue(p_orgs uuid[], p_postings uuid[], p_now timestamp with time zone, p_target timestamp with time zone, p_limit integer, p_correlation uuid) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meters_due(p_target timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meters_due(p_target timestamp with time zone) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meters_hold(p_org uuid, p_project uuid, p_person uuid, p_now timestamp with time zone, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer, p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid, m_ids uuid[], m_allocations uuid[], OUT answer text, OUT available bigint, OUT needed bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meters_hold(p_org uuid, p_project uuid, p_person uuid, p_now timestamp with time zone, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer, p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid, m_ids uuid[], m_allocations uuid[], OUT answer text, OUT available bigint, OUT needed bigint) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.meters_hold(p_org uuid, p_project uuid, p_person uuid, p_now timestamp with time zone, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer, p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid, m_ids uuid[], m_allocations uuid[], OUT answer text, OUT available bigint, OUT needed bigint) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meters_moved_aside() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.month_ensure(p_table text, p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.month_ensure(p_table text, p_at timestamp with time zone) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.node_capacity_counts(p_nodes uuid[]) FROM PUBLIC;
 
@@ -2538,6 +4071,17 @@ GRANT SELECT ON TABLE public.audit_logs TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.authorities TO gpuaas_system;
 
+GRANT SELECT ON TABLE public.billing_accounts TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.billing_accounts TO gpuaas_system;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.billing_findings TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.budget_progress TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.budget_progress TO gpuaas_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.budgets TO gpuaas_app;
+GRANT SELECT ON TABLE public.budgets TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.bus_consumers TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.bus_deliveries TO gpuaas_system;
@@ -2556,6 +4100,12 @@ GRANT SELECT ON TABLE public.capacity_holdings TO gpuaas_system;
 GRANT SELECT ON TABLE public.capacity_node_modes TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.dead_letters TO gpuaas_system;
+
+GRANT SELECT,INSERT ON TABLE public.deliveries TO gpuaas_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.deliveries TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.disputes TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.disputes TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.health_findings TO gpuaas_system;
 
@@ -2578,10 +4128,23 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_keys TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_refresh_tokens TO gpuaas_system;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.ledger_adjustments TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.ledger_checkpoints TO gpuaas_app;
+GRANT SELECT ON TABLE public.ledger_checkpoints TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.ledger_lines TO gpuaas_app;
+GRANT SELECT ON TABLE public.ledger_lines TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.ledger_references TO gpuaas_system;
+
 GRANT SELECT ON TABLE public.lifecycle_transitions TO gpuaas_app;
 GRANT SELECT ON TABLE public.lifecycle_transitions TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.local_accounts TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.meter_pauses TO gpuaas_app;
+GRANT SELECT ON TABLE public.meter_pauses TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.node_capacity TO gpuaas_system;
 
@@ -2607,6 +4170,22 @@ GRANT SELECT,INSERT ON TABLE public.node_validations TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.nodes TO gpuaas_system;
 
+GRANT SELECT,INSERT ON TABLE public.notification_people TO gpuaas_app;
+GRANT SELECT,INSERT ON TABLE public.notification_people TO gpuaas_system;
+
+GRANT UPDATE(last_seq) ON TABLE public.notification_people TO gpuaas_system;
+
+GRANT UPDATE(choices) ON TABLE public.notification_people TO gpuaas_app;
+
+GRANT UPDATE(version) ON TABLE public.notification_people TO gpuaas_app;
+
+GRANT UPDATE(updated_at) ON TABLE public.notification_people TO gpuaas_app;
+
+GRANT SELECT ON TABLE public.notifications TO gpuaas_app;
+GRANT SELECT,INSERT,DELETE ON TABLE public.notifications TO gpuaas_system;
+
+GRANT UPDATE(read_at) ON TABLE public.notifications TO gpuaas_app;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.organizations TO gpuaas_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.organizations TO gpuaas_system;
 
@@ -2620,6 +4199,18 @@ GRANT UPDATE(last_error) ON TABLE public.outbox_events TO gpuaas_system;
 
 GRANT UPDATE(published_at) ON TABLE public.outbox_events TO gpuaas_system;
 
+GRANT SELECT ON TABLE public.payment_customers TO gpuaas_app;
+GRANT SELECT,INSERT ON TABLE public.payment_customers TO gpuaas_system;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.payment_days TO gpuaas_system;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.payment_messages TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.payments TO gpuaas_app;
+GRANT SELECT,INSERT ON TABLE public.payments TO gpuaas_system;
+
+GRANT UPDATE(created_at) ON TABLE public.payments TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE ON TABLE public.platform_bindings TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.policy_values TO gpuaas_app;
@@ -2630,6 +4221,9 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_memberships TO gpuaas_
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.refunds TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.refunds TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.regions TO gpuaas_system;
 
@@ -2661,8 +4255,17 @@ GRANT SELECT,INSERT ON TABLE public.sku_prices TO gpuaas_system;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_system;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.topups TO gpuaas_app;
+GRANT SELECT,UPDATE ON TABLE public.topups TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.usage_records TO gpuaas_app;
+GRANT SELECT ON TABLE public.usage_records TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.user_ssh_keys TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.user_ssh_keys TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.webhooks TO gpuaas_app;
+GRANT SELECT,UPDATE ON TABLE public.webhooks TO gpuaas_system;

@@ -191,7 +191,7 @@ impl Platform {
             .tidy()
             .await
             .map_err(|failure| startup("the issuer's keys cannot be prepared", failure))?;
-        if roles.iter().all(|role| *role == Role::OutboxRelay) {
+        if !roles.iter().any(|role| role.trusts()) {
             return Ok(());
         }
         let ready = self.fleet.trust().ensure().await;

@@ -46,6 +46,14 @@ impl Role {
         }
     }
 
+    /// Whether it needs the fleet's authority and signers.
+    pub const fn trusts(self) -> bool {
+        match self {
+            Self::Api | Self::NodeGateway | Self::NodeLogGateway | Self::ProvisioningWorker => true,
+            Self::OutboxRelay | Self::BillingWorker | Self::WebhookWorker | Self::NotificationRelay => false,
+        }
+    }
+
     /// Whether it queues work for nodes, and so holds the keys that sign it.
     pub const fn signs(self) -> bool {
         matches!(self, Self::Api | Self::ProvisioningWorker)

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agents, allocations, api, audit, auth, catalog, completion, context, doctor, findings, groups, health,
-    invitations, members, nodes, ops, orgs, platform, policy, pools, projects, regions, service_accounts,
-    skus, slots, ssh, ssh_keys, tasks, trust,
+    agents, allocations, api, audit, auth, billing, catalog, completion, context, doctor, findings, groups,
+    health, invitations, members, nodes, notifications, ops, orgs, platform, policy, pools, projects,
+    regions, service_accounts, skus, slots, ssh, ssh_keys, tasks, trust, webhooks,
 };
 
 /// Work with a GPUaaS control plane.
@@ -172,6 +172,18 @@ pub enum Command {
     /// Limits and settings, and why they are what they are.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Balance, use and what it cost, top-ups, budgets, statements.
+    #[command(subcommand)]
+    Billing(billing::Command),
+    /// The ledger: read it, export it, check it.
+    #[command(subcommand)]
+    Ledger(billing::ledger::Command),
+    /// What you were told, and what you want to be told.
+    #[command(subcommand)]
+    Notifications(notifications::Command),
+    /// Where an organization's events are posted.
+    #[command(subcommand)]
+    Webhooks(webhooks::Command),
     /// The audit trail.
     #[command(subcommand)]
     Audit(audit::Command),

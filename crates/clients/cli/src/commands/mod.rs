@@ -40,6 +40,7 @@ pub mod allocations;
 pub mod api;
 pub mod audit;
 pub mod auth;
+pub mod billing;
 pub mod catalog;
 pub mod completion;
 pub mod context;
@@ -51,10 +52,12 @@ pub mod health;
 pub mod invitations;
 pub mod members;
 pub mod nodes;
+pub mod notifications;
 pub mod ops;
 pub mod orgs;
 pub mod platform;
 pub mod platform_allocations;
+pub mod platform_billing;
 pub mod policy;
 pub mod pools;
 pub mod projects;
@@ -68,6 +71,7 @@ pub mod ssh;
 pub mod ssh_keys;
 pub mod tasks;
 pub mod trust;
+pub mod webhooks;
 
 use std::{fmt::Display, str::FromStr};
 
@@ -92,6 +96,10 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Ssh(command) => ssh::run(app, command).await,
         Command::ServiceAccounts(command) => service_accounts::run(app, command).await,
         Command::Policy(command) => policy::run(app, command).await,
+        Command::Billing(command) => billing::run(app, command).await,
+        Command::Ledger(command) => billing::ledger::run(app, command).await,
+        Command::Notifications(command) => notifications::run(app, command).await,
+        Command::Webhooks(command) => webhooks::run(app, command).await,
         Command::Audit(command) => audit::run(app, command).await,
         Command::Platform(command) => platform::run(app, command).await,
         Command::Ops(command) => ops::run(app, command).await,

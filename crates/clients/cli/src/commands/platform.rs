@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{field, optional, orgs::COLUMNS as ORGS, platform_allocations};
+use super::{field, optional, orgs::COLUMNS as ORGS, platform_allocations, platform_billing};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -25,6 +25,12 @@ pub enum Command {
     /// Allocations of all organizations.
     #[command(subcommand)]
     Allocations(platform_allocations::Command),
+    /// Money of all organizations.
+    #[command(subcommand)]
+    Billing(platform_billing::Command),
+    /// Mail and webhooks on their way.
+    #[command(subcommand)]
+    Deliveries(platform_billing::DeliveriesCommand),
 }
 
 #[derive(Subcommand)]
@@ -145,6 +151,8 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Users(command) => users(app, &client, command).await,
         Command::Accounts(command) => accounts(app, &client, command).await,
         Command::Allocations(command) => platform_allocations::run(app, &client, command).await,
+        Command::Billing(command) => platform_billing::run(app, &client, command).await,
+        Command::Deliveries(command) => platform_billing::deliveries(app, &client, command).await,
     }
 }
 

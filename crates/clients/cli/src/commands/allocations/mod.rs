@@ -8,6 +8,8 @@ pub mod refusal;
 mod stream;
 mod watch;
 
+pub use stream::Frames;
+
 use clap::Subcommand;
 use sdk::{Client, types};
 

@@ -1,0 +1,98 @@
+//! What projects may spend in a month.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::types;
+
+use super::Purse;
+use crate::{
+    args::{Confirm, Limit},
+    commands::field,
+    failure::Result,
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List those of all projects.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show that of a project.
+    #[command(visible_alias = "get")]
+    Show,
+    /// Set that of a project.
+    Set {
+        /// For a calendar month, such as 500.00.
+        #[arg(long)]
+        amount: String,
+        /// At how much of it something happens, in percent.
+        #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+        threshold: u8,
+        #[arg(long, value_enum, default_value = "notify")]
+        action: Action,
+    },
+    /// Take that of a project away.
+    Delete {
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Action {
+    /// People are told.
+    Notify,
+    /// New launches are refused as well.
+    Block,
+    /// What runs is released as well.
+    Release,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Notify => "notify",
+            Self::Block => "block",
+            Self::Release => "release",
+        }
+    }
+}
+
+const COLUMNS: Columns = &[
+    ("PROJECT", "project_id"),
+    ("BUDGET", "amount"),
+    ("SPENT", "spent"),
+    ("PERCENT", "spent_percent"),
+    ("AT", "threshold_percent"),
+    ("ACTION", "action"),
+    ("CROSSED", "crossed_at"),
+];
+
+pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
+    let (app, client) = (purse.app, purse.client);
+    if let Command::List { limit } = command {
+        let found: Vec<types::Budget> = pages!(limit.get(), client.budget_list().org_id(purse.org.as_str()))?;
+        return app.out.priced(&found, COLUMNS);
+    }
+    let project = resolve::project(app, client).await?;
+    match command {
+        Command::List { .. } => Ok(()),
+        Command::Show => app.out.priced_item(&send!(client.budget_get().project_id(project)), COLUMNS),
+        Command::Set { amount, threshold, action } => {
+            let body = types::BudgetSet {
+                amount_minor: purse.amount(&amount).await?,
+                threshold_percent: i32::from(threshold),
+                action: field("action", action.name())?,
+            };
+            app.out.priced_item(&send!(client.budget_set().project_id(project).body(body)), COLUMNS)
+        }
+        Command::Delete { confirm } => {
+            app.confirm(&confirm, "Take the budget away? The project can spend what the organization has.")?;
+            send!(client.budget_delete().project_id(project));
+            note("The project has no budget any more.");
+            Ok(())
+        }
+    }
+}

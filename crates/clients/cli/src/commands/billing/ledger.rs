@@ -1,0 +1,183 @@
+//! `gpuaas ledger`, also as `gpuaas billing ledger`.
+
+use std::{fs, io::BufRead, io::BufReader};
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use clap::{Subcommand, ValueEnum};
+use kernel::ledger::{ExportFault, ExportVerifier, key_id};
+use sdk::types;
+use serde_json::json;
+
+use super::save;
+use crate::{
+    app::App,
+    args::{Format, Limit},
+    commands::optional,
+    failure::{Exit, Failure, Result, local},
+    output::{Columns, money, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the postings, newest first.
+    List {
+        /// Only postings of this kind.
+        #[arg(long, value_enum)]
+        kind: Option<Kind>,
+        /// Only from this time on (RFC 3339).
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// Only before this time (RFC 3339).
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a posting with its lines.
+    #[command(visible_alias = "get")]
+    Show {
+        /// Its number in the chain.
+        seq: std::num::NonZeroU64,
+    },
+    /// Write the whole chain as NDJSON, for whoever wants to check it.
+    Export {
+        /// Where to; standard output when not given.
+        #[arg(short = 'f', long, value_name = "FILE")]
+        out: Option<String>,
+    },
+    /// Check that no row was changed, removed, inserted or moved.
+    Verify {
+        /// Check an export instead, without the server; `-` for standard input.
+        #[arg(long, value_name = "FILE")]
+        file: Option<String>,
+        /// Accept checkpoints of these keys only: the public key in hexadecimal, or its id.
+        #[arg(long, value_name = "KEY", requires = "file")]
+        key: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Kind {
+    Topup,
+    Usage,
+    Hold,
+    HoldRelease,
+    Refund,
+    Credit,
+    Promo,
+    Correction,
+}
+
+const COLUMNS: Columns = &[
+    ("SEQ", "seq"),
+    ("AT", "posted_at"),
+    ("KIND", "kind"),
+    ("REASON", "reason"),
+    ("LINES", "lines"),
+    ("PREPAID", "prepaid_after"),
+    ("HELD", "held_after"),
+    ("PROMO", "promo_after"),
+];
+const LINES: Columns = &[
+    ("LINE", "line"),
+    ("ACCOUNT", "account"),
+    ("AMOUNT", "amount"),
+    ("ALLOCATION", "allocation_id"),
+    ("FROM", "window_start"),
+    ("TO", "window_end"),
+];
+const VERIFIED: Columns = &[
+    ("OK", "ok"),
+    ("POSTINGS", "postings"),
+    ("LINES", "lines"),
+    ("CHECKPOINTS", "checkpoints"),
+    ("KEYS", "keys"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    if let Command::Verify { file: Some(file), key } = &command {
+        return verify_file(app, file, key);
+    }
+    let client = app.client().await?;
+    let org = resolve::org(app, &client).await?;
+    match command {
+        Command::List { kind, since, until, limit } => {
+            let kind = kind.and_then(|kind| kind.to_possible_value()).map(|kind| kind.get_name().to_owned());
+            let since: Option<chrono::DateTime<chrono::Utc>> = optional("--since", since)?;
+            let until: Option<chrono::DateTime<chrono::Utc>> = optional("--until", until)?;
+            let found: Vec<types::LedgerPosting> = pages!(limit.get(), {
+                let mut request = client.ledger_list().org_id(org.as_str());
+                filter!(request, kind = kind.as_deref(), from = since, to = until);
+                request
+            })?;
+            app.out.priced(&found, COLUMNS)
+        }
+        Command::Show { seq } => {
+            let entry = send!(client.ledger_get().org_id(org).seq(seq));
+            if matches!(app.out.format, Format::Json | Format::Yaml) {
+                return app.out.item(&entry, COLUMNS);
+            }
+            let currency = entry.posting.currency.clone();
+            app.out.priced_item(&entry.posting, COLUMNS)?;
+            let lines: Vec<serde_json::Value> = entry
+                .lines
+                .iter()
+                .map(|line| {
+                    let mut row = serde_json::to_value(line).map_err(local("the answer cannot be shown"))?;
+                    row["amount"] = money(line.amount_minor, &currency).into();
+                    Ok(row)
+                })
+                .collect::<Result<_>>()?;
+            app.out.list(&lines, LINES)
+        }
+        Command::Export { out } => save(send!(client.ledger_export().org_id(org)), out.as_deref()).await,
+        Command::Verify { .. } => {
+            let found = send!(client.ledger_verify().org_id(org));
+            let ok = found.ok;
+            let fault =
+                serde_json::to_value(&found).map_err(local("the answer cannot be shown"))?["fault"].clone();
+            app.out.item(&found, VERIFIED)?;
+            if ok {
+                return Ok(());
+            }
+            let fault = serde_json::from_value::<kernel::ledger::Fault>(fault);
+            let what = fault.map_or_else(|_| "the chain is broken".to_owned(), |fault| fault.to_string());
+            Err(Failure::new(Exit::Server, format!("the ledger is not whole: {what}")))
+        }
+    }
+}
+
+/// An export, checked on this machine, line by line.
+fn verify_file(app: &App, file: &str, keys: &[String]) -> Result {
+    let unreadable = || local(format!("{file} cannot be read"));
+    let reader: Box<dyn BufRead> = match file {
+        "-" => Box::new(BufReader::new(std::io::stdin())),
+        path => Box::new(BufReader::new(fs::File::open(path).map_err(unreadable())?)),
+    };
+    let mut verifier = ExportVerifier::default();
+    let broken = |fault: ExportFault| {
+        Failure::client(format!("the ledger is not whole: {fault}"))
+            .suggest("Compare with a new export, and check the server with `gpuaas ledger verify`.")
+    };
+    let signed = |key: &[u8], message: &[u8], signature: &[u8]| {
+        let known = keys.is_empty()
+            || keys.iter().any(|known| *known == key_id(key) || *known == kernel::hex::encode(key));
+        known && UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
+    };
+    for line in reader.split(b'\n') {
+        let line = line.map_err(unreadable())?;
+        verifier.line(&String::from_utf8_lossy(&line), &signed).map_err(broken)?;
+    }
+    let found = verifier.finish().map_err(broken)?;
+    if keys.is_empty() && found.checkpoints > 0 {
+        note("Compare the keys with those of the installation, or name them with --key.");
+    }
+    let keys: Vec<String> = found.keys.into_iter().collect();
+    let shown = json!({
+        "ok": true, "chains": found.chains, "postings": found.postings, "lines": found.lines,
+        "checkpoints": found.checkpoints, "keys": keys,
+    });
+    app.out.item(&shown, VERIFIED)
+}

@@ -1,0 +1,208 @@
+//! `gpuaas billing`.
+
+mod budgets;
+mod files;
+pub mod ledger;
+mod reports;
+mod topups;
+
+use clap::Subcommand;
+use sdk::{Client, types};
+
+use crate::{
+    app::App,
+    args::Limit,
+    failure::{Failure, Result},
+    output::{Columns, minor},
+    resolve,
+};
+
+pub use files::save;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// What there is, what is set aside, how fast it goes, when it ends.
+    Balance,
+    /// What was used, and what that cost.
+    Usage(reports::Usage),
+    /// Each window of use, as it was charged.
+    Records(reports::Records),
+    /// The ledger.
+    #[command(subcommand)]
+    Ledger(ledger::Command),
+    /// Pay money in.
+    Topup(topups::Topup),
+    /// Top-ups.
+    #[command(subcommand)]
+    Topups(topups::Command),
+    /// Payments that arrived.
+    #[command(subcommand)]
+    Payments(PaymentsCommand),
+    /// Money that went back.
+    #[command(subcommand)]
+    Refunds(RefundsCommand),
+    /// Payments that are disputed.
+    #[command(subcommand)]
+    Disputes(DisputesCommand),
+    /// What projects may spend in a month.
+    #[command(subcommand)]
+    Budgets(budgets::Command),
+    /// Monthly statements.
+    #[command(subcommand)]
+    Statements(reports::StatementsCommand),
+    /// Write use as CSV, or a month in the columns of FOCUS.
+    Export(reports::Export),
+}
+
+#[derive(Subcommand)]
+pub enum PaymentsCommand {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { payment: String },
+}
+
+#[derive(Subcommand)]
+pub enum RefundsCommand {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { refund: String },
+}
+
+#[derive(Subcommand)]
+pub enum DisputesCommand {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { dispute: String },
+}
+
+const BALANCE: Columns = &[
+    ("STATE", "state"),
+    ("AVAILABLE", "available"),
+    ("HELD", "held"),
+    ("PROMO", "promo"),
+    ("DISPUTED", "disputed"),
+    ("TOTAL", "total"),
+    ("PER HOUR", "burn_per_hour"),
+    ("ENDS", "projected_depletion_at"),
+];
+pub const PAYMENTS: Columns = &[
+    ("ID", "id"),
+    ("AMOUNT", "amount"),
+    ("REFUNDED", "refunded"),
+    ("DISPUTED", "disputed"),
+    ("PROVIDER", "provider"),
+    ("PAID", "paid_at"),
+];
+pub const REFUNDS: Columns = &[
+    ("ID", "id"),
+    ("PAYMENT", "payment_id"),
+    ("AMOUNT", "amount"),
+    ("TO", "destination"),
+    ("STATE", "state"),
+    ("REASON", "reason"),
+    ("AT", "created_at"),
+];
+pub const DISPUTES: Columns = &[
+    ("ID", "id"),
+    ("PAYMENT", "payment_id"),
+    ("AMOUNT", "amount"),
+    ("STATE", "state"),
+    ("REASON", "reason"),
+    ("AT", "created_at"),
+];
+
+/// Where money commands work: the organization of the context.
+pub struct Purse<'a> {
+    pub app: &'a App,
+    pub client: &'a Client,
+    pub org: String,
+}
+
+impl Purse<'_> {
+    /// An amount as people write it, in the currency of the ledger.
+    pub async fn amount(&self, text: &str) -> Result<i64> {
+        let balance = send!(self.client.billing_balance_get().org_id(self.org.as_str()));
+        amount(text, &balance.currency)
+    }
+}
+
+/// `12.50` in the smallest unit; a sign may be before it.
+pub fn amount(text: &str, currency: &str) -> Result<i64> {
+    let (sign, rest) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
+    let parsed = minor(rest, currency).map(|amount| sign * amount);
+    parsed.ok_or_else(|| Failure::client(format!("{text:?} is no amount of {currency}: write it like 12.50")))
+}
+
+pub async fn run(app: &App, command: Command) -> Result {
+    if let Command::Ledger(command) = command {
+        return ledger::run(app, command).await;
+    }
+    let client = app.client().await?;
+    let org = resolve::org(app, &client).await?;
+    let purse = Purse { app, client: &client, org };
+    match command {
+        Command::Balance => {
+            let balance = send!(client.billing_balance_get().org_id(purse.org));
+            app.out.priced_item(&balance, BALANCE)
+        }
+        Command::Usage(usage) => reports::usage(&purse, usage).await,
+        Command::Records(records) => reports::records(&purse, records).await,
+        Command::Topup(topup) => topups::pay(&purse, topup).await,
+        Command::Topups(command) => topups::run(&purse, command).await,
+        Command::Payments(command) => payments(&purse, command).await,
+        Command::Refunds(command) => refunds(&purse, command).await,
+        Command::Disputes(command) => disputes(&purse, command).await,
+        Command::Budgets(command) => budgets::run(&purse, command).await,
+        Command::Statements(command) => reports::statements(&purse, command).await,
+        Command::Export(export) => reports::export(&purse, export).await,
+        Command::Ledger(command) => ledger::run(app, command).await,
+    }
+}
+
+async fn payments(purse: &Purse<'_>, command: PaymentsCommand) -> Result {
+    let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
+    match command {
+        PaymentsCommand::List { limit } => {
+            let found: Vec<types::Payment> = pages!(limit.get(), client.payment_list().org_id(org))?;
+            app.out.priced(&found, PAYMENTS)
+        }
+        PaymentsCommand::Show { payment } => {
+            app.out.priced_item(&send!(client.payment_get().org_id(org).payment_id(payment)), PAYMENTS)
+        }
+    }
+}
+
+async fn refunds(purse: &Purse<'_>, command: RefundsCommand) -> Result {
+    let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
+    match command {
+        RefundsCommand::List { limit } => {
+            let found: Vec<types::Refund> = pages!(limit.get(), client.refund_list().org_id(org))?;
+            app.out.priced(&found, REFUNDS)
+        }
+        RefundsCommand::Show { refund } => {
+            app.out.priced_item(&send!(client.refund_get().org_id(org).refund_id(refund)), REFUNDS)
+        }
+    }
+}
+
+async fn disputes(purse: &Purse<'_>, command: DisputesCommand) -> Result {
+    let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
+    match command {
+        DisputesCommand::List { limit } => {
+            let found: Vec<types::Dispute> = pages!(limit.get(), client.dispute_list().org_id(org))?;
+            app.out.priced(&found, DISPUTES)
+        }
+        DisputesCommand::Show { dispute } => {
+            app.out.priced_item(&send!(client.dispute_get().org_id(org).dispute_id(dispute)), DISPUTES)
+        }
+    }
+}

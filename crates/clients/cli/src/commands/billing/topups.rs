@@ -1,0 +1,115 @@
+//! Paying money in.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Subcommand};
+use sdk::types;
+
+use super::Purse;
+use crate::{
+    args::{Limit, Once, Wait},
+    commands::field,
+    failure::{Exit, Failure, Result},
+    output::{Columns, money, note},
+    process::open_browser,
+};
+
+#[derive(ClapArgs)]
+pub struct Topup {
+    /// How much, such as 50.00.
+    amount: String,
+    /// Only print the address of the checkout page, do not open it.
+    #[arg(long)]
+    no_browser: bool,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    once: Once,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List them, newest first.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show one; its checkout page as long as it is open.
+    #[command(visible_alias = "get")]
+    Show { topup: String },
+    /// Give one up that was not paid.
+    Cancel { topup: String },
+}
+
+const COLUMNS: Columns =
+    &[("ID", "id"), ("AMOUNT", "amount"), ("STATE", "state"), ("AT", "created_at"), ("PAGE", "url")];
+/// How long one request waits for a change.
+const POLL: &str = "20s";
+/// The provider makes the page; usually at once.
+const PAGE_WITHIN: Duration = Duration::from_secs(60);
+
+pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
+    let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
+    match command {
+        Command::List { limit } => {
+            let found: Vec<types::Topup> = pages!(limit.get(), client.topup_list().org_id(org))?;
+            app.out.priced(&found, COLUMNS)
+        }
+        Command::Show { topup } => {
+            app.out.priced_item(&send!(client.topup_get().org_id(org).topup_id(topup)), COLUMNS)
+        }
+        Command::Cancel { topup } => {
+            app.out.priced_item(&send!(client.topup_cancel().org_id(org).topup_id(topup)), COLUMNS)
+        }
+    }
+}
+
+pub async fn pay(purse: &Purse<'_>, topup: Topup) -> Result {
+    let Topup { amount, no_browser, wait, once } = topup;
+    let body =
+        types::TopupCreate { amount_minor: field("amount", purse.amount(&amount).await?.to_string())? };
+    let request = purse.client.topup_create().org_id(purse.org.as_str()).body(body);
+    let made = send!(request.x_idempotency_key(once.key()));
+    let opened = until(purse, made, PAGE_WITHIN, |topup| topup.url.is_some() || is_over(topup)).await?;
+    let shown = money(opened.amount_minor, &opened.currency);
+    if let Some(url) = opened.url.as_deref().filter(|_| !is_over(&opened)) {
+        note(&format!("Pay {shown} here: {url}"));
+        if !no_browser && purse.app.may_ask() {
+            open_browser(url);
+        }
+    }
+    let Some(limit) = wait.limit() else { return purse.app.out.priced_item(&opened, COLUMNS) };
+    let ended = until(purse, opened, limit, is_over).await?;
+    purse.app.out.priced_item(&ended, COLUMNS)?;
+    if ended.state == "paid" {
+        note(&format!("{shown} are in the balance."));
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Conflict, format!("the top-up is {}: {}", ended.state, ended.state_reason)))
+}
+
+fn is_over(topup: &types::Topup) -> bool {
+    !matches!(topup.state.as_str(), "created" | "open")
+}
+
+/// Asks until it is as wanted; the server answers when something changes.
+async fn until(
+    purse: &Purse<'_>,
+    mut topup: types::Topup,
+    limit: Duration,
+    wanted: impl Fn(&types::Topup) -> bool,
+) -> Result<types::Topup> {
+    let deadline = tokio::time::Instant::now() + limit;
+    while !wanted(&topup) {
+        if tokio::time::Instant::now() >= deadline {
+            let text = format!("{} is still {} after {} s", topup.id.as_str(), topup.state, limit.as_secs());
+            return Err(Failure::new(Exit::Server, text).suggest(format!(
+                "Nothing is lost: see `gpuaas billing topups show {}`.",
+                topup.id.as_str()
+            )));
+        }
+        let id = topup.id.to_string();
+        topup = send!(purse.client.topup_get().org_id(purse.org.as_str()).topup_id(id).wait(POLL));
+    }
+    Ok(topup)
+}

@@ -1,0 +1,143 @@
+//! `gpuaas notifications`.
+
+use clap::Subcommand;
+use futures_util::StreamExt as _;
+use sdk::{Client, types};
+
+use super::allocations::Frames;
+use crate::{
+    app::App,
+    args::{Format, Limit},
+    failure::{Failure, Result, local},
+    output::{Columns, note, printable, write_on},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List them, newest first.
+    List {
+        /// Only those that were not read.
+        #[arg(long)]
+        unread: bool,
+        /// Go on with what comes, until interrupted.
+        #[arg(long)]
+        watch: bool,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Mark one as read, or all.
+    Read {
+        #[arg(required_unless_present = "all")]
+        notification: Option<String>,
+        #[arg(long, conflicts_with = "notification")]
+        all: bool,
+    },
+    /// What you want to be told, and how.
+    #[command(subcommand)]
+    Preferences(PreferencesCommand),
+}
+
+#[derive(Subcommand)]
+pub enum PreferencesCommand {
+    Show,
+    /// Switch a kind of notification on or off.
+    Set {
+        /// Such as low_balance.
+        kind: String,
+        /// By mail: on or off.
+        #[arg(long, value_name = "on|off", value_parser = switch)]
+        email: Option<bool>,
+        /// In the product: on or off.
+        #[arg(long, value_name = "on|off", value_parser = switch)]
+        in_app: Option<bool>,
+    },
+}
+
+fn switch(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}
+
+const COLUMNS: Columns =
+    &[("ID", "id"), ("AT", "created_at"), ("SEVERITY", "severity"), ("TITLE", "title"), ("READ", "read_at")];
+const PREFERENCES: Columns = &[("KIND", "kind"), ("IN PRODUCT", "in_app"), ("MAIL", "email")];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    match command {
+        Command::List { unread, watch, limit } => {
+            if watch {
+                return follow(app, &client).await;
+            }
+            let found: Vec<types::Notification> = pages!(limit.get(), {
+                let mut request = client.notification_list();
+                filter!(request, unread = unread.then_some(true));
+                request
+            })?;
+            app.out.list(&found, COLUMNS)
+        }
+        Command::Read { notification: Some(notification), .. } => {
+            app.out.item(&send!(client.notification_read().notification_id(notification)), COLUMNS)
+        }
+        Command::Read { notification: None, .. } => {
+            let body = types::NotificationReadAll { up_to_seq: None };
+            let read = send!(client.notification_read_all().body(body));
+            note(&format!("{} marked as read.", read.count));
+            Ok(())
+        }
+        Command::Preferences(PreferencesCommand::Show) => {
+            app.out.list(&send!(client.notification_preferences_get()).items, PREFERENCES)
+        }
+        Command::Preferences(PreferencesCommand::Set { kind, email, in_app }) => {
+            let known = send!(client.notification_preferences_get());
+            let Some(mut wanted) = known.items.into_iter().find(|item| item.kind == kind) else {
+                return Err(Failure::client(format!("there is no kind {kind:?}"))
+                    .suggest("See them with `gpuaas notifications preferences show`."));
+            };
+            wanted.email = email.unwrap_or(wanted.email);
+            wanted.in_app = in_app.unwrap_or(wanted.in_app);
+            let value = serde_json::json!({
+                "items": [{ "kind": wanted.kind, "email": wanted.email, "in_app": wanted.in_app }]
+            });
+            let body: types::NotificationPreferencesUpdate =
+                serde_json::from_value(value).map_err(local("the request cannot be made"))?;
+            app.out.list(&send!(client.notification_preferences_update().body(body)).items, PREFERENCES)
+        }
+    }
+}
+
+/// What comes, as it comes. A stream that ends is opened again after the last one seen.
+async fn follow(app: &App, client: &Client) -> Result {
+    let mut after: i64 = 0;
+    loop {
+        let request = client.notification_stream().after(after);
+        let mut stream = send!(request);
+        let mut frames = Frames::default();
+        loop {
+            let piece = tokio::select! {
+                piece = stream.next() => piece,
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            };
+            let Some(Ok(piece)) = piece else { break };
+            for frame in frames.feed(&piece)? {
+                let told: types::Notification = serde_json::from_str(&frame.data)
+                    .map_err(local("the server's answer is not understood"))?;
+                after = after.max(told.seq);
+                let line = if app.out.format == Format::Json {
+                    frame.data
+                } else {
+                    let at = told.created_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+                    printable(&format!("{at}  {}  {}  {}", told.severity, told.title, told.text))
+                };
+                if !write_on(format!("{line}\n").as_bytes())? {
+                    return Ok(());
+                }
+            }
+        }
+        // The server ends streams now and then; it is not asked without a pause.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}

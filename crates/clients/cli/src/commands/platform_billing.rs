@@ -1,0 +1,387 @@
+//! `gpuaas platform billing` and `gpuaas platform deliveries`.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::{Client, types};
+
+use super::{
+    billing::{DISPUTES, PAYMENTS, REFUNDS, amount},
+    field, optional,
+    webhooks::DELIVERIES,
+};
+use crate::{
+    app::App,
+    args::{Limit, Once},
+    failure::{Exit, Failure, Result},
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Credits and corrections that administrators post.
+    #[command(subcommand)]
+    Adjustments(AdjustmentsCommand),
+    /// Payments of all organizations.
+    #[command(subcommand)]
+    Payments(super::billing::PaymentsCommand),
+    /// Money that goes back.
+    #[command(subcommand)]
+    Refunds(RefundsCommand),
+    /// Disputes of all organizations.
+    #[command(subcommand)]
+    Disputes(super::billing::DisputesCommand),
+    /// Where books and world disagree. Nothing is repaired by itself.
+    #[command(subcommand)]
+    Findings(FindingsCommand),
+    /// Messages of the payment provider.
+    #[command(subcommand)]
+    WebhookEvents(EventsCommand),
+    /// Days that were compared with the provider.
+    #[command(subcommand)]
+    Reconciliations(DaysCommand),
+    /// Check every ledger.
+    Verify,
+    /// Each account over all ledgers; together they are zero.
+    Totals,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Kind {
+    /// Money that is given.
+    Credit,
+    /// Credit that is used before money and never goes back to a card.
+    Promo,
+    /// What an entry should have been.
+    Correction,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum State {
+    Proposed,
+    Posted,
+    Rejected,
+}
+
+#[derive(Subcommand)]
+pub enum AdjustmentsCommand {
+    List {
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { adjustment: String },
+    /// Post one, or propose it when it is so large that another administrator must approve it. For the organization of
+    /// `--org` or of the context.
+    Create {
+        #[arg(long, value_enum)]
+        kind: Kind,
+        /// Such as 25.00; negative to take away, for corrections only.
+        #[arg(long, allow_hyphen_values = true)]
+        amount: String,
+        #[arg(long)]
+        reason: String,
+        /// The entry that it corrects, by id.
+        #[arg(long, value_name = "ID")]
+        corrects: Option<String>,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Approve what another administrator proposed.
+    Approve {
+        adjustment: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Refuse what was proposed.
+    Reject { adjustment: String },
+}
+
+#[derive(Subcommand)]
+pub enum RefundsCommand {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { refund: String },
+    /// Give money of a payment back: to the card, or as credit when the payment is old.
+    Create {
+        #[arg(long, value_name = "ID")]
+        payment: String,
+        #[arg(long)]
+        amount: String,
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        once: Once,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum FindingsCommand {
+    List {
+        /// Those that are resolved too.
+        #[arg(long)]
+        all: bool,
+        /// Only those of a kind.
+        #[arg(long)]
+        kind: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { finding: String },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum EventState {
+    Received,
+    Processed,
+    Ignored,
+    Failed,
+}
+
+#[derive(Subcommand)]
+pub enum EventsCommand {
+    List {
+        #[arg(long, value_enum)]
+        state: Option<EventState>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Process one again.
+    Requeue {
+        event: String,
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum DaysCommand {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Compare a day with the provider's list.
+    Start {
+        /// Such as 2026-11-15.
+        day: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum DeliveriesCommand {
+    /// Mail and webhooks on their way.
+    List {
+        #[arg(long, value_enum)]
+        state: Option<DeliveryState>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Send one again that was given up.
+    Retry { delivery: String },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum DeliveryState {
+    Queued,
+    Sent,
+    Failed,
+}
+
+fn name(value: impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_owned())
+}
+
+const ADJUSTMENTS: Columns = &[
+    ("ID", "id"),
+    ("ORG", "org_id"),
+    ("KIND", "kind"),
+    ("AMOUNT", "amount"),
+    ("STATE", "state"),
+    ("REASON", "reason"),
+    ("AT", "created_at"),
+];
+const FINDINGS: Columns = &[
+    ("ID", "id"),
+    ("KIND", "kind"),
+    ("SUBJECT", "subject"),
+    ("STATE", "state"),
+    ("SINCE", "first_seen_at"),
+    ("SUGGESTION", "suggestion"),
+];
+const EVENTS: Columns = &[
+    ("ID", "id"),
+    ("TYPE", "event_type"),
+    ("STATE", "state"),
+    ("REASON", "state_reason"),
+    ("ATTEMPTS", "attempts"),
+    ("RECEIVED", "received_at"),
+];
+const DAYS: Columns = &[
+    ("DAY", "day"),
+    ("STATE", "state"),
+    ("LISTED", "listed"),
+    ("MISSING", "missing"),
+    ("EXTRA", "extra"),
+    ("DIFFERENT", "different"),
+];
+const VERIFIED: Columns = &[
+    ("OK", "ok"),
+    ("CHAINS", "chains"),
+    ("POSTINGS", "postings"),
+    ("LINES", "lines"),
+    ("CHECKPOINTS", "checkpoints"),
+    ("BROKEN", "broken"),
+];
+const TOTALS: Columns = &[("ACCOUNT", "account"), ("TOTAL", "total")];
+
+pub async fn run(app: &App, client: &Client, command: Command) -> Result {
+    use super::billing::{DisputesCommand as Disputes, PaymentsCommand as Payments};
+    match command {
+        Command::Adjustments(command) => adjustments(app, client, command).await,
+        Command::Payments(Payments::List { limit }) => {
+            let found: Vec<types::Payment> = pages!(limit.get(), client.platform_payment_list())?;
+            app.out.priced(&found, PAYMENTS)
+        }
+        Command::Payments(Payments::Show { payment }) => {
+            app.out.priced_item(&send!(client.platform_payment_get().payment_id(payment)), PAYMENTS)
+        }
+        Command::Refunds(command) => refunds(app, client, command).await,
+        Command::Disputes(Disputes::List { limit }) => {
+            let found: Vec<types::Dispute> = pages!(limit.get(), client.platform_dispute_list())?;
+            app.out.priced(&found, DISPUTES)
+        }
+        Command::Disputes(Disputes::Show { dispute }) => {
+            app.out.priced_item(&send!(client.platform_dispute_get().dispute_id(dispute)), DISPUTES)
+        }
+        Command::Findings(FindingsCommand::List { all, kind, limit }) => {
+            let state = (!all).then_some("open");
+            let found: Vec<types::BillingFinding> = pages!(limit.get(), {
+                let mut request = client.billing_finding_list();
+                filter!(request, kind = kind.as_deref(), state = state);
+                request
+            })?;
+            app.out.list(&found, FINDINGS)
+        }
+        Command::Findings(FindingsCommand::Show { finding }) => {
+            app.out.item(&send!(client.billing_finding_get().finding_id(finding)), FINDINGS)
+        }
+        Command::WebhookEvents(EventsCommand::List { state, limit }) => {
+            let state = state.and_then(name);
+            let found: Vec<types::PaymentMessage> = pages!(limit.get(), {
+                let mut request = client.webhook_event_list();
+                filter!(request, state = state.as_deref());
+                request
+            })?;
+            app.out.list(&found, EVENTS)
+        }
+        Command::WebhookEvents(EventsCommand::Requeue { event, reason }) => {
+            let body = types::MessageRequeue { reason: field("reason", reason)? };
+            app.out.item(&send!(client.webhook_event_requeue().event_id(event).body(body)), EVENTS)
+        }
+        Command::Reconciliations(DaysCommand::List { limit }) => {
+            let found: Vec<types::PaymentDay> = pages!(limit.get(), client.payment_reconcile_list())?;
+            app.out.list(&found, DAYS)
+        }
+        Command::Reconciliations(DaysCommand::Start { day }) => {
+            let body = types::ReconcileRequest { day: field("day", day)? };
+            app.out.item(&send!(client.payment_reconcile().body(body)), DAYS)
+        }
+        Command::Verify => {
+            let found = send!(client.platform_ledger_verify());
+            let (ok, broken) = (found.ok, found.broken);
+            app.out.item(&found, VERIFIED)?;
+            if ok {
+                return Ok(());
+            }
+            Err(Failure::new(
+                Exit::Server,
+                format!("{broken} ledgers are not whole; -o json names the faults"),
+            ))
+        }
+        Command::Totals => app.out.priced(&send!(client.platform_ledger_totals()).accounts, TOTALS),
+    }
+}
+
+async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) -> Result {
+    match command {
+        AdjustmentsCommand::List { state, limit } => {
+            let state = state.and_then(name);
+            let found: Vec<types::Adjustment> = pages!(limit.get(), {
+                let mut request = client.adjustment_list();
+                filter!(request, state = state.as_deref());
+                request
+            })?;
+            app.out.priced(&found, ADJUSTMENTS)
+        }
+        AdjustmentsCommand::Show { adjustment } => {
+            app.out.priced_item(&send!(client.adjustment_get().adjustment_id(adjustment)), ADJUSTMENTS)
+        }
+        AdjustmentsCommand::Create { kind, amount: text, reason, corrects, once } => {
+            let org = resolve::org(app, client).await?;
+            let currency = send!(client.billing_balance_get().org_id(org.as_str())).currency;
+            let body = types::AdjustmentCreate {
+                org_id: field("org", org)?,
+                kind: field("kind", name(kind).unwrap_or_default())?,
+                amount_minor: amount(&text, &currency)?,
+                reason: field("reason", reason)?,
+                corrects_entry_id: optional("corrects", corrects)?,
+            };
+            let made = send!(client.adjustment_create().body(body).x_idempotency_key(once.key()));
+            if made.state == "proposed" {
+                note("So large an adjustment is posted when another administrator approves it.");
+            }
+            app.out.priced_item(&made, ADJUSTMENTS)
+        }
+        AdjustmentsCommand::Approve { adjustment, once } => {
+            let request = client.adjustment_approve().adjustment_id(adjustment).x_idempotency_key(once.key());
+            app.out.priced_item(&send!(request), ADJUSTMENTS)
+        }
+        AdjustmentsCommand::Reject { adjustment } => {
+            app.out.priced_item(&send!(client.adjustment_reject().adjustment_id(adjustment)), ADJUSTMENTS)
+        }
+    }
+}
+
+async fn refunds(app: &App, client: &Client, command: RefundsCommand) -> Result {
+    match command {
+        RefundsCommand::List { limit } => {
+            let found: Vec<types::Refund> = pages!(limit.get(), client.platform_refund_list())?;
+            app.out.priced(&found, REFUNDS)
+        }
+        RefundsCommand::Show { refund } => {
+            app.out.priced_item(&send!(client.platform_refund_get().refund_id(refund)), REFUNDS)
+        }
+        RefundsCommand::Create { payment, amount: text, reason, once } => {
+            let paid = send!(client.platform_payment_get().payment_id(payment.as_str()));
+            let body = types::RefundCreate {
+                payment_id: field("payment", payment)?,
+                amount_minor: field("amount", amount(&text, &paid.currency)?.to_string())?,
+                reason: field("reason", reason)?,
+            };
+            let made = send!(client.refund_create().body(body).x_idempotency_key(once.key()));
+            app.out.priced_item(&made, REFUNDS)
+        }
+    }
+}
+
+pub async fn deliveries(app: &App, client: &Client, command: DeliveriesCommand) -> Result {
+    match command {
+        DeliveriesCommand::List { state, limit } => {
+            let state = state.and_then(name);
+            let found: Vec<types::Delivery> = pages!(limit.get(), {
+                let mut request = client.delivery_list();
+                filter!(request, state = state.as_deref());
+                request
+            })?;
+            app.out.list(&found, DELIVERIES)
+        }
+        DeliveriesCommand::Retry { delivery } => {
+            app.out.item(&send!(client.delivery_retry().delivery_id(delivery)), DELIVERIES)
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `gpuaas webhooks`.
+
+use clap::Subcommand;
+use sdk::types;
+
+use super::field;
+use crate::{
+    app::App,
+    args::{Confirm, Limit},
+    failure::{Result, local},
+    output::{Columns, note},
+    resolve,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Have events posted to an address. The answer holds the secret that they are signed with; it is shown only now.
+    Create {
+        name: String,
+        url: String,
+        /// Only events of this type; all when not given. May be given several times.
+        #[arg(long = "event", value_name = "TYPE")]
+        events: Vec<String>,
+    },
+    #[command(visible_alias = "get")]
+    Show { webhook: String },
+    Update {
+        webhook: String,
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long)]
+        url: Option<String>,
+        #[arg(long = "event", value_name = "TYPE")]
+        events: Vec<String>,
+        #[arg(long, conflicts_with = "disable")]
+        enable: bool,
+        #[arg(long)]
+        disable: bool,
+    },
+    /// A new secret; the old one signs too for a while.
+    RotateSecret { webhook: String },
+    /// Send something, to see whether it arrives.
+    Test { webhook: String },
+    /// What was sent, and what became of it.
+    Deliveries {
+        webhook: String,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    Delete {
+        webhook: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("URL", "url"),
+    ("STATE", "state"),
+    ("SECRET", "secret"),
+    ("LAST", "last_delivered_at"),
+];
+const LISTED: Columns =
+    &[("ID", "id"), ("NAME", "name"), ("URL", "url"), ("STATE", "state"), ("LAST", "last_delivered_at")];
+pub const DELIVERIES: Columns = &[
+    ("ID", "id"),
+    ("CHANNEL", "channel"),
+    ("EVENT", "event_type"),
+    ("STATE", "state"),
+    ("ATTEMPTS", "attempts"),
+    ("ERROR", "last_error"),
+    ("AT", "created_at"),
+];
+
+pub async fn run(app: &App, command: Command) -> Result {
+    let client = app.client().await?;
+    let org = resolve::org(app, &client).await?;
+    let org = org.as_str();
+    match command {
+        Command::List { limit } => {
+            let found: Vec<types::Webhook> = pages!(limit.get(), client.webhook_list().org_id(org))?;
+            app.out.list(&found, LISTED)
+        }
+        Command::Create { name, url, events } => {
+            let mut body = serde_json::json!({ "name": name, "url": url });
+            if !events.is_empty() {
+                body["event_types"] = events.into();
+            }
+            let body: types::WebhookCreate =
+                serde_json::from_value(body).map_err(local("this is not taken"))?;
+            let made = send!(client.webhook_create().org_id(org).body(body));
+            note("The secret is shown only now.");
+            app.out.item(&made, COLUMNS)
+        }
+        Command::Show { webhook } => {
+            app.out.item(&send!(client.webhook_get().org_id(org).webhook_id(webhook)), LISTED)
+        }
+        Command::Update { webhook, name, url, events, enable, disable } => {
+            let mut body = serde_json::Map::new();
+            let mut put = |key: &str, value: Option<serde_json::Value>| {
+                if let Some(value) = value {
+                    body.insert(key.to_owned(), value);
+                }
+            };
+            put("name", name.map(Into::into));
+            put("url", url.map(Into::into));
+            put("event_types", (!events.is_empty()).then(|| events.into()));
+            put("enabled", (enable || disable).then(|| enable.into()));
+            let body: types::WebhookUpdate =
+                serde_json::from_value(body.into()).map_err(local("this is not taken"))?;
+            app.out.item(&send!(client.webhook_update().org_id(org).webhook_id(webhook).body(body)), LISTED)
+        }
+        Command::RotateSecret { webhook } => {
+            let made = send!(client.webhook_rotate_secret().org_id(org).webhook_id(webhook));
+            note("The secret is shown only now; the one before signs too for a while.");
+            app.out.item(&made, COLUMNS)
+        }
+        Command::Test { webhook } => {
+            app.out.item(&send!(client.webhook_test().org_id(org).webhook_id(webhook)), DELIVERIES)
+        }
+        Command::Deliveries { webhook, limit } => {
+            let found: Vec<types::Delivery> =
+                pages!(limit.get(), client.webhook_delivery_list().org_id(org).webhook_id(webhook.as_str()))?;
+            app.out.list(&found, DELIVERIES)
+        }
+        Command::Delete { webhook, confirm } => {
+            app.confirm(&confirm, &format!("Delete {webhook}? Events are not posted there any more."))?;
+            let id: String = field("webhook", webhook)?;
+            send!(client.webhook_delete().org_id(org).webhook_id(id));
+            Ok(())
+        }
+    }
+}

@@ -14,6 +14,6 @@ pub use crate::{
         posting::post,
         provider_findings::{ProviderFinding, provider_finding, provider_findings_gone},
         reconcile::RunningAllocations,
-        standing::{is_depleted, is_metered, must_release_project},
+        standing::{is_depleted, is_metered, must_release_project, overdue},
     },
 };

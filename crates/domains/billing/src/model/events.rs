@@ -4,7 +4,7 @@ use bus::asyncapi::EventDoc;
 use chrono::{DateTime, Utc};
 use kernel::{
     Event, Stream,
-    ids::{AllocationId, FindingId, OrgId, ProjectId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId, UserId},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,5 +42,5 @@ events! {
         org_id: OrgId, project_id: ProjectId, action: String, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
     CreditPosted = "billing.credit_posted", "The meter of an allocation stands still and what was charged since is given back." {
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
-        credited_minor: i64, currency: String, reason: String }
+        credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }
 }

@@ -33,7 +33,7 @@ use crate::{
     },
     store::{
         accounts, budgets,
-        meters::{self, Accrued, Due},
+        meters::{self, Accrued, Beyond, Due},
     },
 };
 
@@ -255,17 +255,29 @@ async fn rewind(billing: &Billing) -> Result<u64, Failure> {
     let mut rewound = 0;
     for of_org in beyond.chunk_by(|a, b| a.org == b.org) {
         let Some(org) = of_org.first().map(|beyond| beyond.org) else { continue };
-        let rules = Rules::of(billing, &[org]).await?;
-        let mut tx = write(billing, "billing.rewind").await?;
-        for beyond in of_org {
-            meters::rewind(&mut tx, beyond.meter, beyond.closed_at).await?;
-            rewound += 1;
+        match rewind_org(billing, org, of_org).await {
+            Ok(count) => rewound += count,
+            Err(failure) if is_transient(&failure) => return Err(failure),
+            // Whatever is wrong with one organization, the others are accrued.
+            Err(failure) => {
+                tracing::error!(org_id = %org, error = ?failure, "what was accrued too far cannot be taken back");
+                metrics::counter!("billing_accrual_refused_total").increment(1);
+            }
         }
-        evaluate_all(&mut tx, &rules, &[org]).await?;
-        budget_watch::advance(&mut tx, &[org]).await?;
-        tx.commit(None).await?;
     }
     Ok(rewound)
+}
+
+async fn rewind_org(billing: &Billing, org: Uuid, beyond: &[Beyond]) -> Result<u64, Failure> {
+    let rules = Rules::of(billing, &[org]).await?;
+    let mut tx = write(billing, "billing.rewind").await?;
+    for beyond in beyond {
+        meters::rewind(&mut tx, beyond.meter, beyond.closed_at).await?;
+    }
+    evaluate_all(&mut tx, &rules, &[org]).await?;
+    budget_watch::advance(&mut tx, &[org]).await?;
+    tx.commit(None).await?;
+    Ok(u64::try_from(beyond.len())?)
 }
 
 /// Organizations whose balance should have ended by now are accrued up to this second rather than to the end of the

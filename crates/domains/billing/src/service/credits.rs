@@ -57,6 +57,7 @@ pub async fn credit(
             credited_minor: paused.credited_minor,
             currency: paused.currency,
             reason,
+            creator_id: paused.creator,
         },
     )?;
     let (balances, currency) = balance::balances_of(billing, tx.conn(), paused.org).await?;
@@ -107,6 +108,7 @@ async fn credit_ended(
             credited_minor: ended.credit_minor,
             currency: ended.currency,
             reason,
+            creator_id: ended.creator,
         },
     )?;
     Ok(())

@@ -1,5 +1,6 @@
 //! What other domains ask before they act on how an organization stands.
 
+use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
     ids::{AllocationId, OrgId, ProjectId},
@@ -27,4 +28,14 @@ pub async fn must_release_project(tx: &mut WriteTx, project: ProjectId) -> Resul
 /// Whether there is a meter for it: what was launched before the installation charged has none.
 pub async fn is_metered(conn: &mut Connection, allocation: AllocationId) -> Result<bool, Failure> {
     Ok(standing::has_meter(conn, allocation).await?)
+}
+
+/// Organizations whose balance was used up before `before` and for which something still runs or is launched, those
+/// that waited longest first.
+pub async fn overdue(
+    conn: &mut Connection,
+    before: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<OrgId>, Failure> {
+    Ok(standing::overdue(conn, before, limit).await?)
 }

@@ -1,7 +1,7 @@
 //! Meters that stand still: written through meter_pause and meter_resume only.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{AllocationId, FindingId, OrgId, PauseId, PostingId, ProjectId};
+use kernel::ids::{AllocationId, FindingId, OrgId, PauseId, PostingId, ProjectId, UserId};
 use pg::{Connection, WriteTx};
 use serde_json::Value;
 
@@ -12,6 +12,8 @@ pub struct Paused {
     pub currency: String,
     pub since: DateTime<Utc>,
     pub credited_minor: i64,
+    /// Who made what is metered.
+    pub creator: Option<UserId>,
 }
 
 /// Nothing when the meter does not run.
@@ -44,7 +46,7 @@ pub async fn pause(
         return Ok(None);
     }
     let row = sqlx::query!(
-        "SELECT m.org_id, m.project_id, m.currency, p.since, p.credited_minor
+        "SELECT m.org_id, m.project_id, m.currency, m.person_id, p.since, p.credited_minor
          FROM meter_pauses p JOIN meters m ON m.id = p.meter_id WHERE p.id = $1",
         pause.uuid()
     )
@@ -56,6 +58,7 @@ pub async fn pause(
         currency: row.currency,
         since: row.since,
         credited_minor: row.credited_minor,
+        creator: row.person_id.map(UserId::from),
     }))
 }
 
@@ -99,6 +102,7 @@ pub struct Ended {
     pub currency: String,
     pub credit_minor: i64,
     pub from: DateTime<Utc>,
+    pub creator: Option<UserId>,
 }
 
 /// The difference between what it costs in all and what it costs without that time, so that together nothing is
@@ -121,7 +125,7 @@ pub async fn ended(
                    e.posted_minor * 3600 + e.carry + e.rate * extract(epoch FROM e.closed_at - e.accrued_until)::bigint AS cost
                FROM ended e WHERE e.closed_at > e.start
            )
-           SELECT org_id AS "org_id!", project_id AS "project_id!", currency AS "currency!", start AS "start!",
+           SELECT org_id AS "org_id!", project_id AS "project_id!", currency AS "currency!", start AS "start!", person_id,
                cost / 3600 - (cost - rate * seconds) / 3600 AS "credit!"
            FROM lasted WHERE seconds > 0"#,
         allocation.uuid(),
@@ -135,5 +139,6 @@ pub async fn ended(
         currency: row.currency,
         credit_minor: row.credit,
         from: row.start,
+        creator: row.person_id.map(UserId::from),
     }))
 }

@@ -47,3 +47,21 @@ pub async fn has_meter(conn: &mut Connection, allocation: AllocationId) -> Resul
     .fetch_one(conn)
     .await
 }
+
+/// Organizations whose balance was used up before `before` and that still have something that runs or is launched.
+pub async fn overdue(
+    conn: &mut Connection,
+    before: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<OrgId>, sqlx::Error> {
+    let orgs = sqlx::query_scalar!(
+        "SELECT a.org_id FROM billing_accounts a WHERE a.state = 'depleted' AND a.state_changed_at <= $1
+             AND EXISTS (SELECT FROM meters m WHERE m.org_id = a.org_id AND m.state IN ('held', 'open', 'paused'))
+         ORDER BY a.state_changed_at LIMIT $2",
+        before,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(orgs.into_iter().map(OrgId::from).collect())
+}

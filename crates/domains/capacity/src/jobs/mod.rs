@@ -9,11 +9,13 @@ use std::{future::Future, time::Duration};
 
 use kernel::Failure;
 
-use crate::Capacity;
+use crate::{Capacity, service::forced::release_overdue};
 
 pub use fault_consumers::{ActiveConsumer, FaultConsumer};
 pub use group_consumer::GroupConsumer;
 pub use money_consumers::{BudgetConsumer, DepletionConsumer};
+
+const OVERDUE_EVERY: Duration = Duration::from_secs(30);
 
 /// Every consumer of this domain.
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
@@ -28,7 +30,10 @@ pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
 
 /// All periodic work, until the task is aborted.
 pub async fn run(capacity: Capacity) {
-    consistency::run(capacity).await;
+    let overdue = every(OVERDUE_EVERY, "released, because the balance was used up a while ago", || {
+        release_overdue(&capacity)
+    });
+    tokio::join!(consistency::run(capacity.clone()), overdue);
 }
 
 /// One turn after the other. A turn that fails or takes too long is logged, and the next comes all the same.

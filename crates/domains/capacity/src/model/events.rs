@@ -4,7 +4,7 @@ use bus::asyncapi::EventDoc;
 use chrono::{DateTime, Utc};
 use kernel::{
     Event, Stream,
-    ids::{AllocationId, GroupId, ProjectId},
+    ids::{AllocationId, GroupId, ProjectId, UserId},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,9 +36,11 @@ events! {
         allocation_id: AllocationId, project_id: ProjectId, sku: String, gpus: i32, price_unit: String,
         unit_price_minor: i64, currency: String, meter_opened_at: DateTime<Utc> }
     AllocationFailed = "provisioning.failed", "The launch failed and everything was taken back; nothing is billed." {
-        allocation_id: AllocationId, project_id: ProjectId, group_id: Option<GroupId>, reason: String }
+        allocation_id: AllocationId, project_id: ProjectId, group_id: Option<GroupId>, reason: String,
+        creator_id: Option<UserId> }
     AllocationReleasing = "provisioning.releasing.requested", "The machine is being taken back; its meter stopped at `meter_closed_at`." {
-        allocation_id: AllocationId, project_id: ProjectId, cause: String, meter_opened_at: Option<DateTime<Utc>>, meter_closed_at: Option<DateTime<Utc>> }
+        allocation_id: AllocationId, project_id: ProjectId, cause: String, meter_opened_at: Option<DateTime<Utc>>, meter_closed_at: Option<DateTime<Utc>>,
+        creator_id: Option<UserId> }
     AllocationReleased = "provisioning.releasing.completed", "The machine was cleaned and its capacity is free." {
         allocation_id: AllocationId, project_id: ProjectId }
     AllocationReleaseFailed = "provisioning.release_failed", "The machine could not be cleaned; its capacity stays fenced." {

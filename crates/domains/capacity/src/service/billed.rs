@@ -5,9 +5,9 @@ use billing::api::{self, Billing, Launch};
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
-    ids::{AllocationId, FindingId},
+    ids::{AllocationId, FindingId, OrgId},
 };
-use pg::WriteTx;
+use pg::{Connection, WriteTx};
 
 use super::money::{Due, Fault, Meter, Money};
 
@@ -86,6 +86,15 @@ impl Money for Billed {
             Due::Depletion(org) => api::is_depleted(tx, org).await,
             Due::Budget(_, project) => api::must_release_project(tx, project).await,
         }
+    }
+
+    async fn overdue(
+        &self,
+        conn: &mut Connection,
+        before: DateTime<Utc>,
+        limit: i64,
+    ) -> Result<Vec<OrgId>, Failure> {
+        api::overdue(conn, before, limit).await
     }
 
     async fn credit(

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use kernel::{Code, Failure, Problem, ids::AllocationId};
+use chrono::TimeDelta;
+use kernel::{Code, CorrelationId, Failure, Problem, ids::AllocationId};
 use pg::{Origin, Permit};
 use tokio::time::Instant;
 
@@ -25,6 +26,9 @@ use crate::{
 const BATCH: i64 = 100;
 /// After this the rest is left to the next attempt.
 const WITHIN: Duration = Duration::from_secs(60);
+/// The event comes first; this is for when it did not do it.
+const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
+const OVERDUE_AT_ONCE: i64 = 100;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,29 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
         }
     }
     failed.map_or(Ok(forced), Err)
+}
+
+/// Releases what still runs for organizations whose balance was used up a while ago. They were told of by an event;
+/// one that could not be handled must not let anybody run on for nothing. Answers how many were released.
+pub async fn release_overdue(capacity: &Capacity) -> Result<usize, Failure> {
+    let ambient = capacity.db.ambient();
+    let orgs = {
+        let mut upkeep = capacity.db.upkeep("find what money should have ended").await?;
+        capacity.money.overdue(upkeep.conn(), ambient.now() - OVERDUE_AFTER, OVERDUE_AT_ONCE).await?
+    };
+    let (mut released, mut failed) = (0, None);
+    for org in orgs {
+        let origin = Origin::internal(CorrelationId(ambient.uuid()));
+        match release_all(capacity, Due::Depletion(org), &origin).await {
+            Ok(forced) => released += forced.released,
+            // One that cannot be released does not keep the others.
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    match failed {
+        Some(failure) if released == 0 => Err(failure),
+        _ => Ok(released),
+    }
 }
 
 fn late() -> Problem {

@@ -6,7 +6,7 @@ use kernel::{
     Failure,
     ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
-use pg::WriteTx;
+use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
 /// What a meter is opened for: the price is pinned, the units are GPUs or nodes.
@@ -47,6 +47,10 @@ pub trait Money: Send + Sync {
     /// Whether what runs must end for this, decided for this transaction.
     async fn is_due(&self, _: &mut WriteTx, _: Due) -> Result<bool, Failure> {
         Ok(false)
+    }
+    /// Organizations whose balance was used up before this time and for which something still runs; at most `limit`.
+    async fn overdue(&self, _: &mut Connection, _: DateTime<Utc>, _: i64) -> Result<Vec<OrgId>, Failure> {
+        Ok(Vec::new())
     }
     /// The hardware of the allocation is faulty: nobody pays for it from `fault.since` on.
     async fn credit(&self, _: &mut WriteTx, _: AllocationId, _: Fault<'_>) -> Result<(), Failure> {

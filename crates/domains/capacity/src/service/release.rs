@@ -99,6 +99,7 @@ async fn take_back(
         cause: cause.name().to_owned(),
         meter_opened_at: after.meter_opened_at,
         meter_closed_at: after.meter_closed_at,
+        creator_id: after.creator_user(),
     })?;
     // Keys that are on their way need not arrive, and a restart that waits for the machine must not keep anybody
     // paying for it.

@@ -197,6 +197,7 @@ async fn failed(
         project_id: allocation.project_id,
         group_id: allocation.group_id,
         reason: along.reason.to_owned(),
+        creator_id: allocation.creator_user(),
     })?;
     Ok(after)
 }

@@ -34,9 +34,13 @@ gpuaas() { timeout --foreground "$COMMAND_SECONDS" "$CLI" "$@"; }
 
 # As a person types it.
 show() {
-    local words
-    printf -v words ' %q' "$@"
-    printf '\n$ gpuaas%s\n' "$words"
+    local word
+    printf '\n$ gpuaas'
+    for word in "$@"; do
+        [[ "$word" != *[[:space:]]* ]] || word="\"$word\""
+        printf ' %s' "$word"
+    done
+    printf '\n'
 }
 
 run() {
@@ -223,9 +227,8 @@ add_key() {
     old="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
     [ -z "$old" ] || gpuaas ssh-keys remove "$old" >/dev/null 2>&1
     printf '\n$ ssh-keygen -t ed25519 -N "" -C %s -f key\n' "$KEY_NAME"
-    ssh-keygen -q -t ed25519 -N "" -C "$KEY_NAME" -f "$WORK/key" </dev/null
-    show ssh-keys add key.pub
-    gpuaas ssh-keys add "$WORK/key.pub"
+    ssh-keygen -q -t ed25519 -N "" -C "$KEY_NAME" -f key </dev/null
+    run ssh-keys add key.pub
     key_id="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
     [ -n "$key_id" ] || fail "the key is not in the list."
 }
@@ -308,7 +311,7 @@ give_back() {
 }
 
 check_books() {
-    local export="$WORK/ledger.ndjson" changed="$WORK/changed.ndjson"
+    local export=ledger.ndjson changed=changed.ndjson
     run ledger list
     run ledger verify
     run ledger export -f "$export"
@@ -334,7 +337,10 @@ if [ -z "${GPUAAS_SERVER:-}" ]; then
 fi
 CLI="${GPUAAS_TOUR_CLI:-}"
 [ -x "$CLI" ] || fail "GPUAAS_TOUR_CLI must name the program gpuaas, of the same version as the server."
+CLI="$(realpath "$CLI")"
 unset GPUAAS_ORG GPUAAS_PROJECT
+# Files that commands name are here.
+cd "$WORK"
 
 heading "Who you are"
 choose GPUAAS_SERVER "$GPUAAS_SERVER"
@@ -367,6 +373,7 @@ say ""
 log_in
 
 heading "Watch the cost"
+say "The first charge may take a minute: the worker learns of shorter windows when a long one is over."
 watch_cost
 run billing balance
 run billing records --limit 3

@@ -7,6 +7,7 @@ mod audit;
 mod failures;
 mod fleet;
 mod kit;
+mod money;
 mod operations;
 mod signing_in;
 mod tenants;

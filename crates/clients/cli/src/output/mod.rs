@@ -82,6 +82,8 @@ impl Output {
                     Some((name.to_owned(), money(value.as_i64()?, &currency).into()))
                 })
                 .collect();
+            // For people once is enough.
+            fields.retain(|name, _| !name.ends_with("_minor"));
             fields.extend(shown);
         }
         Ok(row)

@@ -45,6 +45,8 @@ pub async fn evaluate(
     _balances: Balances,
     _currency: &str,
 ) -> Result<(), Failure> {
+    // The chain is held: nobody waits here for a second connection, which those may have who wait for the chain.
+    billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
     let rules = Rules::of(billing, &[org.uuid()]).await?;
     if evaluate_all(tx, &rules, &[org.uuid()]).await?.ending {
         accounts::wake_worker(tx).await?;

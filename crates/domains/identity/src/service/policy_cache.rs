@@ -19,7 +19,7 @@ use kernel::{
     ids::{OrgId, ProjectId, UserId},
     policy::{Definition, IntegerKey, Setting},
 };
-use pg::{Db, Origin, Permit};
+use pg::{Connection, Db, Origin, Permit};
 
 use crate::{
     model::policy::{PolicyExplanation, StoredValue, resolve},
@@ -92,21 +92,44 @@ impl Policies {
         Ok(key.read(&self.resolve(key.0, place).await?.value))
     }
 
+    /// Makes sure that what holds in these places is known, and reads what is not over the caller's connection: whoever
+    /// holds one, and locks with it, must not wait for another. The connection is one of the system role whose
+    /// transaction has changed no policy.
+    pub async fn warm(&self, conn: &mut Connection, orgs: &[Option<OrgId>]) -> Result<(), Failure> {
+        for org in orgs {
+            if self.known(*org).is_none() {
+                self.load(conn, *org).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn snapshot(&self, org: Option<OrgId>) -> Result<Arc<Snapshot>, Failure> {
+        if let Some(snapshot) = self.known(org) {
+            return Ok(snapshot);
+        }
+        let origin = Origin::internal(CorrelationId(self.0.db.ambient().uuid()));
+        let mut read = self.0.db.read(&Permit::system("resolve policies", origin)).await?;
+        self.load(read.conn(), org).await
+    }
+
+    fn known(&self, org: Option<OrgId>) -> Option<Arc<Snapshot>> {
         let inner = &self.0;
         let now = inner.db.ambient().now();
         let generation = inner.generation.load(Ordering::SeqCst);
         let fresh = |s: &Arc<Snapshot>| s.generation == generation && now < s.loaded_at + LIFETIME;
-        if let Some(snapshot) = inner.cache.get(&org).filter(fresh) {
-            return Ok(snapshot);
-        }
-        let origin = Origin::internal(CorrelationId(inner.db.ambient().uuid()));
-        let mut read = inner.db.read(&Permit::system("resolve policies", origin)).await?;
+        inner.cache.get(&org).filter(fresh)
+    }
+
+    async fn load(&self, conn: &mut Connection, org: Option<OrgId>) -> Result<Arc<Snapshot>, Failure> {
+        let inner = &self.0;
+        // Both before reading: a change meanwhile outdates what is read.
+        let (generation, loaded_at) = (inner.generation.load(Ordering::SeqCst), inner.db.ambient().now());
         let mut by_key: HashMap<String, Vec<Entry>> = HashMap::new();
-        for entry in all_in_org(read.conn(), org).await? {
+        for entry in all_in_org(conn, org).await? {
             by_key.entry(entry.key.clone()).or_default().push(entry);
         }
-        let snapshot = Arc::new(Snapshot { by_key, loaded_at: now, generation });
+        let snapshot = Arc::new(Snapshot { by_key, loaded_at, generation });
         inner.cache.insert(org, snapshot.clone());
         Ok(snapshot)
     }

@@ -30,4 +30,5 @@ mod operations;
 mod payments;
 mod replicas;
 mod tools;
+mod tour;
 mod versions;

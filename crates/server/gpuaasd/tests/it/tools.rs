@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../..")).canonicalize().expect("the repository")
 }
 

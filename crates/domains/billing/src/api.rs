@@ -17,3 +17,6 @@ pub use crate::{
         standing::{is_depleted, is_metered, must_release_project, overdue},
     },
 };
+
+/// What a [`Billing`] is made with.
+pub use identity::api::Policies;

@@ -260,7 +260,8 @@ impl WriteTx {
             &events.iter().map(|e| e.stream.to_owned()).collect::<Vec<_>>(),
             &events.iter().map(|e| e.event_type.to_owned()).collect::<Vec<_>>(),
             &events.iter().map(|e| e.version).collect::<Vec<_>>(),
-            &events.iter().map(|e| e.about.map_or(org, |(org, _)| org)).collect::<Vec<_>>() as &[Option<Uuid>],
+            &events.iter().map(|e| e.about.map_or(org, |(org, _)| org)).collect::<Vec<_>>()
+                as &[Option<Uuid>],
             &events.iter().map(|e| e.about.map_or(project, |(_, project)| project)).collect::<Vec<_>>()
                 as &[Option<Uuid>],
             &events.iter().map(|e| e.payload.clone()).collect::<Vec<_>>(),

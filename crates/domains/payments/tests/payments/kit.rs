@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use billing::api::Policies;
 use billing::api::{Balances, Billing};
 use chrono::{DateTime, TimeDelta, Utc};
-use identity::api::Policies;
 use kernel::{
     Ambient, CorrelationId, Entropy, Failure, ManualClock, Permission, Role, Secret,
     ids::{OrgId, PaymentId, RefundId},

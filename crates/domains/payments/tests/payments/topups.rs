@@ -40,7 +40,7 @@ async fn amounts_outside_of_the_policy_and_an_installation_without_provider_are_
     for amount in [0, 999, 100_001] {
         assert_eq!(problem(kit.topup(amount).await.unwrap_err()).code.status(), 422);
     }
-    let policies = identity::api::Policies::new(kit.test.db.clone());
+    let policies = billing::api::Policies::new(kit.test.db.clone());
     let settings =
         billing::Settings { currency: "USD".to_owned(), checkpoint_seed: kernel::Secret::new([7; 32]) };
     let billing = billing::api::Billing::new(kit.test.db.clone(), policies.clone(), settings);
@@ -156,6 +156,31 @@ async fn another_amount_or_currency_credits_nothing_and_is_a_finding() {
         .one("SELECT count(*) FROM billing_findings WHERE kind = 'provider_amount' AND resolved_at IS NULL")
         .await;
     assert_eq!(open, 2);
+}
+
+#[tokio::test]
+async fn a_second_payment_for_one_top_up_is_not_taken_for_the_first() {
+    let kit = Kit::new().await;
+    let topup = kit.open(2500).await;
+    kit.hear(&completed(&topup, "pi_1", "evt_a")).await;
+    kit.hear(&completed(&topup, "pi_2", "evt_b")).await;
+    assert_eq!((kit.look(&topup).await.state.as_str(), kit.has().await), ("paid", (2500, 0)));
+    assert_eq!(kit.states("payment_messages").await, ["failed", "processed"]);
+    let subject: String = kit
+        .one("SELECT subject FROM billing_findings WHERE kind = 'provider_extra' AND resolved_at IS NULL")
+        .await;
+    assert_eq!(subject, "payment pi_2");
+}
+
+#[tokio::test]
+async fn a_top_up_in_another_currency_than_the_ledger_is_not_credited() {
+    let kit = Kit::new().await;
+    let topup = kit.open(2500).await;
+    // The ledger was begun in another currency since.
+    let _: i64 = kit.one(&format!("SELECT (ledger_lock('{}', 'JPY')).seq", kit.org.uuid())).await;
+    kit.hear(&completed(&topup, "pi_1", "evt")).await;
+    assert_eq!((kit.look(&topup).await.state.as_str(), kit.has().await), ("failed", (0, 0)));
+    assert_eq!(kit.states("payment_messages").await, ["failed"]);
 }
 
 #[tokio::test]

@@ -22,7 +22,8 @@ async fn somebody_who_signed_out_hears_of_a_low_balance_by_mail_and_finds_it_whe
     let session = mine["items"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(ann.api.delete(&format!("/api/v1/me/sessions/{session}")).await.status, 204);
     // Not much: at or below the threshold of the policy.
-    let credit = json!({ "org_id": ann.org_id, "kind": "credit", "amount_minor": 400, "reason": "a welcome gift" });
+    let credit =
+        json!({ "org_id": ann.org_id, "kind": "credit", "amount_minor": 400, "reason": "a welcome gift" });
     world.admin.post_once("gift-1", "/api/v1/platform/billing/adjustments", credit).await.expect(201);
     // The mail server is away. It is noticed, and the product says so already.
     eventually("somebody tried to send it", || async {

@@ -41,6 +41,7 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
         .unwrap();
     tx.commit(None).await.unwrap();
     allocated(world, owner, org, project.id.uuid()).await;
+    charged(world, org, project.id.uuid()).await;
     (owner, org)
 }
 
@@ -67,11 +68,55 @@ async fn allocated(world: &World, owner: UserId, org: OrgId, project: Uuid) {
     done.unwrap();
 }
 
-/// Tenant tables with the column that names the organization.
+/// Money of every kind, through the functions that services use where there are some.
+async fn charged(world: &World, org: OrgId, project: Uuid) {
+    let sql = format!(
+        "DO $$
+         DECLARE
+             o uuid := '{org}'; p uuid := '{project}'; a uuid := gen_random_uuid(); c uuid := gen_random_uuid();
+             t uuid := gen_random_uuid(); y uuid := gen_random_uuid(); w uuid := gen_random_uuid();
+         BEGIN
+             PERFORM ledger_append(o, 'USD', now(), gen_random_uuid(), 'topup', o::text, 'paid', NULL, 'system', NULL, c,
+                 ARRAY['prepaid', 'cash_stripe'], ARRAY[5000, -5000], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
+                 ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[],
+                 ARRAY[NULL, NULL]::timestamptz[]);
+             PERFORM meters_hold(o, p, NULL, now(), 3600, 's', 'gpu_hour', 1, 400, 'USD', gen_random_uuid(), 'system', NULL, c,
+                 ARRAY[gen_random_uuid()], ARRAY[a]);
+             PERFORM meter_open(a, now() - interval '10 minutes');
+             PERFORM meter_pause(a, now(), gen_random_uuid(), NULL, 'sick', '{{}}', now(), gen_random_uuid(), c);
+             INSERT INTO billing_accounts VALUES (o, 'healthy', now());
+             INSERT INTO budgets VALUES (p, o, 100, 80, 'notify', 1, now(), now());
+             INSERT INTO budget_progress VALUES (p, o, '2026-01-01', 0, 0);
+             INSERT INTO ledger_checkpoints SELECT o, '2026-01-01', 0, seq, hash, now(), 'key', '', '' FROM ledger_chains WHERE org_id = o;
+             INSERT INTO payment_customers VALUES (o, 'simulated', 'cus', now());
+             INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at, creator_kind,
+                     creator_id, correlation_id, created_at, updated_at)
+                 VALUES (t, o, 'simulated', 5000, 'USD', 'paid', '', now(), 'user', o, c, now(), now());
+             INSERT INTO payments VALUES (y, o, t, 'simulated', y::text, 5000, 'USD', c, now(), now());
+             INSERT INTO refunds (id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason,
+                     posting_id, next_attempt_at, correlation_id, created_at, updated_at)
+                 VALUES (gen_random_uuid(), o, y, 1, 'USD', 'card', 'operator', '', 'pending', '', c, now(), c, now(), now());
+             INSERT INTO disputes (id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id,
+                     created_at, updated_at)
+                 VALUES (gen_random_uuid(), o, y, y::text, 1, 'USD', '', 'open', c, now(), now());
+             INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, created_at, updated_at)
+                 VALUES (w, o, 'w', 'https://example.org', '{{}}', 'active', '', now(), now());
+             INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, webhook_id, content, next_attempt_at, queued_at,
+                     created_at)
+                 VALUES (gen_random_uuid(), 'webhook', 'queued', c, 'e', o, w, '', now(), now(), now());
+         END $$",
+        org = org.uuid(),
+    );
+    let mut admin = world.test.conn(Roles::Admin).await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut admin).await.unwrap();
+}
+
+/// Tenant tables with the column that names the organization. Months of a table are reached through it.
 async fn tenant_tables(world: &World) -> Vec<(String, &'static str)> {
     let mut admin = world.test.conn(Roles::Admin).await;
     let names: Vec<String> = sqlx::query_scalar(
-        "SELECT c.relname::text FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
+        "SELECT c.relname::text FROM pg_class c WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+         AND c.relnamespace = 'public'::regnamespace
          AND obj_description(c.oid, 'pg_class') LIKE 'tenant:%' ORDER BY 1",
     )
     .fetch_all(&mut admin)

@@ -1,5 +1,6 @@
 //! The balance is used up: everything that runs is released, once, by the way in which all are released.
 
+use capacity::service::forced::release_overdue;
 use kernel::ids::AllocationId;
 
 use crate::{
@@ -57,6 +58,34 @@ async fn depletion_releases_what_runs_and_cancels_what_is_being_launched_once() 
     assert_eq!(bank.one::<i64>(&told).await, 1, "the history says why");
     bank.accrue().await;
     assert_eq!(bank.meter(slice).await, "settled");
+    bank::hold(&bank.test).await;
+}
+
+#[tokio::test]
+async fn what_runs_on_because_the_event_was_not_handled_is_released_all_the_same() {
+    let bank = Bank::with(10 * RATE).await;
+    let (active, launching) = (bank.active(SLICE).await, bank.launch(SLICE).await);
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "there is money");
+    deplete(&bank).await;
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "the event has its time");
+    bank.later(61);
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 2);
+    assert_eq!(
+        (bank.state(active).await.as_str(), bank.meter(active).await.as_str()),
+        ("releasing", "closed")
+    );
+    assert_eq!(
+        (cause(&bank, active).await.as_str(), cause(&bank, launching).await.as_str()),
+        ("depletion", "depletion")
+    );
+    let creators: i64 = bank
+        .one(
+            "SELECT count(*) FROM outbox_events WHERE event_type = 'provisioning.releasing.requested'
+                 AND payload->>'creator_id' LIKE 'user_%'",
+        )
+        .await;
+    assert_eq!(creators, 1, "whoever made it can be told");
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0);
     bank::hold(&bank.test).await;
 }
 

@@ -28,17 +28,30 @@ pub async fn paid(
     };
     tx.continues(kernel::CorrelationId(topup.correlation_id), None);
     tx.audit_in_org(topup.org_id);
-    if topup.state() == Some(TopupState::Paid) {
-        return Ok(Heard::Done("it was credited before"));
-    }
     if !session.is_paid() {
-        return Ok(Heard::Done("it is not paid yet; another message comes when it is"));
+        let paid = topup.state() == Some(TopupState::Paid);
+        let why = if paid {
+            "it was credited before"
+        } else {
+            "it is not paid yet; another message comes when it is"
+        };
+        return Ok(Heard::Done(why));
     }
     let Some(intent) = session.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
         return Ok(Heard::Failed("it names no payment".to_owned()));
     };
-    if let Some(why) = disagreement(&topup, session) {
-        return disagree(tx, topup, &intent, session, why).await;
+    if topup.state() == Some(TopupState::Paid) {
+        if rows::id_of(tx.conn(), &intent).await?.is_some() {
+            return Ok(Heard::Done("it was credited before"));
+        }
+        // Somebody's money is with the provider and in no balance: it must not be taken for the first payment.
+        let why = format!("the top-up was paid before, and {intent} is another payment for it");
+        return disagree(tx, topup, (ProviderFinding::Extra, &intent), session, why).await;
+    }
+    // What the ledger is kept in may be another currency than when the top-up was asked for.
+    let (_, kept_in) = billing::api::balances_of(&payments.billing, tx.conn(), topup.org_id).await?;
+    if let Some(why) = disagreement(&topup, session, &kept_in) {
+        return disagree(tx, topup, (ProviderFinding::Amount, &intent), session, why).await;
     }
     let posting = Posting {
         org: topup.org_id,
@@ -82,7 +95,10 @@ pub async fn paid(
     Ok(Heard::Done("credited"))
 }
 
-fn disagreement(topup: &Topup, session: &CheckoutSession) -> Option<String> {
+fn disagreement(topup: &Topup, session: &CheckoutSession, kept_in: &str) -> Option<String> {
+    if topup.currency != kept_in {
+        return Some(format!("the top-up is in {}, and the ledger is kept in {kept_in}", topup.currency));
+    }
     let currency = session.currency.as_deref().unwrap_or_default();
     if session.amount_total == Some(topup.amount_minor) && currency.eq_ignore_ascii_case(&topup.currency) {
         return None;
@@ -96,7 +112,7 @@ fn disagreement(topup: &Topup, session: &CheckoutSession) -> Option<String> {
 async fn disagree(
     tx: &mut WriteTx,
     topup: Topup,
-    intent: &str,
+    (kind, intent): (ProviderFinding, &str),
     session: &CheckoutSession,
     why: String,
 ) -> Result<Heard, Failure> {
@@ -105,7 +121,7 @@ async fn disagree(
         "theirs_minor": session.amount_total, "theirs_currency": session.currency,
     });
     let (subject, org) = (format!("payment {intent}"), Some(topup.org_id));
-    billing::api::provider_finding(tx, ProviderFinding::Amount, &subject, org, &detail).await?;
+    billing::api::provider_finding(tx, kind, &subject, org, &detail).await?;
     if matches!(topup.state(), Some(TopupState::Created | TopupState::Open)) {
         let now = tx.db().ambient().now();
         let after = topups::step(tx.conn(), topup.id, TopupState::Failed, &why, now).await?;

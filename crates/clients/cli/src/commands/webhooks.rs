@@ -130,7 +130,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             app.out.list(&found, DELIVERIES)
         }
         Command::Delete { webhook, confirm } => {
-            app.confirm(&confirm, &format!("Delete {webhook}? Events are not posted there any more."))?;
+            app.confirm(&confirm, &format!("Delete {webhook}: events are not posted there any more"))?;
             let id: String = field("webhook", webhook)?;
             send!(client.webhook_delete().org_id(org).webhook_id(id));
             Ok(())

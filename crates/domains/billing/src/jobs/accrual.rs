@@ -18,7 +18,7 @@ const CHANNEL: &str = "gpuaas_billing";
 const REST: Duration = Duration::from_secs(1);
 /// After a failure, and the longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(10);
 /// A tick that takes longer is cut off. Nothing is lost: what was committed stays and the next goes on from there.
 const TICK_AT_MOST: Duration = Duration::from_secs(600);
 
@@ -63,6 +63,6 @@ async fn turn(billing: &Billing) -> Result<Duration, Failure> {
     if let Some(end) = accounts::next_end(billing.db.read(&permit).await?.conn()).await? {
         next = next.min(end);
     }
-    // The wall clock may be stepped while we wait: never longer than a minute without looking.
+    // The wall clock may be stepped and the window made shorter while we wait.
     Ok((next - now).to_std().unwrap_or_default().clamp(REST, LONGEST))
 }

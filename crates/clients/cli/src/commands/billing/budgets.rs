@@ -89,7 +89,10 @@ pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
             app.out.priced_item(&send!(client.budget_set().project_id(project).body(body)), COLUMNS)
         }
         Command::Delete { confirm } => {
-            app.confirm(&confirm, "Take the budget away? The project can spend what the organization has.")?;
+            app.confirm(
+                &confirm,
+                "Take the budget away: the project can then spend all that the organization has",
+            )?;
             send!(client.budget_delete().project_id(project));
             note("The project has no budget any more.");
             Ok(())

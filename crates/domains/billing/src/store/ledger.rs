@@ -59,18 +59,18 @@ pub async fn append(
 
 /// Where a ledger stands, and its currency; nothing when there is none yet. One row is read, however long the chain is.
 ///
-/// OFFSET 0 keeps the posting a question of its own, asked once the chain's end is known: it is then found by its whole
-/// key, in the one month that can hold it. Joined freely, it depends on what the statistics say of the tables, and
-/// with none the postings of an organization are read from every month to be compared with the chain.
+/// The posting is asked for as the first from the chain's end on: that order is the primary key's and no other index
+/// has it, so it is found by its whole key, in the one month that can hold it, with and without statistics. Compared
+/// for equality only, a month without statistics is read through whichever index looks smallest, posting by posting.
 pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balances, String)>, sqlx::Error> {
     let row = sqlx::query!(
         r#"SELECT c.currency, p.prepaid_after AS "prepaid?", p.held_after AS "held?", p.promo_after AS "promo?",
              p.disputed_after AS "disputed?"
            FROM ledger_chains c
            LEFT JOIN LATERAL (
-               SELECT * FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq = c.seq AND l.posted_at = c.posted_at
-               OFFSET 0
-           ) AS p ON true
+               SELECT * FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
+               ORDER BY l.seq LIMIT 1
+           ) AS p ON p.seq = c.seq
            WHERE c.org_id = $1"#,
         org.uuid()
     )

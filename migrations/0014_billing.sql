@@ -49,6 +49,8 @@ CREATE TABLE meters (
     -- Set aside for it at launch, and what is left of that: its usage draws on it first.
     hold_minor          bigint      NOT NULL DEFAULT 0 CHECK (hold_minor >= 0),
     hold_remaining      bigint      NOT NULL DEFAULT 0 CHECK (hold_remaining BETWEEN 0 AND hold_minor),
+    -- How much of it was promotional credit: what is not used of that goes back there and never becomes money.
+    hold_promo          bigint      NOT NULL DEFAULT 0 CHECK (hold_promo BETWEEN 0 AND hold_minor),
     opened_at           timestamptz,
     accrued_until       timestamptz,
     -- Usage before this is not taken back: the meter was opened or resumed here.

@@ -20,7 +20,7 @@ BEGIN
     v_chain := ledger_lock(p_org, p_currency);
     SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
-    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project
+    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project AND b.org_id = p_org
         AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
         -- The budget may have been raised since.
         AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
@@ -33,14 +33,14 @@ BEGIN
         RETURN;
     END IF;
     answer := 'ok';
+    -- What prepaid money does not cover comes from promotional credit.
+    v_promo := least(greatest(needed - coalesce(v_last.prepaid_after, 0), 0), coalesce(v_last.promo_after, 0));
     INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
-            state, hold_minor, hold_remaining, created_at)
+            state, hold_minor, hold_remaining, hold_promo, created_at)
         SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
-            'held', v_each, v_each, p_now
-        FROM unnest(m_ids, m_allocations) AS m (id, allocation);
+            'held', v_each, v_each, greatest(least(v_each, v_promo - (n - 1) * v_each), 0), p_now
+        FROM unnest(m_ids, m_allocations) WITH ORDINALITY AS m (id, allocation, n);
     IF v_each > 0 THEN
-        -- What prepaid money does not cover comes from promotional credit.
-        v_promo := least(greatest(needed - v_last.prepaid_after, 0), v_last.promo_after);
         PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,
             p_actor_kind, p_actor, p_correlation, accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]),
             meters, array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))
@@ -60,14 +60,18 @@ END $$;
 -- Gives back what is set aside for a meter; the chain is locked by the caller's posting.
 CREATE FUNCTION meter_hold_release(p_meter meters, p_now timestamptz, p_posting uuid, p_correlation uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_promo bigint;
 BEGIN
     IF p_meter.hold_remaining > 0 THEN
+        v_promo := least(p_meter.hold_remaining, p_meter.hold_promo);
         PERFORM ledger_append(p_meter.org_id, p_meter.currency, p_now, p_posting, 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
-            ARRAY['held', 'prepaid'], ARRAY[-p_meter.hold_remaining, p_meter.hold_remaining],
-            ARRAY[p_meter.project_id, p_meter.project_id], ARRAY[p_meter.allocation_id, p_meter.allocation_id],
-            ARRAY[p_meter.app_instance_id, p_meter.app_instance_id], ARRAY[p_meter.id, p_meter.id],
-            ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]);
+            array_agg(l.account), array_agg(l.amount), array_agg(p_meter.project_id), array_agg(p_meter.allocation_id),
+            array_agg(p_meter.app_instance_id), array_agg(p_meter.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz))
+        FROM (VALUES ('held', -p_meter.hold_remaining), ('prepaid', p_meter.hold_remaining - v_promo), ('promo', v_promo))
+            AS l (account, amount)
+        WHERE l.amount <> 0;
     END IF;
 END $$;
 

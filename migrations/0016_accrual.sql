@@ -141,10 +141,12 @@ BEGIN
     SELECT count(given.posted) INTO v_given FROM (
         SELECT ledger_append(e.org_id, min(e.currency), p_now, gen_random_uuid(), 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
-            array_agg(a.account), array_agg(a.sign * e.hold_remaining), array_agg(e.project_id), array_agg(e.allocation_id),
+            array_agg(a.account), array_agg(a.amount), array_agg(e.project_id), array_agg(e.allocation_id),
             array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
-        FROM ended e, (VALUES ('held', -1), ('prepaid', 1)) AS a (account, sign)
-        WHERE e.hold_remaining > 0 GROUP BY e.org_id
+        FROM ended e CROSS JOIN LATERAL (VALUES ('held', -e.hold_remaining),
+            ('prepaid', e.hold_remaining - least(e.hold_remaining, e.hold_promo)),
+            ('promo', least(e.hold_remaining, e.hold_promo))) AS a (account, amount)
+        WHERE a.amount <> 0 GROUP BY e.org_id
     ) AS given;
 END $$;
 

@@ -89,19 +89,23 @@ async fn what_ends_soon_and_then_stops_is_not_looked_at_for_ever() {
     kit.holds().await;
 }
 
-#[tokio::test]
-async fn promotional_credit_is_used_before_money() {
-    let kit = with(1_000).await;
+async fn promo(kit: &Kit, amount: i64) {
     let mut tx = kit.write("test.promo").await;
     let lines = vec![
-        billing::api::Line::new(billing::api::Account::Promo, 50),
-        billing::api::Line::new(billing::api::Account::CreditsGranted, -50),
+        billing::api::Line::new(billing::api::Account::Promo, amount),
+        billing::api::Line::new(billing::api::Account::CreditsGranted, -amount),
     ];
     let (kind, reason) = (billing::api::PostingKind::Promo, "welcome".to_owned());
     let posting =
         billing::api::Posting { org: kit.org, kind, reference: None, reason, corrects: None, lines };
     billing::api::post(&kit.billing, &mut tx, posting).await.unwrap();
     tx.commit(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn promotional_credit_is_used_before_money() {
+    let kit = with(1_000).await;
+    promo(&kit, 50).await;
     kit.pass(60);
     kit.tick().await;
     let last = |column| {
@@ -112,5 +116,27 @@ async fn promotional_credit_is_used_before_money() {
         })
     };
     assert_eq!((last(true).await, last(false).await), (0, 990));
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn promotional_credit_that_was_set_aside_goes_back_as_that_and_never_becomes_money() {
+    let kit = Kit::new().await;
+    kit.policy("billing.launch_hold_seconds", 3600).await;
+    promo(&kit, 1_000).await;
+    kit.fund(kit.org, 500 - 1_000_000).await;
+    let first = kit.launch(600, 1).await;
+    let second = kit.launch(600, 1).await;
+    let after =
+        "SELECT ARRAY[prepaid_after, held_after, promo_after] FROM ledger_postings ORDER BY seq DESC LIMIT 1";
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [0, 1_200, 300]);
+    kit.pass(60);
+    kit.close(first).await;
+    kit.close(second).await;
+    kit.tick().await;
+    // A minute of each at 6.00 an hour.
+    let [prepaid, held, promo] = kit.one::<Vec<i64>>(after).await.try_into().unwrap();
+    assert_eq!((prepaid + promo, held), (1_480, 0));
+    assert!(prepaid <= 500, "what was never paid in cannot be paid out: {prepaid}");
     kit.holds().await;
 }

@@ -766,6 +766,7 @@ CREATE TABLE public.meters (
     state text NOT NULL,
     hold_minor bigint DEFAULT 0 NOT NULL,
     hold_remaining bigint DEFAULT 0 NOT NULL,
+    hold_promo bigint DEFAULT 0 NOT NULL,
     opened_at timestamp with time zone,
     accrued_until timestamp with time zone,
     running_since timestamp with time zone,
@@ -776,12 +777,13 @@ CREATE TABLE public.meters (
     created_at timestamp with time zone NOT NULL,
     CONSTRAINT meters_carry_check CHECK (((carry >= 0) AND (carry <= 3599))),
     CONSTRAINT meters_check CHECK (((hold_remaining >= 0) AND (hold_remaining <= hold_minor))),
-    CONSTRAINT meters_check1 CHECK (((source = 'allocation'::text) = (allocation_id IS NOT NULL))),
-    CONSTRAINT meters_check2 CHECK (((source = 'app_runtime'::text) = (app_instance_id IS NOT NULL))),
-    CONSTRAINT meters_check3 CHECK (((state = ANY (ARRAY['held'::text, 'void'::text])) = (opened_at IS NULL))),
-    CONSTRAINT meters_check4 CHECK (((opened_at IS NULL) = (accrued_until IS NULL))),
-    CONSTRAINT meters_check5 CHECK (((state = ANY (ARRAY['closed'::text, 'settled'::text])) = (closed_at IS NOT NULL))),
-    CONSTRAINT meters_check6 CHECK (((state <> ALL (ARRAY['settled'::text, 'void'::text])) OR (hold_remaining = 0))),
+    CONSTRAINT meters_check1 CHECK (((hold_promo >= 0) AND (hold_promo <= hold_minor))),
+    CONSTRAINT meters_check2 CHECK (((source = 'allocation'::text) = (allocation_id IS NOT NULL))),
+    CONSTRAINT meters_check3 CHECK (((source = 'app_runtime'::text) = (app_instance_id IS NOT NULL))),
+    CONSTRAINT meters_check4 CHECK (((state = ANY (ARRAY['held'::text, 'void'::text])) = (opened_at IS NULL))),
+    CONSTRAINT meters_check5 CHECK (((opened_at IS NULL) = (accrued_until IS NULL))),
+    CONSTRAINT meters_check6 CHECK (((state = ANY (ARRAY['closed'::text, 'settled'::text])) = (closed_at IS NOT NULL))),
+    CONSTRAINT meters_check7 CHECK (((state <> ALL (ARRAY['settled'::text, 'void'::text])) OR (hold_remaining = 0))),
     CONSTRAINT meters_hold_minor_check CHECK ((hold_minor >= 0)),
     CONSTRAINT meters_source_check CHECK ((source = ANY (ARRAY['allocation'::text, 'app_runtime'::text]))),
     CONSTRAINT meters_state_check CHECK ((state = ANY (ARRAY['held'::text, 'open'::text, 'paused'::text, 'closed'::text, 'settled'::text, 'void'::text]))),
@@ -791,20 +793,24 @@ CREATE TABLE public.meters (
 )
 WITH (fillfactor='70');
 
-COMMENT ON TABLE public.meters IS 'tenant: what is paid for by time; written by the functions of migration 0014 only';
+COMMENT ON TABLE public.meters IS 'tenant: what is paid for by time; written by the functions of migrations 0015 and 0016 only';
 
 CREATE FUNCTION public.meter_hold_release(p_meter public.meters, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
+DECLARE
+    v_promo bigint;
 BEGIN
     IF p_meter.hold_remaining > 0 THEN
+        v_promo := least(p_meter.hold_remaining, p_meter.hold_promo);
         PERFORM ledger_append(p_meter.org_id, p_meter.currency, p_now, p_posting, 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
-            ARRAY['held', 'prepaid'], ARRAY[-p_meter.hold_remaining, p_meter.hold_remaining],
-            ARRAY[p_meter.project_id, p_meter.project_id], ARRAY[p_meter.allocation_id, p_meter.allocation_id],
-            ARRAY[p_meter.app_instance_id, p_meter.app_instance_id], ARRAY[p_meter.id, p_meter.id],
-            ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]);
+            array_agg(l.account), array_agg(l.amount), array_agg(p_meter.project_id), array_agg(p_meter.allocation_id),
+            array_agg(p_meter.app_instance_id), array_agg(p_meter.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz))
+        FROM (VALUES ('held', -p_meter.hold_remaining), ('prepaid', p_meter.hold_remaining - v_promo), ('promo', v_promo))
+            AS l (account, amount)
+        WHERE l.amount <> 0;
     END IF;
 END $$;
 
@@ -1057,10 +1063,12 @@ BEGIN
     SELECT count(given.posted) INTO v_given FROM (
         SELECT ledger_append(e.org_id, min(e.currency), p_now, gen_random_uuid(), 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
-            array_agg(a.account), array_agg(a.sign * e.hold_remaining), array_agg(e.project_id), array_agg(e.allocation_id),
+            array_agg(a.account), array_agg(a.amount), array_agg(e.project_id), array_agg(e.allocation_id),
             array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
-        FROM ended e, (VALUES ('held', -1), ('prepaid', 1)) AS a (account, sign)
-        WHERE e.hold_remaining > 0 GROUP BY e.org_id
+        FROM ended e CROSS JOIN LATERAL (VALUES ('held', -e.hold_remaining),
+            ('prepaid', e.hold_remaining - least(e.hold_remaining, e.hold_promo)),
+            ('promo', least(e.hold_remaining, e.hold_promo))) AS a (account, amount)
+        WHERE a.amount <> 0 GROUP BY e.org_id
     ) AS given;
 END $$;
 
@@ -1088,7 +1096,7 @@ BEGIN
     v_chain := ledger_lock(p_org, p_currency);
     SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
-    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project
+    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project AND b.org_id = p_org
         AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
         -- The budget may have been raised since.
         AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
@@ -1101,14 +1109,14 @@ BEGIN
         RETURN;
     END IF;
     answer := 'ok';
+    -- What prepaid money does not cover comes from promotional credit.
+    v_promo := least(greatest(needed - coalesce(v_last.prepaid_after, 0), 0), coalesce(v_last.promo_after, 0));
     INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
-            state, hold_minor, hold_remaining, created_at)
+            state, hold_minor, hold_remaining, hold_promo, created_at)
         SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
-            'held', v_each, v_each, p_now
-        FROM unnest(m_ids, m_allocations) AS m (id, allocation);
+            'held', v_each, v_each, greatest(least(v_each, v_promo - (n - 1) * v_each), 0), p_now
+        FROM unnest(m_ids, m_allocations) WITH ORDINALITY AS m (id, allocation, n);
     IF v_each > 0 THEN
-        -- What prepaid money does not cover comes from promotional credit.
-        v_promo := least(greatest(needed - v_last.prepaid_after, 0), v_last.promo_after);
         PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,
             p_actor_kind, p_actor, p_correlation, accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]),
             meters, array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))
@@ -2792,7 +2800,7 @@ CREATE TABLE public.usage_records (
 )
 PARTITION BY RANGE (window_start);
 
-COMMENT ON TABLE public.usage_records IS 'tenant: append-only; metered use by window; written by the functions of migration 0014 only';
+COMMENT ON TABLE public.usage_records IS 'tenant: append-only; metered use by window; written by the functions of migrations 0015 and 0016 only';
 
 CREATE TABLE public.user_ssh_keys (
     id uuid NOT NULL,
@@ -3521,6 +3529,8 @@ CREATE TRIGGER topups_announce_new AFTER INSERT ON public.topups FOR EACH ROW EX
 CREATE TRIGGER topups_lifecycle BEFORE UPDATE OF state ON public.topups FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('topup');
 
 CREATE TRIGGER usage_append_only BEFORE DELETE OR UPDATE ON public.usage_records FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER usage_no_truncate BEFORE TRUNCATE ON public.usage_records FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 
 CREATE TRIGGER webhooks_lifecycle BEFORE UPDATE OF state ON public.webhooks FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('webhook');
 

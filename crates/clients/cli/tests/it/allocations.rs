@@ -206,6 +206,7 @@ async fn stopping_to_wait_leaves_the_launch_alone_and_says_how_to_go_on() {
 async fn a_group_is_launched_and_released_together_and_somebody_else_may_log_in() {
     let cloud = Cloud::start().await;
     let org = cloud.world.org("acme").await;
+    cloud.world.fund(&org, 10_000).await;
     let project = cloud.world.project(&org, "lab").await;
     let bob = cloud.world.person("bob").await;
     cloud.world.join(&bob, &org, "member").await;

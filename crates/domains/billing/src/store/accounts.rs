@@ -28,7 +28,8 @@ pub async fn accounts(
     now: DateTime<Utc>,
 ) -> Result<Vec<Account>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT c.org_id, c.currency, a.state AS "state?", a.version AS "version?", a.projected_depletion_at,
+        r#"SELECT c.org_id AS "org_id!", c.currency AS "currency!", a.state AS "state?", a.version AS "version?",
+             a.projected_depletion_at AS "projected_depletion_at?",
              p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!", b.unposted AS "unposted!"
            FROM unnest($1::uuid[]) AS o (org_id)
            JOIN ledger_chains c ON c.org_id = o.org_id

@@ -55,7 +55,9 @@ pub async fn get(
 ) -> Result<Option<Budget>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT b.project_id, b.org_id, b.amount_minor, b.threshold_percent, b.action, b.version, b.created_at, b.updated_at,
+        r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
+             b.threshold_percent AS "threshold_percent!", b.action AS "action!", b.version AS "version!",
+             b.created_at AS "created_at!", b.updated_at AS "updated_at!",
              c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id
            LEFT JOIN budget_progress g ON g.project_id = b.project_id AND g.month = $3
@@ -78,7 +80,9 @@ pub async fn list(
 ) -> Result<Vec<Budget>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT b.project_id, b.org_id, b.amount_minor, b.threshold_percent, b.action, b.version, b.created_at, b.updated_at,
+        r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
+             b.threshold_percent AS "threshold_percent!", b.action AS "action!", b.version AS "version!",
+             b.created_at AS "created_at!", b.updated_at AS "updated_at!",
              c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id
            LEFT JOIN budget_progress g ON g.project_id = b.project_id AND g.month = $4

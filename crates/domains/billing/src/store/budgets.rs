@@ -29,7 +29,7 @@ pub async fn watched(
     let rows = sqlx::query!(
         r#"SELECT b.org_id AS "org_id!", b.project_id AS "project_id!", b.action AS "action!", b.amount_minor AS "amount_minor!",
              b.threshold_percent AS "threshold_percent!", b.updated_at AS "updated_at!", c.currency AS "currency!", c.seq AS "seq!",
-             f.through AS "through!", CASE WHEN g.month = $2 THEN g.crossed_at END AS crossed_at,
+             f.through AS "through!", CASE WHEN g.month = $2 THEN g.crossed_at END AS "crossed_at?",
              (CASE WHEN g.month = $2 THEN g.spent_minor ELSE 0 END - coalesce((
                  SELECT sum(l.amount_minor) FROM ledger_lines l
                  WHERE l.org_id = b.org_id AND l.seq > f.through AND l.project_id = b.project_id
@@ -106,9 +106,9 @@ pub async fn fresh(
     limit: i64,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
-        "SELECT DISTINCT b.org_id FROM budgets b JOIN ledger_chains c ON c.org_id = b.org_id
+        r#"SELECT DISTINCT b.org_id AS "org_id!" FROM budgets b JOIN ledger_chains c ON c.org_id = b.org_id
          LEFT JOIN budget_progress g ON g.project_id = b.project_id AND g.month = $1
-         WHERE g.project_id IS NULL OR b.updated_at > $2 ORDER BY b.org_id LIMIT $3",
+         WHERE g.project_id IS NULL OR b.updated_at > $2 ORDER BY 1 LIMIT $3"#,
         month,
         since,
         limit,

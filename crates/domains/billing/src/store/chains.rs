@@ -117,8 +117,8 @@ pub async fn ends(conn: &mut Connection, org: OrgId) -> Result<Ends, sqlx::Error
     let row = sqlx::query!(
         r#"SELECT c.currency AS "currency?", c.seq AS "seq?", c.hash AS "hash?", c.checkpoint_seq AS "checkpoint_seq?",
                greatest((SELECT seq FROM ledger_postings WHERE org_id = $1 ORDER BY seq DESC LIMIT 1),
-                   (SELECT seq FROM ledger_lines WHERE org_id = $1 ORDER BY seq DESC LIMIT 1)) AS last,
-               (SELECT max(seq) FROM ledger_checkpoints WHERE org_id = $1) AS signed,
+                   (SELECT seq FROM ledger_lines WHERE org_id = $1 ORDER BY seq DESC LIMIT 1)) AS "last?",
+               (SELECT max(seq) FROM ledger_checkpoints WHERE org_id = $1) AS "signed?",
                coalesce(c.seq, 0) = 0 OR EXISTS (SELECT FROM ledger_postings p
                    WHERE p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at) AS "placed!"
            FROM (SELECT) AS always LEFT JOIN ledger_chains c ON c.org_id = $1"#,

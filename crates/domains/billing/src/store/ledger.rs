@@ -64,7 +64,7 @@ pub async fn append(
 /// for equality only, a month without statistics is read through whichever index looks smallest, posting by posting.
 pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balances, String)>, sqlx::Error> {
     let row = sqlx::query!(
-        r#"SELECT c.currency, p.prepaid_after AS "prepaid?", p.held_after AS "held?", p.promo_after AS "promo?",
+        r#"SELECT c.currency AS "currency!", p.prepaid_after AS "prepaid?", p.held_after AS "held?", p.promo_after AS "promo?",
              p.disputed_after AS "disputed?"
            FROM ledger_chains c
            LEFT JOIN LATERAL (

@@ -99,7 +99,7 @@ pub struct BookEnd {
 /// Ends of books, a page of organizations at a time.
 pub async fn book_ends(conn: &mut Connection, after: Uuid, limit: i64) -> Result<Vec<BookEnd>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT c.org_id, coalesce(p.held_after, 0) AS "held!", coalesce(m.held, 0)::bigint AS "of_meters!",
+        r#"SELECT c.org_id AS "org_id!", coalesce(p.held_after, 0) AS "held!", coalesce(m.held, 0)::bigint AS "of_meters!",
              (c.seq = 0 OR coalesce(p.hash = c.hash, false)) AND NOT EXISTS (
                  SELECT FROM ledger_postings n WHERE n.org_id = c.org_id AND n.seq = c.seq + 1) AS "head_fits!"
            FROM (SELECT * FROM ledger_chains WHERE org_id > $1 ORDER BY org_id LIMIT $2) AS c

@@ -165,7 +165,7 @@ pub async fn standings(
     spans: &[Span],
 ) -> Result<Vec<(i64, i64, String)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT coalesce(o.whole, 0) AS "opening!", coalesce(e.whole, 0) AS "closing!", c.currency
+        r#"SELECT coalesce(o.whole, 0) AS "opening!", coalesce(e.whole, 0) AS "closing!", c.currency AS "currency!"
            FROM unnest($2::timestamptz[], $3::timestamptz[]) WITH ORDINALITY AS s (starts, ends, n)
            JOIN ledger_chains c ON c.org_id = $1
            LEFT JOIN LATERAL (

@@ -34,7 +34,12 @@ async fn a_machine_that_falls_sick_is_not_paid_for_until_it_is_well() {
     let told = "SELECT count(*) FROM outbox_events WHERE event_type = 'billing.credit_posted'";
     assert_eq!(world.count(told).await, 1);
 
-    // Over again: somebody has seen to it.
+    // Over again: somebody has seen to it. Time is counted in whole seconds, so one has to pass.
+    let passed = "SELECT count(*) FROM meter_pauses WHERE date_trunc('second', clock_timestamp()) > since";
+    eventually_within(PATIENCE, "a second of it has passed", || async {
+        (world.count(passed).await == 1).then_some(())
+    })
+    .await;
     nodes.script("");
     let path = format!("/api/v1/platform/findings?node_id={node}&action=credit");
     let findings = world.admin.get(&path).await.expect(200);

@@ -39,10 +39,18 @@ sql=(psql -h "$DIR" -v ON_ERROR_STOP=1 -q)
 "${sql[@]}" -U gpuaas_super -d postgres -c "DO \$\$ DECLARE r text; BEGIN
     FOREACH r IN ARRAY ARRAY['gpuaas_owner', 'gpuaas_app', 'gpuaas_system'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN EXECUTE format('CREATE ROLE %I LOGIN', r); END IF;
-    END LOOP; END \$\$" -c "DROP DATABASE IF EXISTS gpuaas_dev WITH (FORCE)" -c "CREATE DATABASE gpuaas_dev"
-"${sql[@]}" -U gpuaas_super -d gpuaas_dev -c "GRANT USAGE, CREATE ON SCHEMA public TO gpuaas_owner"
-for migration in "$ROOT"/migrations/[0-9]*.sql; do
-    "${sql[@]}" -U gpuaas_owner -d gpuaas_dev -f "$migration"
+    END LOOP; END \$\$"
+# A new database each time: a build that is running goes on with the one before, which is dropped with the next.
+NAME="gpuaas_dev_$(date +%s%N)"
+OLD="$("${sql[@]}" -U gpuaas_super -d postgres -At -c "SELECT datname FROM pg_database WHERE datname LIKE 'gpuaas_dev%' ORDER BY datname DESC OFFSET 2")"
+for old in $OLD; do
+    "${sql[@]}" -U gpuaas_super -d postgres -c "DROP DATABASE IF EXISTS $old WITH (FORCE)"
 done
-printf 'DATABASE_URL=postgres:///gpuaas_dev?host=%s&user=gpuaas_super\n' "$DIR" >"$ROOT/.env"
+"${sql[@]}" -U gpuaas_super -d postgres -c "CREATE DATABASE $NAME"
+"${sql[@]}" -U gpuaas_super -d "$NAME" -c "GRANT USAGE, CREATE ON SCHEMA public TO gpuaas_owner"
+for migration in "$ROOT"/migrations/[0-9]*.sql; do
+    "${sql[@]}" -U gpuaas_owner -d "$NAME" -f "$migration" >/dev/null
+done
+printf 'DATABASE_URL=postgres:///%s?host=%s&user=gpuaas_super\n' "$NAME" "$DIR" >"$ROOT/.env.new"
+mv "$ROOT/.env.new" "$ROOT/.env"
 say "the SQL macros now check against the migrations as they are; run this again after changing one"

@@ -36,6 +36,8 @@ pub mod http;
 pub mod outbox;
 
 mod consumer;
+mod events;
+pub mod periodic;
 mod postgres;
 mod relay;
 mod retry;

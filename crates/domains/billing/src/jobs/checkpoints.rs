@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bus::periodic::every_within;
+
 use crate::{Billing, service::checkpoints::checkpoints_sign};
 
 /// Chains are looked at every hour; each is signed once a day, when it moved.
@@ -11,15 +13,5 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Until the task is aborted.
 pub async fn run(billing: Billing) {
-    let mut tick = tokio::time::interval(PERIOD);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        match tokio::time::timeout(PATIENCE, checkpoints_sign(&billing)).await {
-            Ok(Ok(0)) => {}
-            Ok(Ok(count)) => tracing::info!(count, "ledgers signed"),
-            Ok(Err(failure)) => tracing::warn!(error = ?failure, "ledgers not signed, trying again"),
-            Err(_) => tracing::warn!("signing the ledgers took too long, trying again"),
-        }
-    }
+    every_within(PATIENCE, PERIOD, "ledgers were signed", || checkpoints_sign(&billing)).await;
 }

@@ -1,35 +1,9 @@
 //! What billing tells the rest of the product, on the stream BILLING.
 
-use bus::asyncapi::EventDoc;
 use chrono::{DateTime, Utc};
-use kernel::{
-    Event, Stream,
-    ids::{AllocationId, FindingId, OrgId, ProjectId, UserId},
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use kernel::ids::{AllocationId, FindingId, OrgId, ProjectId, UserId};
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
-        $(
-            #[doc = $summary]
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-            pub struct $name { $(pub $field: $kind),* }
-            impl Event for $name {
-                const TYPE: &'static str = $type;
-                const STREAM: Stream = Stream::Billing;
-                const SUMMARY: &'static str = $summary;
-            }
-        )*
-
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<EventDoc> {
-            vec![$(EventDoc::of::<$name>()),*]
-        }
-    };
-}
-
-events! {
+bus::events! { Billing;
     LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
         org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
     AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; everything is released then." {

@@ -36,15 +36,9 @@ pub async fn balances_of(
     Ok(found.unwrap_or_else(|| (Balances::default(), billing.currency().to_owned())))
 }
 
-/// What follows from `balances` for the state of the organization: the new state, and an event when it changed. The
-/// chain is locked by the posting before, so changes of one organization are serial.
-pub async fn evaluate(
-    billing: &Billing,
-    tx: &mut WriteTx,
-    org: OrgId,
-    _balances: Balances,
-    _currency: &str,
-) -> Result<(), Failure> {
+/// What follows from a posting for the state of the organization: the new state, and an event when it changed. The
+/// chain is locked by the posting, so changes of one organization are serial.
+pub async fn evaluate(billing: &Billing, tx: &mut WriteTx, org: OrgId) -> Result<(), Failure> {
     // The chain is held: nobody waits here for a second connection, which those may have who wait for the chain.
     billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
     let rules = Rules::of(billing, &[org.uuid()]).await?;

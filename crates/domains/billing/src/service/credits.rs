@@ -60,8 +60,7 @@ pub async fn credit(
             creator_id: paused.creator,
         },
     )?;
-    let (balances, currency) = balance::balances_of(billing, tx.conn(), paused.org).await?;
-    balance::evaluate(billing, tx, paused.org, balances, &currency).await
+    balance::evaluate(billing, tx, paused.org).await
 }
 
 /// Its meter had ended: what it cost since the fault is posted, once for an allocation.

@@ -29,6 +29,6 @@ pub async fn post(billing: &Billing, tx: &mut WriteTx, posting: Posting) -> Resu
         }
         Err(error) => return Err(error.into()),
     };
-    balance::evaluate(billing, tx, posting.org, posted.balances, &currency).await?;
+    balance::evaluate(billing, tx, posting.org).await?;
     Ok(Some(posted))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kernel::Failure;
 
-use super::every;
 use crate::{Capacity, service::discrepancies::check};
+use bus::periodic::every;
 
 pub use crate::service::discrepancies::Checked;
 

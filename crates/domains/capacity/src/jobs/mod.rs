@@ -5,9 +5,9 @@ mod fault_consumers;
 mod group_consumer;
 mod money_consumers;
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
-use kernel::Failure;
+use bus::periodic::every;
 
 use crate::{Capacity, service::forced::release_overdue};
 
@@ -34,24 +34,4 @@ pub async fn run(capacity: Capacity) {
         release_overdue(&capacity)
     });
     tokio::join!(consistency::run(capacity.clone()), overdue);
-}
-
-/// One turn after the other. A turn that fails or takes too long is logged, and the next comes all the same.
-async fn every<F: Future<Output = Result<usize, Failure>>>(
-    period: Duration,
-    what: &'static str,
-    mut turn: impl FnMut() -> F,
-) {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let mut tick = tokio::time::interval(period);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        match tokio::time::timeout(PATIENCE, turn()).await {
-            Ok(Ok(0)) => {}
-            Ok(Ok(count)) => tracing::info!(count, "{what}"),
-            Ok(Err(failure)) => tracing::warn!(error = ?failure, "not done, trying again: {what}"),
-            Err(_) => tracing::warn!("took too long, trying again: {what}"),
-        }
-    }
 }

@@ -1,35 +1,9 @@
 //! What capacity tells the rest of the product, on the stream PROVISIONING. They carry no layout of the fleet.
 
-use bus::asyncapi::EventDoc;
 use chrono::{DateTime, Utc};
-use kernel::{
-    Event, Stream,
-    ids::{AllocationId, GroupId, ProjectId, UserId},
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use kernel::ids::{AllocationId, GroupId, ProjectId, UserId};
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
-        $(
-            #[doc = $summary]
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-            pub struct $name { $(pub $field: $kind),* }
-            impl Event for $name {
-                const TYPE: &'static str = $type;
-                const STREAM: Stream = Stream::Provisioning;
-                const SUMMARY: &'static str = $summary;
-            }
-        )*
-
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<EventDoc> {
-            vec![$(EventDoc::of::<$name>()),*]
-        }
-    };
-}
-
-events! {
+bus::events! { Provisioning;
     AllocationRequested = "provisioning.requested", "Capacity was reserved and is being provisioned." {
         allocation_id: AllocationId, project_id: ProjectId, group_id: Option<GroupId>, sku: String, region: String, gpus: i32 }
     AllocationActive = "provisioning.active", "The machine is ready; its meter runs from `meter_opened_at` at the pinned price." {

@@ -6,17 +6,17 @@ use chrono::TimeDelta;
 use kernel::Failure;
 use lifecycle::{Lifecycle as _, Named as _};
 
-use super::every;
 use crate::{
     Fleet,
     model::node::{NodeLifecycle, NodeState},
     service::by_itself,
     store,
 };
+use bus::periodic::every;
 
 const EVERY: Duration = Duration::from_secs(15);
 /// Renewal begins an hour before the end: a certificate with less than this left is one that is not being renewed.
-const ENDING_WITHIN: TimeDelta = TimeDelta::minutes(30);
+pub(super) const ENDING_WITHIN: TimeDelta = TimeDelta::minutes(30);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {

@@ -10,5 +10,5 @@ const PAGE: i64 = 200;
 
 /// Runs until the task is aborted. A turn that fails is logged, and the next comes all the same.
 pub async fn run(fleet: Fleet) {
-    super::every(EVERY, "tasks expired", || expire_overdue(&fleet, PAGE)).await;
+    bus::periodic::every(EVERY, "tasks expired", || expire_overdue(&fleet, PAGE)).await;
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::Failure;
 
-use super::every;
 use crate::{
     Fleet,
     model::node::NodeEvent,
@@ -15,6 +14,7 @@ use crate::{
     },
     store,
 };
+use bus::periodic::every;
 
 const EVERY: Duration = Duration::from_secs(2);
 /// Nodes marked in one turn; more wait for the next.

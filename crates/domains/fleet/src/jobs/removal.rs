@@ -5,13 +5,13 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use kernel::Failure;
 
-use super::every;
 use crate::{
     Fleet,
     model::node::NodeEvent,
     service::{by_itself, nodes::transition},
     store,
 };
+use bus::periodic::every;
 
 const EVERY: Duration = Duration::from_secs(2);
 const TIDY_EVERY: Duration = Duration::from_secs(600);

@@ -1,44 +1,19 @@
 //! What the fleet tells the rest of the product. Consumers read these from the stream NODES.
 
-use bus::asyncapi::EventDoc;
 use chrono::{DateTime, Utc};
-use kernel::{
-    Event, Stream,
-    ids::{FindingId, NodeId, SlotId},
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use kernel::ids::{FindingId, NodeId, SlotId};
 use serde_json::Value;
 
 use super::health_rule::HealthAction;
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
-        $(
-            #[doc = $summary]
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-            pub struct $name { $(pub $field: $kind),* }
-            impl Event for $name {
-                const TYPE: &'static str = $type;
-                const STREAM: Stream = Stream::Nodes;
-                const SUMMARY: &'static str = $summary;
-            }
-        )*
-
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<EventDoc> {
-            vec![$(EventDoc::of::<$name>()),*]
-        }
-    };
-}
-
-events! {
+bus::events! { Nodes;
     NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time." { node_id: NodeId, region: String, reason: String }
     NodeDiscovered = "nodes.discovered", "A node was looked over; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
     NodeDoubted = "nodes.doubted", "Something failed on a node that it should be able to do; it is looked over." { node_id: NodeId }
     NodeActivated = "nodes.activated", "A node may serve tenants." { node_id: NodeId, region: String, reason: String }
     NodeOffline = "nodes.offline", "A node has not reported for a while." { node_id: NodeId, region: String, reason: String }
     NodeRecovered = "nodes.recovered", "A node reports again, or left quarantine." { node_id: NodeId, region: String, reason: String }
+    NodeCertificateEnding = "nodes.certificate_ending", "A node's certificate ends soon and is not being renewed." { node_id: NodeId, region: String, ends_at: DateTime<Utc> }
     NodeQuarantined = "nodes.quarantined", "A node was taken out of service because of a finding or by an operator." { node_id: NodeId, region: String, reason: String }
     NodeDraining = "nodes.draining", "A node takes no new work and waits for the old to end." { node_id: NodeId, region: String, reason: String }
     NodeRetired = "nodes.retired", "A node left service." { node_id: NodeId, region: String, reason: String }

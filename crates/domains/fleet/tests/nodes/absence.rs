@@ -1,6 +1,6 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use fleet::{
-    jobs::{census::census, offline::nodes_lose_contact},
+    jobs::{census::census, certificates::certificates_notify, offline::nodes_lose_contact},
     service::contacts::{Contact, Contacts, regained},
 };
 
@@ -91,6 +91,11 @@ async fn whoever_watches_sees_how_many_nodes_are_lost_and_whose_certificate_is_n
     let later = census(&world.fleet).await.unwrap();
     assert!(later.states.contains(&("active", 1)) && later.states.contains(&("offline", 1)), "{later:?}");
     assert_eq!(later.certificates_ending, 1);
+    assert_eq!(certificates_notify(&world.fleet).await.unwrap(), 1);
+    assert_eq!(certificates_notify(&world.fleet).await.unwrap(), 0, "once for each certificate");
+    let told = world.events("nodes.certificate_ending").await;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["node_id"], away.id.to_string());
 }
 
 #[tokio::test]

@@ -1,37 +1,12 @@
 //! What identity tells the rest of the product. Consumers read these from the stream IDENTITY.
 
 use chrono::{DateTime, Utc};
-use kernel::{
-    Event, Stream,
-    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId},
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use kernel::ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId};
 use serde_json::Value;
 
 use super::role::{MemberRole, PlatformRole};
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
-        $(
-            #[doc = $summary]
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-            pub struct $name { $(pub $field: $kind),* }
-            impl Event for $name {
-                const TYPE: &'static str = $type;
-                const STREAM: Stream = Stream::Identity;
-                const SUMMARY: &'static str = $summary;
-            }
-        )*
-
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<bus::asyncapi::EventDoc> {
-            vec![$(bus::asyncapi::EventDoc::of::<$name>()),*]
-        }
-    };
-}
-
-events! {
+bus::events! { Identity;
     OrgCreated = "identity.org.created", "An organization was created." { org_id: OrgId, slug: String, owner_id: UserId }
     OrgSuspended = "identity.org.suspended", "An organization was suspended: it can be read, not changed." { org_id: OrgId, reason: String }
     OrgResumed = "identity.org.resumed", "A suspended organization was resumed." { org_id: OrgId }

@@ -29,7 +29,7 @@ pub const PROVISIONING: &[&str] = &[
     "provisioning.releasing.completed",
     "provisioning.release_failed",
 ];
-pub const NODES: &[&str] = &["nodes.offline", "nodes.quarantined"];
+pub const NODES: &[&str] = &["nodes.offline", "nodes.quarantined", "nodes.certificate_ending"];
 
 /// What is sent when an organization tries its webhook.
 pub const WEBHOOK_TEST: &str = "webhook.test";
@@ -103,6 +103,13 @@ struct Node {
     node_id: NodeId,
     region: String,
     reason: String,
+}
+
+#[derive(Deserialize)]
+struct Certificate {
+    node_id: NodeId,
+    region: String,
+    ends_at: DateTime<Utc>,
 }
 
 /// Words of other domains, on one line and bounded, before they become part of ours.
@@ -288,6 +295,21 @@ fn of_provisioning(envelope: &Envelope) -> Result<Told, serde_json::Error> {
 }
 
 fn of_nodes(envelope: &Envelope) -> Result<Told, serde_json::Error> {
+    if envelope.event_type == "nodes.certificate_ending" {
+        let e: Certificate = read(envelope)?;
+        let text = format!(
+            "The certificate of {} in {} ends at {} and is not being renewed. Look at the agent there, or give it a \
+             repair token: gpuaas nodes repair-token {}.",
+            e.node_id,
+            said(&e.region),
+            at(e.ends_at),
+            e.node_id
+        );
+        let target = Target::default().with("node", e.node_id);
+        let title = "Certificate of a node ends".to_owned();
+        let notice = Notice { kind: NoticeKind::CertificateEnding, title, text, target };
+        return Ok(Some((notice, Audience::Platform)));
+    }
     let (kind, title, what) = match envelope.event_type.as_str() {
         "nodes.offline" => (NoticeKind::NodeOffline, "Node offline", "has not reported"),
         "nodes.quarantined" => (NoticeKind::NodeQuarantined, "Node quarantined", "was taken out of service"),

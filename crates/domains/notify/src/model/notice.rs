@@ -38,6 +38,7 @@ kinds! {
     WebhookDisabled = "webhook_disabled", Warning;
     NodeOffline = "node_offline", Warning;
     NodeQuarantined = "node_quarantined", Warning;
+    CertificateEnding = "certificate_ending", Warning;
     ReconcileFailed = "reconcile_failed", Critical;
 }
 

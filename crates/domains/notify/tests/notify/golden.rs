@@ -48,6 +48,10 @@ fn samples() -> Vec<(&'static str, Value)> {
             "nodes.offline",
             json!({ "node_id": id("node"), "region": "fsn-1", "reason": "three reports are missing" }),
         ),
+        (
+            "nodes.certificate_ending",
+            json!({ "node_id": id("node"), "region": "fsn-1", "ends_at": "2026-03-01T12:20:00Z" }),
+        ),
         ("nodes.quarantined", json!({ "node_id": id("node"), "region": "fsn-1", "reason": "a finding" })),
     ]
 }

@@ -3,6 +3,7 @@
 
 use std::{future::Future, time::Duration};
 
+use bus::periodic::every;
 use kernel::Failure;
 use pg::Wake;
 
@@ -21,11 +22,6 @@ const MEASURE_EVERY: Duration = Duration::from_secs(15);
 /// Messages that are processed at once. Each holds a connection of the system role, and may need another for a policy.
 const PROCESSORS: usize = 2;
 
-/// No events of others are of interest to payments.
-pub fn consumers(_: &Payments) -> Vec<bus::Registration> {
-    Vec::new()
-}
-
 /// All of it, until the task is aborted.
 pub async fn run(payments: Payments, wake: Wake) {
     let processors = (0..PROCESSORS)
@@ -36,9 +32,9 @@ pub async fn run(payments: Payments, wake: Wake) {
         drain(&wake, "refunds", || sending::send_next(&payments)),
         drain(&wake, "days to compare", || reconcile::compare_next(&payments)),
         every(PAST_DAYS_EVERY, "ask for past days", || async {
-            reconcile::request_past(&payments).await.map(drop)
+            reconcile::request_past(&payments).await.map(|_| 0)
         }),
-        every(MEASURE_EVERY, "count messages", || processing::measure(&payments)),
+        every(MEASURE_EVERY, "count messages", || async { processing::measure(&payments).await.map(|()| 0) }),
     );
 }
 
@@ -57,23 +53,6 @@ async fn drain<F: Future<Output = Result<bool, Failure>>>(
                 tracing::warn!(error = ?failure, "not done, trying again: {what}");
                 tokio::time::sleep(AFTER_TROUBLE).await;
             }
-            Err(_) => tracing::warn!("took too long, trying again: {what}"),
-        }
-    }
-}
-
-async fn every<F: Future<Output = Result<(), Failure>>>(
-    period: Duration,
-    what: &'static str,
-    mut turn: impl FnMut() -> F,
-) {
-    let mut tick = tokio::time::interval(period);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        match tokio::time::timeout(PATIENCE, turn()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => tracing::warn!(error = ?failure, "not done, trying again: {what}"),
             Err(_) => tracing::warn!("took too long, trying again: {what}"),
         }
     }

@@ -1,34 +1,8 @@
 //! What payments tell the rest of the product, on the stream PAYMENTS.
 
-use bus::asyncapi::EventDoc;
-use kernel::{
-    Event, Stream,
-    ids::{DisputeId, OrgId, PaymentId, RefundId},
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use kernel::ids::{DisputeId, OrgId, PaymentId, RefundId};
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
-        $(
-            #[doc = $summary]
-            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-            pub struct $name { $(pub $field: $kind),* }
-            impl Event for $name {
-                const TYPE: &'static str = $type;
-                const STREAM: Stream = Stream::Payments;
-                const SUMMARY: &'static str = $summary;
-            }
-        )*
-
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<EventDoc> {
-            vec![$(EventDoc::of::<$name>()),*]
-        }
-    };
-}
-
-events! {
+bus::events! { Payments;
     BalanceCredited = "payments.balance_credited", "A payment arrived and is in the balance." {
         org_id: OrgId, payment_id: PaymentId, amount_minor: i64, currency: String }
     PaymentRefunded = "payments.refunded", "Money went back to the card, or became credit." {

@@ -40,11 +40,12 @@ impl Gate for Licences {
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
-        // Only what this platform builds: the packages of other systems are locked but not downloaded.
+        // Only what this platform builds. Not `--offline`: cargo also reads manifests of locked packages that no build
+        // here needs, and an empty cargo cache does not have them; `--locked` keeps the versions.
         let about = exec::run(tree.root(), "rustc", &["-vV"], LIMIT)?;
         let host = about.stdout.lines().find_map(|line| line.strip_prefix("host: "));
         let host = host.context("rustc -vV names no host")?;
-        let args = ["metadata", "--locked", "--offline", "--format-version=1", "--filter-platform", host];
+        let args = ["metadata", "--locked", "--format-version=1", "--filter-platform", host];
         let ran = exec::run(tree.root(), "cargo", &args, LIMIT)?;
         if !ran.ok {
             bail!("cargo metadata failed: {}", ran.stderr.trim());

@@ -146,6 +146,7 @@ definitions! {
     TERMINAL_RECORDING: "terminal.recording", Kind::Choice(&["off", "output", "output_and_input"]), Default::Choice("output"), OnlyStricter, "What is recorded of a terminal session.";
     NOTIFY_LOW_BALANCE: "notification.low_balance_enabled", Kind::Boolean, Default::Boolean(true), Free, "Tell people about a low balance.";
     NOTIFY_BALANCE_DEPLETED: "notification.balance_depleted_enabled", Kind::Boolean, Default::Boolean(true), Free, "Tell people about a depleted balance.";
+    NOTIFY_QUEUED_WEBHOOK_MESSAGES: "notification.queued_webhook_messages", int(1, 1_000_000), Default::Integer(10_000), OnlyStricter, "Messages to webhooks of one organization that may wait; events beyond that are dropped and counted.";
     QUOTA_GPUS_PER_PROJECT: "quota.gpus_per_project", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one project may hold.";
     QUOTA_GPUS_PER_ORG: "quota.gpus_per_org", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one organization may hold.";
     IDEMPOTENCY_RETENTION_DAYS: "api.idempotency_retention_days", int(1, 90), Default::Integer(7), Free, "Days for which a repeated request gets its first answer.";

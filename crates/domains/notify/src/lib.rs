@@ -48,8 +48,8 @@ pub struct Settings {
     pub smtp: Option<Smtp>,
     /// What links in messages begin with.
     pub public_url: String,
-    /// From `WebhookClient::new`, which is told whether webhooks may go to private and loopback addresses.
-    pub http: WebhookClient,
+    /// Whether webhooks may go to private and loopback addresses, which is for development.
+    pub private_webhooks: bool,
     /// Seals the secrets of webhooks.
     pub sealer: trust::Sealer,
 }
@@ -61,7 +61,6 @@ pub struct Notify {
     policies: identity::api::Policies,
     settings: Arc<Settings>,
     wake: Option<Wake>,
-    mailer: Arc<Mailer>,
     streams: Streams,
 }
 
@@ -72,7 +71,6 @@ impl Notify {
             policies,
             settings: Arc::new(settings),
             wake: None,
-            mailer: Arc::default(),
             streams: Streams::default(),
         }
     }
@@ -85,6 +83,21 @@ impl Notify {
 
     pub fn db(&self) -> &Db {
         &self.db
+    }
+}
+
+/// Sends messages. Only this holds clients of the network: endpoints and consumers, which work inside transactions, are
+/// given a [`Notify`], which has none, so no transaction can wait for a name lookup or a receiver.
+#[derive(Clone)]
+pub struct Relay {
+    notify: Notify,
+    http: WebhookClient,
+    mailer: Arc<Mailer>,
+}
+
+impl Relay {
+    pub fn new(notify: Notify, http: WebhookClient) -> Self {
+        Self { notify, http, mailer: Arc::default() }
     }
 }
 

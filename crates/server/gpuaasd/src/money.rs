@@ -9,7 +9,7 @@ use endpoint::{Endpoint, PolicySource};
 use futures_util::future::BoxFuture;
 use identity::api::Policies;
 use kernel::Secret;
-use notify::{Notify, WebhookClient};
+use notify::{Notify, Relay, WebhookClient};
 use payments::{Payments, Provider, provider, provider::StripeSettings};
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,6 +24,7 @@ pub struct Money {
     pub billing: Billing,
     pub payments: Payments,
     pub notify: Notify,
+    webhook_client: WebhookClient,
     charges: bool,
 }
 
@@ -56,10 +57,11 @@ impl Money {
             from: smtp.from.clone(),
         });
         let sealer = trust::Sealer::for_purpose(master_key, b"outgoing webhooks")?;
-        let http = WebhookClient::new(config.notify.private_webhooks)?;
-        let settings = notify::Settings { smtp, public_url, http, sealer };
+        let private_webhooks = config.notify.private_webhooks;
+        let settings = notify::Settings { smtp, public_url, private_webhooks, sealer };
         let notify = Notify::new(db.clone(), policies, settings);
-        Ok(Self { billing, payments, notify, charges: config.billing.enabled })
+        let webhook_client = WebhookClient::new(private_webhooks)?;
+        Ok(Self { billing, payments, notify, webhook_client, charges: config.billing.enabled })
     }
 
     /// What capacity is paid with.
@@ -104,7 +106,8 @@ impl Money {
             for consumer in notify::jobs::consumers(&self.notify) {
                 tasks.spawn(bus.runner(consumer).run(cancel.clone()));
             }
-            spawn(Box::pin(notify::jobs::run(self.notify.clone())));
+            let relay = Relay::new(self.notify.clone(), self.webhook_client.clone());
+            spawn(Box::pin(notify::jobs::run(relay)));
         }
     }
 

@@ -3,12 +3,12 @@
 mod consumers;
 mod relay;
 
-use crate::Notify;
+use crate::Relay;
 
 pub use consumers::consumers;
 pub use relay::send_due;
 
 /// The lanes of messages and clean-up, until the task is aborted.
-pub async fn run(notify: Notify) {
-    relay::run(notify).await;
+pub async fn run(relay: Relay) {
+    relay::run(relay).await;
 }

@@ -9,7 +9,7 @@ use pg::Wake;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    CHANNEL, Notify,
+    CHANNEL, Notify, Relay,
     model::delivery::{Channel, Taken},
     service::sending,
     store,
@@ -25,11 +25,11 @@ const KEEP_NOTIFICATIONS: TimeDelta = TimeDelta::days(180);
 const KEEP_DELIVERIES: TimeDelta = TimeDelta::days(30);
 const BATCH: i64 = 1000;
 
-pub(super) async fn run(notify: Notify) {
+pub(super) async fn run(relay: Relay) {
     tokio::join!(
-        lane(notify.clone(), Channel::Mail),
-        lane(notify.clone(), Channel::Webhook),
-        looking_after(notify)
+        lane(relay.clone(), Channel::Mail),
+        lane(relay.clone(), Channel::Webhook),
+        looking_after(relay.notify)
     );
 }
 
@@ -40,18 +40,18 @@ const fn at_once(channel: Channel) -> usize {
     }
 }
 
-async fn lane(notify: Notify, channel: Channel) {
-    let mut wakes = notify.wake.as_ref().map(Wake::subscribe);
+async fn lane(relay: Relay, channel: Channel) {
+    let mut wakes = relay.notify.wake.as_ref().map(Wake::subscribe);
     let mut running = JoinSet::new();
     loop {
         while running.try_join_next().is_some() {}
         let free = at_once(channel).saturating_sub(running.len());
         if free > 0 {
-            match sending::take(&notify, channel, free).await {
+            match sending::take(&relay, channel, free).await {
                 Ok(taken) => {
                     for one in taken {
-                        let notify = notify.clone();
-                        running.spawn(async move { send_one(&notify, channel, one).await });
+                        let relay = relay.clone();
+                        running.spawn(async move { send_one(&relay, channel, one).await });
                     }
                 }
                 Err(failure) => {
@@ -77,9 +77,9 @@ async fn something(wakes: &mut Option<tokio::sync::broadcast::Receiver<pg::Notic
 }
 
 /// What goes wrong here is about our own database: the message comes again when its lease is over.
-async fn send_one(notify: &Notify, channel: Channel, taken: Taken) {
+async fn send_one(relay: &Relay, channel: Channel, taken: Taken) {
     let id = taken.id;
-    let sent = tokio::time::timeout(PATIENCE, Box::pin(sending::send(notify, channel, taken))).await;
+    let sent = tokio::time::timeout(PATIENCE, Box::pin(sending::send(relay, channel, taken))).await;
     match sent {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => tracing::warn!(delivery_id = %id, error = ?failure, "a message comes again"),
@@ -88,10 +88,10 @@ async fn send_one(notify: &Notify, channel: Channel, taken: Taken) {
 }
 
 /// One turn of a lane: sends what is due now, and answers how much that was.
-pub async fn send_due(notify: &Notify, channel: Channel) -> Result<usize, Failure> {
-    let taken = sending::take(notify, channel, at_once(channel)).await?;
+pub async fn send_due(relay: &Relay, channel: Channel) -> Result<usize, Failure> {
+    let taken = sending::take(relay, channel, at_once(channel)).await?;
     let count = taken.len();
-    futures_util::future::join_all(taken.into_iter().map(|one| send_one(notify, channel, one))).await;
+    futures_util::future::join_all(taken.into_iter().map(|one| send_one(relay, channel, one))).await;
     Ok(count)
 }
 

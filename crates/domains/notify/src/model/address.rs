@@ -1,5 +1,6 @@
 //! Which addresses a webhook may go to: those of the open internet. Anything else could be a way for a tenant to reach
-//! what only our own network can: an address is checked when a webhook is made and again when it is connected to.
+//! what only our own network can: a URL is checked when a webhook is created, and what its host name resolves to each time
+//! when a message is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -68,13 +69,19 @@ pub fn check_url(text: &str, private: bool) -> Result<Url, Problem> {
         "http" if private && here => {}
         _ => return Err(refused("must begin with https://")),
     }
-    if !private && literal.is_some_and(|ip| !is_public(ip)) {
+    if !private && (local_name(&url) || literal.is_some_and(|ip| !is_public(ip))) {
         return Err(not_public());
     }
     Ok(url)
 }
 
-pub fn not_public() -> Problem {
+/// Names that are this machine by definition (RFC 6761), whatever a resolver answers.
+fn local_name(url: &Url) -> bool {
+    let name = url.domain().unwrap_or_default().trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+fn not_public() -> Problem {
     refused("leads to a private or reserved address; webhooks go to the open internet only")
 }
 

@@ -50,6 +50,10 @@ pub struct Webhook {
     /// Until then messages carry a second signature, made with the secret before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_secret_until: Option<DateTime<Utc>>,
+    /// Events that were not queued for it because the organization's queue was full.
+    pub dropped_events: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_dropped_at: Option<DateTime<Utc>>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,

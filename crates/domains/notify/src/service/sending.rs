@@ -10,7 +10,7 @@ use pg::{Origin, Permit};
 
 use super::{mail::chain, telling::tell_people};
 use crate::{
-    Notify,
+    Relay,
     model::{
         backoff::next_attempt,
         delivery::{Channel, Outcome, Taken},
@@ -26,22 +26,25 @@ const LEASE: TimeDelta = TimeDelta::seconds(120);
 const UPKEEP: &str = "send messages";
 
 /// Takes up to `limit` messages that are due.
-pub async fn take(notify: &Notify, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
-    if channel == Channel::Mail && notify.settings.smtp.is_none() {
+pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
+    if channel == Channel::Mail && relay.notify.settings.smtp.is_none() {
         // They wait until there is a mail server, or are given up by whoever has one.
         return Ok(Vec::new());
     }
-    let now = notify.db.ambient().now();
-    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    let now = relay.notify.db.ambient().now();
+    let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    Ok(store::relay::take(upkeep.conn(), channel, limit, now, LEASE).await?)
+    Ok(match channel {
+        Channel::Mail => store::relay::take_mails(upkeep.conn(), limit, now, LEASE).await?,
+        Channel::Webhook => store::relay::take_webhooks(upkeep.conn(), limit, now, LEASE).await?,
+    })
 }
 
 /// Sends a message that was taken.
-pub async fn send(notify: &Notify, channel: Channel, taken: Taken) -> Result<(), Failure> {
+pub async fn send(relay: &Relay, channel: Channel, taken: Taken) -> Result<(), Failure> {
     let outcome = match channel {
-        Channel::Mail => notify.mailer.send(&notify.settings, &taken).await,
-        Channel::Webhook => to_webhook(notify, &taken).await?,
+        Channel::Mail => relay.mailer.send(&relay.notify.settings, &taken).await,
+        Channel::Webhook => to_webhook(relay, &taken).await?,
     };
     let name = match &outcome {
         Outcome::Arrived => "sent",
@@ -49,17 +52,17 @@ pub async fn send(notify: &Notify, channel: Channel, taken: Taken) -> Result<(),
         Outcome::Never(_) => "refused",
     };
     metrics::counter!("notify_attempts_total", "channel" => channel.name(), "outcome" => name).increment(1);
-    settle(notify, channel, &taken, &outcome).await?;
+    settle(relay, channel, &taken, &outcome).await?;
     match taken.webhook_id {
-        Some(webhook) => count(notify, webhook, &outcome).await,
+        Some(webhook) => count(relay, webhook, &outcome).await,
         None => Ok(()),
     }
 }
 
-async fn settle(notify: &Notify, channel: Channel, taken: &Taken, outcome: &Outcome) -> Result<(), Failure> {
-    let ambient = notify.db.ambient();
+async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcome) -> Result<(), Failure> {
+    let ambient = relay.notify.db.ambient();
     let now = ambient.now();
-    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+    let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let given_up = match outcome {
         Outcome::Arrived => {
             store::relay::finish(upkeep.conn(), taken, "sent", None, now).await?;
@@ -87,8 +90,8 @@ async fn settle(notify: &Notify, channel: Channel, taken: &Taken, outcome: &Outc
     Ok(())
 }
 
-async fn to_webhook(notify: &Notify, taken: &Taken) -> Result<Outcome, Failure> {
-    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+async fn to_webhook(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
+    let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let found = match taken.webhook_id {
         Some(id) => store::webhooks::destination(upkeep.conn(), id).await?,
         None => None,
@@ -98,15 +101,15 @@ async fn to_webhook(notify: &Notify, taken: &Taken) -> Result<Outcome, Failure> 
     if !destination.active {
         return Ok(Outcome::Never("the webhook is disabled".to_owned()));
     }
-    Ok(post(notify, &destination, taken).await)
+    Ok(post(relay, &destination, taken).await)
 }
 
-async fn post(notify: &Notify, destination: &Destination, taken: &Taken) -> Outcome {
-    let now = notify.db.ambient().now();
-    let Ok(secrets) = secrets(notify, destination, now) else {
+async fn post(relay: &Relay, destination: &Destination, taken: &Taken) -> Outcome {
+    let now = relay.notify.db.ambient().now();
+    let Ok(secrets) = secrets(relay, destination, now) else {
         return Outcome::NotNow("the webhook's secret cannot be opened with this master key".to_owned());
     };
-    let request = match notify.settings.http.post(&destination.url) {
+    let request = match relay.http.post(&destination.url) {
         Ok(request) => request,
         Err(problem) => return Outcome::NotNow(problem.message.into_owned()),
     };
@@ -128,20 +131,20 @@ async fn post(notify: &Notify, destination: &Destination, taken: &Taken) -> Outc
 }
 
 fn secrets(
-    notify: &Notify,
+    relay: &Relay,
     destination: &Destination,
     now: DateTime<Utc>,
 ) -> Result<Vec<kernel::Secret<Vec<u8>>>, trust::SealError> {
     let bound = bound_to(destination.id);
     let previous = destination.previous_secret.iter().filter(|_| destination.previous_until > Some(now));
     let sealed = std::iter::once(&destination.secret).chain(previous);
-    sealed.map(|secret| notify.settings.sealer.open(&bound, secret)).collect()
+    sealed.map(|secret| relay.notify.settings.sealer.open(&bound, secret)).collect()
 }
 
 /// Whether a webhook works. One that did not for a day is disabled, and its organization told.
-async fn count(notify: &Notify, id: WebhookId, outcome: &Outcome) -> Result<(), Failure> {
-    let now = notify.db.ambient().now();
-    let mut upkeep = notify.db.upkeep(UPKEEP).await?;
+async fn count(relay: &Relay, id: WebhookId, outcome: &Outcome) -> Result<(), Failure> {
+    let now = relay.notify.db.ambient().now();
+    let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     if *outcome == Outcome::Arrived {
         return Ok(store::webhooks::succeeded(upkeep.conn(), id, now).await?);
     }
@@ -150,17 +153,17 @@ async fn count(notify: &Notify, id: WebhookId, outcome: &Outcome) -> Result<(), 
     drop(upkeep);
     match (since, destination) {
         (Some(since), Some(destination)) if since <= now - DISABLED_AFTER => {
-            disable(notify, &destination, now).await
+            disable(relay, &destination, now).await
         }
         _ => Ok(()),
     }
 }
 
-async fn disable(notify: &Notify, webhook: &Destination, now: DateTime<Utc>) -> Result<(), Failure> {
-    let ambient = notify.db.ambient();
+async fn disable(relay: &Relay, webhook: &Destination, now: DateTime<Utc>) -> Result<(), Failure> {
+    let ambient = relay.notify.db.ambient();
     let origin = Origin::internal(CorrelationId(ambient.uuid()));
     let permit = Permit::system("a webhook did not work for long", origin);
-    let mut tx = notify.db.write(permit, "webhook.disable").await?;
+    let mut tx = relay.notify.db.write(permit, "webhook.disable").await?;
     tx.audit_in_org(webhook.org_id);
     let reason = "Nothing arrived for 24 hours.";
     let failing_before = now - DISABLED_AFTER;
@@ -178,7 +181,7 @@ async fn disable(notify: &Notify, webhook: &Destination, now: DateTime<Utc>) -> 
         Notice { kind: NoticeKind::WebhookDisabled, title: "Webhook disabled".to_owned(), text, target };
     let people = recipients::of_org(tx.conn(), webhook.org_id, &[]).await?;
     let event = (ambient.uuid(), "webhook.disabled");
-    tell_people(notify, &mut tx, event, &notice, people).await?;
+    tell_people(&relay.notify, &mut tx, event, &notice, people).await?;
     tx.commit(None).await?;
     Ok(())
 }

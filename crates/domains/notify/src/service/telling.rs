@@ -6,7 +6,13 @@ use identity::api::{
     Where,
     recipients::{self, Recipient},
 };
-use kernel::{Failure, event::Envelope, ids::OrgId, text::Email};
+use kernel::{
+    Failure,
+    event::Envelope,
+    ids::OrgId,
+    policy::{IntegerKey, keys},
+    text::Email,
+};
 use pg::WriteTx;
 use uuid::Uuid;
 
@@ -31,7 +37,7 @@ pub async fn tell(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope) -> Res
         tell_people(notify, tx, (envelope.event_id, &envelope.event_type), &notice, people).await?;
     }
     match org_of(envelope) {
-        Some(org) => tell_webhooks(tx, envelope, org).await,
+        Some(org) => tell_webhooks(notify, tx, envelope, org).await,
         None => Ok(()),
     }
 }
@@ -99,7 +105,7 @@ pub async fn tell_people(
     Ok(())
 }
 
-async fn tell_webhooks(tx: &mut WriteTx, envelope: &Envelope, org: OrgId) -> Result<(), Failure> {
+async fn tell_webhooks(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope, org: OrgId) -> Result<(), Failure> {
     if !events::of_organizations().any(|known| known == envelope.event_type) {
         return Ok(());
     }
@@ -108,6 +114,14 @@ async fn tell_webhooks(tx: &mut WriteTx, envelope: &Envelope, org: OrgId) -> Res
         return Ok(());
     }
     let ambient = tx.db().ambient().clone();
+    // Read over this connection: whoever has one open must not wait for another.
+    notify.policies.warm(tx.conn(), &[Some(org)]).await?;
+    let place = Where { org: Some(org), ..Where::default() };
+    let most = notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
+    if store::webhooks::queued_count(tx.conn(), org, most).await? >= most {
+        metrics::counter!("notify_dropped_total").increment(1);
+        return Ok(store::webhooks::count_dropped(tx.conn(), &hooks, ambient.now()).await?);
+    }
     let hooks: Vec<_> = hooks.into_iter().map(|hook| (ambient.id(), hook)).collect();
     let body = WebhookBody::of(envelope, org);
     let content = serde_json::to_string(&body)?;

@@ -5,9 +5,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use kernel::Problem;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use url::Url;
 
-use crate::model::address::{check_url, is_public, not_public};
+use crate::model::address::{check_url, is_public};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,20 +32,6 @@ impl WebhookClient {
             .dns_resolver(Guarded { private })
             .build()?;
         Ok(Self { http, private })
-    }
-
-    /// Whether a webhook may have this URL, as far as can be known now. What cannot be resolved now may be later, and
-    /// is looked at again then.
-    pub async fn check(&self, text: &str) -> Result<Url, Problem> {
-        let url = check_url(text, self.private)?;
-        if !self.private
-            && let Some(name) = url.domain()
-            && let Ok(addresses) = resolve(name.to_owned()).await
-            && addresses.iter().any(|address| !is_public(address.ip()))
-        {
-            return Err(not_public());
-        }
-        Ok(url)
     }
 
     /// A request to a URL, which is checked again: an address in it is not resolved and so not seen by the guard.

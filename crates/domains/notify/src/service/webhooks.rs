@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::{
     Notify,
     model::{
+        address::check_url,
         delivery::Delivery,
         events::WEBHOOK_TEST,
         signature::new_secret,
@@ -39,8 +40,7 @@ pub async fn webhook_create(
     new: NewWebhook,
 ) -> Result<(Webhook, Secret<String>), Failure> {
     let event_types = check_event_types(new.event_types)?;
-    // Before the first statement: nobody waits for a name to be resolved.
-    let url = notify.settings.http.check(&new.url).await?;
+    let url = check_url(&new.url, notify.settings.private_webhooks)?;
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<WebhookId>());
     if store::webhooks::lock_count(tx.conn(), org).await? >= MOST_WEBHOOKS {
         let text = format!("An organization can have {MOST_WEBHOOKS} webhooks.");
@@ -79,10 +79,7 @@ pub async fn webhook_update(
     change: WebhookChange,
     if_match: Option<i64>,
 ) -> Result<Webhook, Failure> {
-    let url = match &change.url {
-        Some(url) => Some(notify.settings.http.check(url).await?),
-        None => None,
-    };
+    let url = change.url.map(|url| check_url(&url, notify.settings.private_webhooks)).transpose()?;
     let event_types = change.event_types.map(check_event_types).transpose()?;
     let now = tx.db().ambient().now();
     let before = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use pg::Connection;
+use uuid::Uuid;
 
 use crate::model::delivery::{Channel, Taken};
 
@@ -9,61 +10,111 @@ use crate::model::delivery::{Channel, Taken};
 /// fill the lane.
 const MOST_OF_ONE: i64 = 2;
 const MOST_OF_ORG: i64 = 8;
-/// How far a turn looks for messages to different webhooks.
-const LOOK_AT: i64 = 10_000;
 
-/// Takes up to `limit` messages that are due, for `lease`: who does not come back in time loses them.
-pub async fn take(
+struct Row {
+    id: Uuid,
+    event_type: String,
+    address: Option<String>,
+    webhook_id: Option<Uuid>,
+    content: String,
+    attempts: i32,
+    queued_at: DateTime<Utc>,
+    created_at: DateTime<Utc>,
+}
+
+impl From<Row> for Taken {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id.into(),
+            event_type: row.event_type,
+            address: row.address,
+            webhook_id: row.webhook_id.map(Into::into),
+            content: row.content,
+            attempts: row.attempts,
+            queued_at: row.queued_at,
+            created_at: row.created_at,
+        }
+    }
+}
+
+/// Takes up to `limit` mails that are due, the longest due first, for `lease`: who does not come back in time loses them.
+pub async fn take_mails(
     conn: &mut Connection,
-    channel: Channel,
     limit: i64,
     now: DateTime<Utc>,
     lease: TimeDelta,
 ) -> Result<Vec<Taken>, sqlx::Error> {
-    let rows = sqlx::query!(
-        "WITH busy AS (
-             SELECT org_id, webhook_id FROM deliveries WHERE state = 'queued' AND channel = $1 AND taken_until > $2
-         ), due AS (
-             SELECT d.id, d.org_id, d.webhook_id, d.next_attempt_at,
-                 row_number() OVER (PARTITION BY d.webhook_id ORDER BY d.next_attempt_at)
-                     + (SELECT count(*) FROM busy b WHERE b.webhook_id = d.webhook_id) AS place
-             FROM (SELECT id, org_id, webhook_id, next_attempt_at FROM deliveries
-                   WHERE state = 'queued' AND channel = $1 AND next_attempt_at <= $2
-                   ORDER BY next_attempt_at LIMIT $5) d
-         ), fair AS (
-             SELECT d.id, d.webhook_id, row_number() OVER (PARTITION BY d.org_id ORDER BY d.next_attempt_at)
-                     + (SELECT count(*) FROM busy b WHERE b.org_id = d.org_id) AS place
-             FROM due d WHERE d.webhook_id IS NULL OR d.place <= $6
-         ), mine AS (
-             SELECT id FROM deliveries
-             WHERE id IN (SELECT id FROM fair WHERE webhook_id IS NULL OR place <= $7)
-                 AND state = 'queued' AND next_attempt_at <= $2
-             ORDER BY next_attempt_at LIMIT $3 FOR UPDATE SKIP LOCKED
+    let rows = sqlx::query_as!(
+        Row,
+        "WITH mine AS (
+             SELECT id FROM deliveries WHERE state = 'queued' AND channel = 'mail' AND next_attempt_at <= $1
+             ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED
          )
-         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $4, taken_until = $4
+         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $3, taken_until = $3
          FROM mine WHERE d.id = mine.id
          RETURNING d.id, d.event_type, d.address, d.webhook_id, d.content, d.attempts, d.queued_at, d.created_at",
-        channel.name(),
         now,
         limit,
         now + lease,
-        LOOK_AT,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Taken::from).collect())
+}
+
+/// Takes up to `limit` messages to webhooks that are due, for `lease`. Organizations take turns: the first message of
+/// each comes before the second of any, and what is being sent counts. The statement jumps along the index from webhook to
+/// webhook, so the length of one organization's queue costs the others nothing.
+pub async fn take_webhooks(
+    conn: &mut Connection,
+    limit: i64,
+    now: DateTime<Utc>,
+    lease: TimeDelta,
+) -> Result<Vec<Taken>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        "WITH RECURSIVE waiting (webhook_id) AS (
+             (SELECT webhook_id FROM deliveries WHERE state = 'queued' AND channel = 'webhook'
+              ORDER BY webhook_id LIMIT 1)
+             UNION ALL
+             SELECT (SELECT d.webhook_id FROM deliveries d
+                     WHERE d.state = 'queued' AND d.channel = 'webhook' AND d.webhook_id > w.webhook_id
+                     ORDER BY d.webhook_id LIMIT 1)
+             FROM waiting w WHERE w.webhook_id IS NOT NULL
+         ), busy AS (
+             SELECT org_id, webhook_id FROM deliveries
+             WHERE state = 'queued' AND channel = 'webhook' AND taken_until > $1
+         ), due AS (
+             SELECT d.id, d.org_id, d.next_attempt_at
+             FROM waiting w
+             CROSS JOIN LATERAL (
+                 SELECT e.id, e.org_id, e.next_attempt_at FROM deliveries e
+                 WHERE e.state = 'queued' AND e.channel = 'webhook' AND e.webhook_id = w.webhook_id
+                     AND e.next_attempt_at <= $1
+                 ORDER BY e.next_attempt_at
+                 LIMIT greatest(0, $4 - (SELECT count(*) FROM busy b WHERE b.webhook_id = w.webhook_id))
+             ) d
+         ), turns AS (
+             SELECT d.id, d.next_attempt_at, row_number() OVER (PARTITION BY d.org_id ORDER BY d.next_attempt_at)
+                     + (SELECT count(*) FROM busy b WHERE b.org_id = d.org_id) AS place
+             FROM due d
+         ), mine AS (
+             SELECT e.id FROM deliveries e JOIN turns t ON t.id = e.id
+             WHERE t.place <= $5 AND e.state = 'queued' AND e.next_attempt_at <= $1
+             ORDER BY t.place, t.next_attempt_at LIMIT $2 FOR UPDATE OF e SKIP LOCKED
+         )
+         UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $3, taken_until = $3
+         FROM mine WHERE d.id = mine.id
+         RETURNING d.id, d.event_type, d.address, d.webhook_id, d.content, d.attempts, d.queued_at, d.created_at",
+        now,
+        limit,
+        now + lease,
         MOST_OF_ONE,
         MOST_OF_ORG,
     )
     .fetch_all(conn)
     .await?;
-    let taken = rows.into_iter().map(|row| Taken {
-        id: row.id.into(),
-        event_type: row.event_type,
-        address: row.address,
-        webhook_id: row.webhook_id.map(Into::into),
-        content: row.content,
-        attempts: row.attempts,
-        queued_at: row.queued_at,
-        created_at: row.created_at,
-    });
-    Ok(taken.collect())
+    Ok(rows.into_iter().map(Taken::from).collect())
 }
 
 /// It arrived, or is given up. Nothing changes when somebody took it later.

@@ -34,7 +34,7 @@ pub async fn insert(conn: &mut Connection, new: &New<'_>, now: DateTime<Utc>) ->
         "INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $7)
          RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, version, created_at, updated_at",
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
         new.id.uuid(),
         new.org.uuid(),
         new.name,
@@ -65,7 +65,7 @@ pub async fn get(conn: &mut Connection, org: OrgId, id: WebhookId) -> Result<Opt
     sqlx::query_as!(
         Webhook,
         "SELECT id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, version, created_at, updated_at
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
          FROM webhooks WHERE org_id = $1 AND id = $2",
         org.uuid(),
         id.uuid(),
@@ -85,7 +85,7 @@ pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result
     sqlx::query_as!(
         Webhook,
         "SELECT id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, version, created_at, updated_at
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
          FROM webhooks WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3",
         org.uuid(),
         page.after(),
@@ -110,7 +110,7 @@ pub async fn update(
              version = version + 1, updated_at = $8
          WHERE org_id = $1 AND id = $2 AND version = $9 AND version = coalesce($10, version)
          RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, version, created_at, updated_at",
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
         org.uuid(),
         after.id.uuid(),
         after.name,
@@ -143,7 +143,7 @@ pub async fn rotate(
              updated_at = $5
          WHERE org_id = $1 AND id = $2
          RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, version, created_at, updated_at",
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
         org.uuid(),
         id.uuid(),
         secret,
@@ -174,6 +174,36 @@ pub async fn wanting(
     .fetch_all(conn)
     .await?;
     Ok(ids.into_iter().map(WebhookId::from).collect())
+}
+
+/// How many messages of an organization wait to be sent to its webhooks; counted up to `limit`.
+pub async fn queued_count(conn: &mut Connection, org: OrgId, limit: i64) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM (
+               SELECT d.id FROM webhooks w
+               JOIN deliveries d ON d.webhook_id = w.id AND d.state = 'queued' AND d.channel = 'webhook'
+               WHERE w.org_id = $1 LIMIT $2) waiting"#,
+        org.uuid(),
+        limit,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// These webhooks missed an event.
+pub async fn count_dropped(
+    conn: &mut Connection,
+    ids: &[WebhookId],
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE webhooks SET dropped_events = dropped_events + 1, last_dropped_at = $2 WHERE id = ANY ($1)",
+        &ids.iter().map(|id| id.uuid()).collect::<Vec<_>>(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 pub async fn destination(conn: &mut Connection, id: WebhookId) -> Result<Option<Destination>, sqlx::Error> {

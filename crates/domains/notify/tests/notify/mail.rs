@@ -130,14 +130,14 @@ async fn a_message_that_somebody_took_and_lost_is_sent_by_the_next() {
     let mail = MailServer::up().await;
     let world = World::new(mail.port).await;
     world.happens(&world.low_balance()).await;
-    let taken = notify::service::sending::take(&world.notify, Channel::Mail, 5).await.unwrap();
+    let taken = notify::service::sending::take(&world.relay, Channel::Mail, 5).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(world.send(Channel::Mail).await, 0, "it is taken");
     world.passes(TimeDelta::minutes(3));
     assert_eq!(world.send(Channel::Mail).await, 1);
     // Whoever took it first comes back late: it counts no more.
     let late = taken.into_iter().next().unwrap();
-    notify::service::sending::send(&world.notify, Channel::Mail, late).await.unwrap();
+    notify::service::sending::send(&world.relay, Channel::Mail, late).await.unwrap();
     let ids: Vec<_> = mail.messages().iter().map(|m| m["headers"]["Message-ID"].clone()).collect();
     assert_eq!(ids.len(), 2, "at least once");
     assert_eq!(ids[0], ids[1], "and it can be told");

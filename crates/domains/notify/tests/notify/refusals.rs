@@ -13,6 +13,7 @@ async fn no_webhook_is_made_that_leads_into_our_own_network() {
     for url in [
         "http://example.org/",
         "https://localhost/",
+        "https://node.LOCALHOST./",
         "https://127.0.0.1:5432/",
         "https://0x7f000001/",
         "https://[::1]/",

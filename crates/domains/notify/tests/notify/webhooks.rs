@@ -3,6 +3,7 @@
 use aws_lc_rs::hmac;
 use chrono::TimeDelta;
 use http::Method;
+use kernel::ids::WebhookId;
 use notify::model::delivery::Channel;
 use serde_json::json;
 use testkit::free_port;
@@ -139,7 +140,7 @@ async fn one_receiver_that_hangs_keeps_no_other_waiting() {
     for _ in 0..12 {
         world.happens(&world.low_balance()).await;
     }
-    let lanes = tokio::spawn(notify::jobs::run(world.notify.clone()));
+    let lanes = tokio::spawn(notify::jobs::run(world.relay.clone()));
     // The client gives a receiver ten seconds; those who answer are not held up by that.
     let limit = std::time::Duration::from_secs(8);
     testkit::eventually_within(limit, "the other receives everything", || async {
@@ -147,6 +148,54 @@ async fn one_receiver_that_hangs_keeps_no_other_waiting() {
     })
     .await;
     lanes.abort();
+}
+
+/// An organization fills its queue before another's event happens: the other's message goes out in the next turn.
+#[tokio::test]
+async fn a_long_queue_of_one_organization_delays_no_other() {
+    let world = World::new(free_port()).await;
+    let (flooded, other) = (Receiver::start(200).await, Receiver::start(200).await);
+    let (path, _) = flooded.registered(&world).await;
+    let id: WebhookId = path.rsplit('/').next().unwrap().parse().unwrap();
+    // Longer due than what comes next, and more than any turn could look at.
+    world
+        .sql(&format!(
+            "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, webhook_id, content,
+                 next_attempt_at, queued_at, created_at)
+             SELECT gen_random_uuid(), 'webhook', 'queued', gen_random_uuid(), 'billing.low_balance_warning',
+                 '{}', '{}', '{{}}', '2026-03-01T11:00:00Z', '2026-03-01T11:00:00Z', '2026-03-01T11:00:00Z'
+             FROM generate_series(1, 30000)",
+            world.org.uuid(),
+            id.uuid()
+        ))
+        .await;
+    let (org, owner) = world.second_org().await;
+    let all = format!("/api/v1/orgs/{org}/webhooks");
+    world.post(owner, &all, json!({ "name": "second", "url": other.url })).await.ok();
+    world.happens_in(org, &world.low_balance()).await;
+    let sent = notify::jobs::send_due(&world.relay, Channel::Webhook).await.unwrap();
+    assert_eq!(other.received().len(), 1, "of {sent} messages that were sent in one turn");
+    assert!(flooded.received().len() <= 2, "one webhook has a share of the lane");
+}
+
+#[tokio::test]
+async fn the_queue_of_an_organization_is_bounded_and_what_is_dropped_is_counted() {
+    let world = World::new(free_port()).await;
+    world.test.set_global_policy("notification.queued_webhook_messages", "3").await;
+    let receiver = Receiver::start(200).await;
+    let (path, _) = receiver.registered(&world).await;
+    for _ in 0..5 {
+        world.happens(&world.low_balance()).await;
+    }
+    assert_eq!(world.count("SELECT count(*) FROM deliveries WHERE channel = 'webhook'").await, 3);
+    let webhook = world.get(world.owner, &path).await;
+    assert_eq!(webhook["dropped_events"], 2, "{webhook}");
+    assert!(webhook["last_dropped_at"].is_string());
+    // When the queue is shorter again, events are queued again.
+    world.send(Channel::Webhook).await;
+    world.happens(&world.depleted()).await;
+    world.send(Channel::Webhook).await;
+    assert_eq!(receiver.received().len(), 4);
 }
 
 #[tokio::test]

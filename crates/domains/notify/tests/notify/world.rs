@@ -19,7 +19,7 @@ use kernel::{
     Ambient, CorrelationId, Entropy, Event, Failure, ManualClock, Role, Secret, Stream,
     ids::{InvitationId, OrgId, ProjectId, SessionId, UserId},
 };
-use notify::{Notify, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
+use notify::{Notify, Relay, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
 use pg::{Origin, Permit, Roles};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -86,6 +86,7 @@ impl Directory for Places {
 pub struct World {
     pub test: TestDb,
     pub notify: Notify,
+    pub relay: Relay,
     pub org: OrgId,
     pub owner: UserId,
     clock: Arc<ManualClock>,
@@ -149,11 +150,12 @@ impl World {
         let settings = Settings {
             smtp: Some(smtp(smtp_port)),
             public_url: "https://gpuaas.test".to_owned(),
-            http: WebhookClient::new(private_webhooks).unwrap(),
+            private_webhooks,
             sealer: trust::Sealer::for_purpose(&Secret::new([7; 32]), b"webhooks").unwrap(),
         };
         let (wake, listening) = test.db.listen();
         let notify = Notify::new(test.db.clone(), policies.clone(), settings).listening(wake.clone());
+        let relay = Relay::new(notify.clone(), WebhookClient::new(private_webhooks).unwrap());
         let bus = Bus::on_postgres(test.db.clone(), wake);
         let people = People::default();
         let services = Services {
@@ -165,7 +167,7 @@ impl World {
         };
         let router = endpoint::router(services, Limits::default(), notify::endpoints(&notify));
         let (org, owner) = (test.db.ambient().id(), test.db.ambient().id());
-        let world = Self { test, notify, org, owner, clock, bus, people, router, listening };
+        let world = Self { test, notify, relay, org, owner, clock, bus, people, router, listening };
         // The consumers exist before anything happens, as they do in an installation.
         world.consume().await;
         world.org_made(org).await;
@@ -227,6 +229,14 @@ impl World {
         self.people.0.lock().unwrap().insert(user, grants);
     }
 
+    /// Another organization, with an owner; answers both.
+    pub async fn second_org(&self) -> (OrgId, UserId) {
+        let (org, owner) = (self.test.db.ambient().id(), self.test.db.ambient().id());
+        self.org_made(org).await;
+        self.joins(org, owner, "owner", None).await;
+        (org, owner)
+    }
+
     pub async fn member(&self, role: &str, email: &str) -> UserId {
         let user = self.test.db.ambient().id();
         self.joins(self.org, user, role, Some(email)).await;
@@ -255,10 +265,14 @@ impl World {
 
     /// Something happens, and everybody who wants to know handles it.
     pub async fn happens<E: Event>(&self, event: &E) {
+        self.happens_in(self.org, event).await;
+    }
+
+    pub async fn happens_in<E: Event>(&self, org: OrgId, event: &E) {
         self.passes(TimeDelta::seconds(1));
         let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
         let mut tx = self.test.db.write(Permit::system("test", origin), "test.happens").await.unwrap();
-        tx.emit_for(self.org, None, event).unwrap();
+        tx.emit_for(org, None, event).unwrap();
         tx.commit(None).await.unwrap();
         self.bus.relay().relay_batch().await.unwrap();
         self.consume().await;
@@ -286,7 +300,7 @@ impl World {
     pub async fn send(&self, channel: Channel) -> usize {
         let mut sent = 0;
         loop {
-            match jobs::send_due(&self.notify, channel).await.unwrap() {
+            match jobs::send_due(&self.relay, channel).await.unwrap() {
                 0 => return sent,
                 count => sent += count,
             }

@@ -9,8 +9,8 @@ use kernel::{
     text::Name,
 };
 use node_proto::catalog::{
-    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, ProvisionUser, ProvisionUserInput,
-    VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
+    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, Isolation, ProvisionUser,
+    ProvisionUserInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
 };
 use pg::WriteTx;
 
@@ -131,8 +131,8 @@ pub async fn launch_all(
         let name = if group.is_some() { format!("{base}-{}", n + 1) } else { base.clone() };
         let mut new = allocation(creator, &product, &profile, (id, name, uid), &place, now);
         new.group_id = group.map(|group| group.id);
-        new.isolation_model = isolation.clone();
-        let work = authorised(&new, &place, &keys, now + within)?;
+        new.isolation_model = isolation.name().to_owned();
+        let work = authorised(&new, isolation, &place, &keys, now + within)?;
         new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
         made.push(new);
     }
@@ -182,7 +182,7 @@ fn name(wanted: &Wanted, product: &Product, group: Option<&Together>) -> String 
     }
 }
 
-async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, String, Packing), Failure> {
+async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Isolation, Packing), Failure> {
     let org = Where { org: Some(creator.org), ..Where::default() };
     let project = Where { project: Some(creator.project), ..org };
     let place = Where { user: Some(creator.user), ..project };
@@ -198,7 +198,7 @@ async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Stri
     };
     let isolation = policies.resolve(&keys::ALLOCATION_ISOLATION_MODEL, place).await?.value;
     // The stricter one when it cannot be read.
-    let isolation = isolation.as_str().unwrap_or("full-reimage").to_owned();
+    let isolation = isolation.as_str().and_then(Isolation::parse).unwrap_or(Isolation::FullReimage);
     let packing = policies.resolve(&keys::CAPACITY_PLACEMENT, place).await?.value;
     let packing = if packing.as_str() == Some("spread") { Packing::Spread } else { Packing::Pack };
     Ok((limits, isolation, packing))
@@ -299,6 +299,7 @@ fn allocation(
 /// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
 fn authorised(
     new: &Allocation,
+    isolation: Isolation,
     place: &PlacedMember,
     keys: &[String],
     until: DateTime<Utc>,
@@ -313,7 +314,7 @@ fn authorised(
             shell: SHELL.to_owned(),
             authorized_keys: keys.to_vec(),
             limits: AccountLimits::default(),
-            sudo: true,
+            isolation,
         };
         let take = DeprovisionUserInput { account, owner };
         return Ok(vec![

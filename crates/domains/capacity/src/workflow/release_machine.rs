@@ -10,7 +10,7 @@ use kernel::{
     Failure,
     policy::{IntegerKey, keys},
 };
-use node_proto::catalog::{DeprovisionUser, HealthProbe, ProbeProfile};
+use node_proto::catalog::{DeprovisionUser, HealthProbe, Isolation, ProbeProfile};
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ impl ReleaseMachine {
         // Not held: this waits for somebody outside.
         let allocation = crate::store::allocations::get(cx.tx.conn(), id).await?;
         let Some(allocation) = allocation else { return Err(StepError::fail(words::MOVED_ON)) };
-        if allocation.isolation_model != "full-reimage" {
+        if allocation.isolation_model != Isolation::FullReimage.name() {
             return Step::done();
         }
         let key = format!("{}/{}", cx.run_id, cx.attempt);

@@ -125,6 +125,17 @@ impl Fleet {
             let text = "The work order does not hold work of this kind.";
             return Err(self.order_refused(tx, subject, kind, "other_work", text).await);
         };
+        // An order of an earlier version may hold what no node should be asked for any more.
+        if let Err(error) = serde_json::from_value::<K::Input>(work.params.clone()) {
+            tracing::warn!(subject, task_type = kind, %error, "a work order holds work that is not signed any more");
+            metrics::counter!("work_orders_refused_total", "reason" => "outdated").increment(1);
+            let text =
+                "The work order was made by an earlier version and holds work that is not done any more.";
+            return Err(Problem::new(Code::Unprocessable, text)
+                .detail("task_type", kind)
+                .suggest("Ask for it again.")
+                .into());
+        }
         let now = super::tasks::now(self);
         let left = work.until.map_or(request.good_for, |until| request.good_for.min(until - now));
         if left <= TimeDelta::zero() {

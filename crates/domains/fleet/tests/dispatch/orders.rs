@@ -13,7 +13,7 @@ use kernel::{
 use node_proto::{
     Task, TaskKind,
     catalog::{
-        AccountSpec, DeprovisionUser, DeprovisionUserInput, InstallAuthorizedKeys, ProvisionUser,
+        AccountSpec, DeprovisionUser, DeprovisionUserInput, InstallAuthorizedKeys, Isolation, ProvisionUser,
         ProvisionUserInput, Reboot, RebootInput,
     },
 };
@@ -35,7 +35,7 @@ fn provision() -> ProvisionUserInput {
         shell: "/bin/bash".to_owned(),
         authorized_keys: vec!["ssh-ed25519 AAAA one".to_owned()],
         limits: Default::default(),
-        sudo: true,
+        isolation: Isolation::FullReimage,
     }
 }
 
@@ -219,4 +219,34 @@ async fn only_requests_of_people_and_service_accounts_seal_and_nobody_else_signs
     ];
     assert!(kit.fleet.order_seal(&tx, SUBJECT, node, twice).is_err());
     assert!(kit.fleet.order_seal(&tx, SUBJECT, node, Vec::new()).is_err());
+}
+
+/// As an earlier version sealed it: root on a machine that nobody installs anew afterwards.
+#[tokio::test]
+async fn an_order_for_sudo_without_reimaging_is_not_signed_any_more() {
+    let kit = Kit::new().await;
+    let node = kit.node().await;
+    let params = |sudo: bool, isolation: Option<&str>| {
+        let mut params = json!({ "account": account(), "owner": SUBJECT, "shell": "/bin/bash",
+            "authorized_keys": [], "sudo": sudo });
+        if let Some(isolation) = isolation {
+            params["isolation"] = json!(isolation);
+        }
+        json!({ "task_type": "allocation.provision_user", "params": params })
+    };
+    for (sudo, isolation, signed) in [
+        (true, None, false),
+        (true, Some("user-revoke"), false),
+        (false, Some("full-reimage"), false),
+        (false, None, true),
+        (true, Some("full-reimage"), true),
+    ] {
+        let work: OrderedWork = serde_json::from_value(params(sudo, isolation)).unwrap();
+        let tx = kit.test.db.write(permit(&kit, ActorKind::User), "test.seal").await.unwrap();
+        let order = kit.fleet.order_seal(&tx, SUBJECT, node, vec![work]).unwrap();
+        tx.roll_back().await;
+        let queued = queue::<ProvisionUser>(&kit, &order, SUBJECT).await.map(drop);
+        let wanted = if signed { Ok(()) } else { Err(Code::Unprocessable) };
+        assert_eq!(queued, wanted, "{sudo} {isolation:?}");
+    }
 }

@@ -10,6 +10,7 @@ mod machine;
 mod real_host;
 mod slices;
 mod tree;
+mod unprivileged;
 
 use std::sync::Mutex;
 

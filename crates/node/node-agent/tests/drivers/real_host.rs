@@ -7,7 +7,7 @@ use node_agent::{
 };
 use node_proto::catalog::{
     AccountLimits, AccountSpec, DeprovisionUserInput, DeprovisionedUser, InstallAuthorizedKeysInput,
-    InstalledKeys, ProvisionUserInput, ProvisionedUser,
+    InstalledKeys, Isolation, ProvisionUserInput, ProvisionedUser,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Serialize, Deserialize)]
-enum Request {
+pub enum Request {
     Provision(ProvisionUserInput),
     Keys(InstallAuthorizedKeysInput),
     Deprovision(DeprovisionUserInput),
@@ -71,16 +71,16 @@ fn call(machine: &Machine, request: Request, stop_at: Option<&str>) -> Answer {
     serde_json::from_str(answer).unwrap()
 }
 
-fn done<T: DeserializeOwned>(machine: &Machine, request: Request) -> T {
+pub fn done<T: DeserializeOwned>(machine: &Machine, request: Request) -> T {
     serde_json::from_value(call(machine, request, None).result.unwrap()).unwrap()
 }
 
-fn refused(machine: &Machine, request: Request) -> String {
+pub fn refused(machine: &Machine, request: Request) -> String {
     call(machine, request, None).result.unwrap_err()
 }
 
 const OWNER: &str = "alloc_0197";
-const USER: &str = "tenant";
+pub const USER: &str = "tenant";
 const UID: u32 = 20_017;
 
 fn account() -> AccountSpec {
@@ -94,8 +94,13 @@ fn input(keys: &[&Key]) -> ProvisionUserInput {
         shell: "/bin/bash".into(),
         authorized_keys: keys.iter().map(|key| key.public.clone()).collect(),
         limits: AccountLimits { processes: Some(300), open_files: Some(512) },
-        sudo: true,
+        isolation: Isolation::FullReimage,
     }
+}
+
+/// On a machine that is not installed anew after its tenant.
+pub fn unprivileged(keys: &[&Key]) -> ProvisionUserInput {
+    ProvisionUserInput { isolation: Isolation::UserRevoke, ..input(keys) }
 }
 
 fn provision(keys: &[&Key]) -> Request {
@@ -107,12 +112,12 @@ fn install(keys: &[&Key]) -> Request {
     Request::Keys(InstallAuthorizedKeysInput { account: account(), owner: OWNER.into(), authorized_keys })
 }
 
-fn deprovision() -> Request {
+pub fn deprovision() -> Request {
     Request::Deprovision(DeprovisionUserInput { account: account(), owner: OWNER.into() })
 }
 
 /// Nothing of the user is anywhere: not one process, not one file on the whole machine, no line in an account file.
-fn assert_gone(machine: &Machine, key: &Key) {
+pub fn assert_gone(machine: &Machine, key: &Key) {
     let processes = machine.sh(&format!(
         "for s in /proc/[0-9]*/status; do grep -lE '^Uid:.*\\b{UID}\\b' $s 2>/dev/null; done | while read s; do grep -q '^State:.Z' $s || cat $s; done"
     ));
@@ -178,7 +183,7 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
     assert!(machine.ssh(USER, &foreign, "true").is_ok());
     assert_eq!(machine.sh("cat $H/tenant/.ssh/authorized_keys"), format!("# mine\n{}", foreign.public));
     // Without sudo and limits their files are gone.
-    let plain = ProvisionUserInput { sudo: false, limits: AccountLimits::default(), ..input(&[&first]) };
+    let plain = ProvisionUserInput { limits: AccountLimits::default(), ..unprivileged(&[&first]) };
     done::<ProvisionedUser>(&machine, Request::Provision(plain));
     assert!(machine.ssh(USER, &first, "sudo -n id -u").is_err());
     assert_eq!(machine.sh("find /etc -name '*alloc_0197*'"), "");

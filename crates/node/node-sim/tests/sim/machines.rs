@@ -10,8 +10,8 @@ use node_agent::drivers::{
 use node_proto::{
     catalog::{
         AccountSpec, CollectInput, CollectPart, DeprovisionUserInput, GpuVendor, HealthProbeInput,
-        InstallAuthorizedKeysInput, NicFabric, ProbeProfile, ProvisionUserInput, SlotKind, TaskType,
-        Topology,
+        InstallAuthorizedKeysInput, Isolation, NicFabric, ProbeProfile, ProvisionUserInput, SlotKind,
+        TaskType, Topology,
     },
     contract::{FailureCode, Finding},
 };
@@ -141,7 +141,7 @@ fn accounts_are_checked_kept_and_removed() {
         shell: "/bin/bash".to_owned(),
         authorized_keys: vec!["ssh-ed25519 AAAA a".to_owned()],
         limits: Default::default(),
-        sudo: true,
+        isolation: Isolation::FullReimage,
     };
     let steps = Seen::default();
     assert!(drivers.host.provision_user(&input, &steps).unwrap().created);

@@ -9,8 +9,8 @@ use kernel::{
 use node_agent::drivers::{DevicesDriver as _, Done, Steps, simulated::Machine};
 use node_proto::{
     catalog::{
-        AccountSpec, Drain, DrainInput, ProvisionUser, ProvisionUserInput, ReleasedVm, SlotDevices,
-        TopologyDiscover, TopologyDiscoverInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
+        AccountSpec, Drain, DrainInput, Isolation, ProvisionUser, ProvisionUserInput, ReleasedVm,
+        SlotDevices, TopologyDiscover, TopologyDiscoverInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
     },
     contract::{Ending, FailureCode},
 };
@@ -181,7 +181,7 @@ async fn a_drained_node_takes_no_new_slice_and_users_show_in_the_inventory() {
         shell: "/bin/bash".to_owned(),
         authorized_keys: Vec::new(),
         limits: Default::default(),
-        sudo: true,
+        isolation: Isolation::UserRevoke,
     };
     let user = scene.ends(scene.sim.gateway.queue::<ProvisionUser>(scene.node, &user)).await;
     let Ending::Succeeded { output } = user else { panic!("{user:?}") };

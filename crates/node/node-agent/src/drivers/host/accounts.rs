@@ -10,7 +10,7 @@ use std::{
 };
 
 use node_proto::{
-    catalog::{AccountLimits, AccountSpec},
+    catalog::{AccountLimits, AccountSpec, Isolation},
     contract::FailureCode,
 };
 use rustix::{
@@ -50,7 +50,7 @@ impl RealHost {
     }
 
     /// The run of an account tool. Below another root it works there.
-    fn tool(&self, program: &Path) -> Run {
+    pub(super) fn tool(&self, program: &Path) -> Run {
         let run = Run::new(program);
         if self.roots.root == Path::new("/") { run } else { run.arg("--root").arg(&self.roots.root) }
     }
@@ -251,7 +251,7 @@ impl RealHost {
         asked: &AccountSpec,
         owner: &str,
         limits: &AccountLimits,
-        sudo: bool,
+        isolation: Isolation,
     ) -> Done<()> {
         let name = &asked.username;
         let items = [("nproc", limits.processes), ("nofile", limits.open_files)];
@@ -263,7 +263,7 @@ impl RealHost {
         if text.is_empty() { absent(&path) } else { write_system(&path, &text, 0o644, |_| Ok(())) }?;
 
         let path = self.sudoers(owner);
-        if !sudo {
+        if !isolation.gives_sudo() {
             return absent(&path);
         }
         if !self.root(SUDOERS).is_dir() {

@@ -13,6 +13,7 @@
 mod accounts;
 pub(super) mod check;
 mod database;
+mod device_groups;
 mod keys;
 mod processes;
 mod registry;
@@ -112,7 +113,8 @@ impl HostDriver for RealHost {
         steps.begin("home")?;
         let home = self.make_home(account)?;
         steps.begin("limits")?;
-        self.write_limits(account, owner, &input.limits, input.sudo)?;
+        self.write_limits(account, owner, &input.limits, input.isolation)?;
+        self.join_device_groups(account)?;
         steps.begin("keys")?;
         let installed = count(&keys);
         self.put_keys(record, &home, keys)?;

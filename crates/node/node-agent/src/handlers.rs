@@ -98,9 +98,11 @@ impl Handlers {
             Work::VmRelease(input) => output(slices.release(input, steps)?),
             Work::VmRestart(input) => output(slices.restart(input, steps)?),
             Work::VmAuthorizedKeys(input) => output(slices.set_keys(input, steps)?),
+            Work::VmRetainAuthorizedKeys(input) => output(slices.retain_keys(input, steps)?),
             Work::ProvisionUser(input) => output(host.provision_user(input, steps)?),
             Work::DeprovisionUser(input) => output(host.deprovision_user(input, steps)?),
             Work::InstallAuthorizedKeys(input) => output(host.install_keys(input, steps)?),
+            Work::RetainAuthorizedKeys(input) => output(host.retain_keys(input, steps)?),
             Work::Drain(input) => {
                 steps.begin("mark")?;
                 output(self.drain.set(true, &input.reason)?)

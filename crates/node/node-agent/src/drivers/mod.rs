@@ -59,6 +59,8 @@ pub trait HostDriver: Send + Sync {
     fn provision_user(&self, input: &ProvisionUserInput, steps: &dyn Steps) -> Done<ProvisionedUser>;
     fn deprovision_user(&self, input: &DeprovisionUserInput, steps: &dyn Steps) -> Done<DeprovisionedUser>;
     fn install_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys>;
+    /// Of the installed keys those in `input` stay; none is added.
+    fn retain_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys>;
     /// Accounts that this driver made and that are still there.
     fn users(&self) -> Done<Vec<String>>;
 }

@@ -36,6 +36,9 @@ impl HostDriver for Panics {
     fn install_keys(&self, _: &InstallAuthorizedKeysInput, _: &dyn Steps) -> Done<InstalledKeys> {
         Err(DriverError::failed("no"))
     }
+    fn retain_keys(&self, _: &InstallAuthorizedKeysInput, _: &dyn Steps) -> Done<InstalledKeys> {
+        Err(DriverError::failed("no"))
+    }
     fn users(&self) -> Done<Vec<String>> {
         Ok(Vec::new())
     }

@@ -21,6 +21,7 @@ use crate::{
 pub enum Request {
     Provision(ProvisionUserInput),
     Keys(InstallAuthorizedKeysInput),
+    Retain(InstallAuthorizedKeysInput),
     Deprovision(DeprovisionUserInput),
     Users,
 }
@@ -51,6 +52,9 @@ fn inside() {
         }
         Request::Keys(input) => {
             host.install_keys(input, &steps).map(|done| value(serde_json::to_value(done)))
+        }
+        Request::Retain(input) => {
+            host.retain_keys(input, &steps).map(|done| value(serde_json::to_value(done)))
         }
         Request::Deprovision(input) => {
             host.deprovision_user(input, &steps).map(|done| value(serde_json::to_value(done)))
@@ -107,9 +111,13 @@ fn provision(keys: &[&Key]) -> Request {
     Request::Provision(input(keys))
 }
 
-fn install(keys: &[&Key]) -> Request {
+fn key_set(keys: &[&Key]) -> InstallAuthorizedKeysInput {
     let authorized_keys = keys.iter().map(|key| key.public.clone()).collect();
-    Request::Keys(InstallAuthorizedKeysInput { account: account(), owner: OWNER.into(), authorized_keys })
+    InstallAuthorizedKeysInput { account: account(), owner: OWNER.into(), authorized_keys }
+}
+
+fn install(keys: &[&Key]) -> Request {
+    Request::Keys(key_set(keys))
 }
 
 pub fn deprovision() -> Request {
@@ -178,6 +186,15 @@ fn a_user_signs_in_with_its_keys_and_has_what_was_asked() {
     assert!(machine.ssh(USER, &foreign, "true").is_ok());
     assert!(machine.ssh(USER, &first, "true").unwrap_err().contains("Permission denied"));
     assert!(!done::<InstalledKeys>(&machine, install(&[&second])).changed);
+    // Keys can be taken away without bringing any: what the machine does not have is not added.
+    done::<InstalledKeys>(&machine, install(&[&first, &second]));
+    let kept: InstalledKeys = done(&machine, Request::Retain(key_set(&[&second, &foreign])));
+    assert_eq!(kept, InstalledKeys { keys: 1, changed: true });
+    assert!(machine.ssh(USER, &first, "true").unwrap_err().contains("Permission denied"));
+    let kept: InstalledKeys = done(&machine, Request::Retain(key_set(&[&first, &second])));
+    assert_eq!(kept, InstalledKeys { keys: 1, changed: false });
+    assert!(machine.ssh(USER, &first, "true").unwrap_err().contains("Permission denied"));
+    assert!(machine.ssh(USER, &second, "true").is_ok());
     assert!(done::<InstalledKeys>(&machine, install(&[])).changed);
     assert!(machine.ssh(USER, &second, "true").is_err());
     assert!(machine.ssh(USER, &foreign, "true").is_ok());

@@ -223,6 +223,14 @@ fn restarts_and_keys_need_a_machine() {
     assert_eq!((set(&[KEY]), set(&[]), set(&[])), ((1, false), (0, true), (0, false)));
     assert_eq!(keys("bob", &[KEY]).unwrap_err().code, FailureCode::Invalid);
     assert_eq!(keys("alice", &["command=\"id\" x"]).unwrap_err().code, FailureCode::Invalid);
+    let retain = |list: &[&str]| {
+        let authorized_keys = list.iter().map(|key| (*key).to_owned()).collect();
+        let (owner, username) = ("a1".to_owned(), "alice".to_owned());
+        let input = VmAuthorizedKeysInput { owner, username, authorized_keys };
+        host.agent().retain_keys(&input, &Noted::default()).map(|set| (set.keys, set.changed)).unwrap()
+    };
+    assert_eq!(retain(&[KEY]), (0, false), "what the machine does not have is not added");
+    assert_eq!((set(&[KEY]), retain(&[KEY]), retain(&[])), ((1, true), (1, false), (0, true)));
     // Asked for again with other keys, it is the same machine and has those.
     assert!(!host.provision("a1", &[0, 1, 2]).unwrap());
     assert_eq!(set(&[KEY]), (1, false));

@@ -159,7 +159,8 @@ pub struct DeprovisionedUser {
 pub struct InstallAuthorizedKeysInput {
     pub account: AccountSpec,
     pub owner: String,
-    /// The complete desired set; keys outside the managed block are never touched.
+    /// The complete desired set; keys outside the managed block are never touched. `allocation.retain_authorized_keys`
+    /// keeps of the installed keys those in here, and adds none.
     pub authorized_keys: Vec<String>,
 }
 

@@ -91,9 +91,11 @@ catalog! {
     VmRelease = "slice.vm_release", VmReleaseInput => ReleasedVm, 900 s, 8, Root, &["shutdown", "disk", "devices", "network", "lease", "verify"];
     VmRestart = "slice.vm_restart", VmRestartInput => RestartedVm, 300 s, 8, Root, &["restart", "readiness"];
     VmAuthorizedKeys = "slice.vm_authorized_keys", VmAuthorizedKeysInput => InstalledKeys, 60 s, 8, Root, &["keys"];
+    VmRetainAuthorizedKeys = "slice.vm_retain_authorized_keys", VmAuthorizedKeysInput => InstalledKeys, 60 s, 8, Root, &["keys"];
     ProvisionUser = "allocation.provision_user", ProvisionUserInput => ProvisionedUser, 60 s, 4, Root, &["account", "home", "limits", "keys"];
     DeprovisionUser = "allocation.deprovision_user", DeprovisionUserInput => DeprovisionedUser, 300 s, 4, Root, &["lock", "processes", "schedules", "files", "account", "verify"];
     InstallAuthorizedKeys = "allocation.install_authorized_keys", InstallAuthorizedKeysInput => InstalledKeys, 30 s, 8, Root, &["keys"];
+    RetainAuthorizedKeys = "allocation.retain_authorized_keys", InstallAuthorizedKeysInput => InstalledKeys, 30 s, 8, Root, &["keys"];
     Drain = "node.drain", DrainInput => DrainState, 30 s, 1, Root, &["mark"];
     Undrain = "node.undrain", UndrainInput => DrainState, 30 s, 1, Root, &["mark"];
     SelfUpdate = "node.self_update", SelfUpdateInput => SelfUpdated, 600 s, 1, Root, &["fetch", "check", "swap", "confirm"];
@@ -101,6 +103,30 @@ catalog! {
     HealthProbe = "diag.health_probe", HealthProbeInput => HealthReport, 300 s, 1, Inspect, &["probe"];
     Collect = "diag.collect", CollectInput => Collection, 120 s, 1, Inspect, &["collect", "redact"];
 }
+
+/// A kind whose input carries a complete set of SSH keys.
+pub trait KeySetKind: TaskKind {
+    fn keys_mut(input: &mut Self::Input) -> &mut Vec<String>;
+}
+
+/// A kind that can only take keys from a machine: of those that it has, the ones in the input stay and nothing is added.
+/// So it needs nobody's order: whoever could ask for it at will could lock people out, and let nobody in.
+pub trait KeyRemovalKind: TaskKind {}
+
+impl KeySetKind for InstallAuthorizedKeys {
+    fn keys_mut(input: &mut Self::Input) -> &mut Vec<String> {
+        &mut input.authorized_keys
+    }
+}
+
+impl KeySetKind for VmAuthorizedKeys {
+    fn keys_mut(input: &mut Self::Input) -> &mut Vec<String> {
+        &mut input.authorized_keys
+    }
+}
+
+impl KeyRemovalKind for RetainAuthorizedKeys {}
+impl KeyRemovalKind for VmRetainAuthorizedKeys {}
 
 impl Work {
     /// Whose things on the node it changes: work about one owner is never done at the same time.
@@ -110,9 +136,11 @@ impl Work {
             Self::VmRelease(input) => Some(&input.owner),
             Self::VmRestart(input) => Some(&input.owner),
             Self::VmAuthorizedKeys(input) => Some(&input.owner),
+            Self::VmRetainAuthorizedKeys(input) => Some(&input.owner),
             Self::ProvisionUser(input) => Some(&input.owner),
             Self::DeprovisionUser(input) => Some(&input.owner),
             Self::InstallAuthorizedKeys(input) => Some(&input.owner),
+            Self::RetainAuthorizedKeys(input) => Some(&input.owner),
             Self::TopologyDiscover(_)
             | Self::Drain(_)
             | Self::Undrain(_)

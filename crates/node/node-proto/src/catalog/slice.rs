@@ -79,6 +79,7 @@ pub struct RestartedVm {
 pub struct VmAuthorizedKeysInput {
     pub owner: String,
     pub username: String,
-    /// The complete desired set.
+    /// The complete desired set. `slice.vm_retain_authorized_keys` keeps of the installed keys those in here, and adds
+    /// none.
     pub authorized_keys: Vec<String>,
 }

@@ -71,6 +71,35 @@ impl RealHost {
         self.registry.write(&record)?;
         Ok(changed)
     }
+
+    /// Installs those of the keys that `may_stay` next to what is installed, and nothing else.
+    fn replace_keys(
+        &self,
+        input: &InstallAuthorizedKeysInput,
+        steps: &dyn Steps,
+        may_stay: fn(&[String], &str) -> bool,
+    ) -> Done<InstalledKeys> {
+        let (account, owner) = (&input.account, input.owner.as_str());
+        check::account(account)?;
+        check::owner(owner)?;
+        let mut keys = check::keys(&input.authorized_keys)?;
+        steps.begin("keys")?;
+        // A removal that begins meanwhile must not be written over.
+        let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.standing(account, owner)?;
+        let record = found.record.unwrap_or_else(|| Record::new(account, owner));
+        if found.account.is_none() || record.removing {
+            return Err(DriverError::new(
+                FailureCode::Unavailable,
+                format!("{owner} has no account {} here; provision it first", account.username),
+            ));
+        }
+        let home = self.open_home(account)?;
+        keys.retain(|key| may_stay(&record.keys, key));
+        let installed = count(&keys);
+        let changed = self.put_keys(record, &home, keys)?;
+        Ok(InstalledKeys { keys: installed, changed })
+    }
 }
 
 /// Whose traces are removed.
@@ -129,25 +158,11 @@ impl HostDriver for RealHost {
     }
 
     fn install_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
-        let (account, owner) = (&input.account, input.owner.as_str());
-        check::account(account)?;
-        check::owner(owner)?;
-        let keys = check::keys(&input.authorized_keys)?;
-        steps.begin("keys")?;
-        // A removal that begins meanwhile must not be written over.
-        let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.standing(account, owner)?;
-        let record = found.record.unwrap_or_else(|| Record::new(account, owner));
-        if found.account.is_none() || record.removing {
-            return Err(DriverError::new(
-                FailureCode::Unavailable,
-                format!("{owner} has no account {} here; provision it first", account.username),
-            ));
-        }
-        let home = self.open_home(account)?;
-        let installed = count(&keys);
-        let changed = self.put_keys(record, &home, keys)?;
-        Ok(InstalledKeys { keys: installed, changed })
+        self.replace_keys(input, steps, |_, _| true)
+    }
+
+    fn retain_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
+        self.replace_keys(input, steps, |installed, key| installed.iter().any(|other| other == key))
     }
 
     fn deprovision_user(&self, input: &DeprovisionUserInput, steps: &dyn Steps) -> Done<DeprovisionedUser> {

@@ -167,9 +167,23 @@ impl Slices {
     }
 
     pub fn set_keys(&self, input: &VmAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
+        self.replace_keys(input, steps, |_, _| true)
+    }
+
+    /// Of the installed keys those in `input` stay; none is added.
+    pub fn retain_keys(&self, input: &VmAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
+        self.replace_keys(input, steps, |installed, key| installed.iter().any(|other| other == key))
+    }
+
+    fn replace_keys(
+        &self,
+        input: &VmAuthorizedKeysInput,
+        steps: &dyn Steps,
+        may_stay: fn(&[String], &str) -> bool,
+    ) -> Done<InstalledKeys> {
         check::owner(&input.owner)?;
         check::username(&input.username)?;
-        let keys = check::keys(&input.authorized_keys)?;
+        let mut keys = check::keys(&input.authorized_keys)?;
         self.hypervisor.available()?;
         steps.begin("keys")?;
         let lease = self.standing(&input.owner)?;
@@ -177,6 +191,7 @@ impl Slices {
             let text = format!("{} has no account {} in its machine", input.owner, input.username);
             return Err(DriverError::invalid(text));
         }
+        keys.retain(|key| may_stay(&lease.wanted.authorized_keys, key));
         let changed = self.hypervisor.set_keys(&input.owner, &input.username, &keys)?;
         let installed = count(keys.len());
         let wanted = VmProvisionInput { authorized_keys: keys, ..lease.wanted };

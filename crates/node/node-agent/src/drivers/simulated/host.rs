@@ -17,8 +17,9 @@ const FIRST_UID: u32 = 20_000;
 pub(super) struct Account {
     uid: u32,
     gid: u32,
-    keys: u32,
-    keys_mark: u64,
+    /// A mark of each installed key.
+    #[serde(default)]
+    key_marks: Vec<u64>,
 }
 
 impl HostDriver for Machine {
@@ -88,20 +89,11 @@ impl HostDriver for Machine {
     }
 
     fn install_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
-        check(&input.account)?;
-        self.needs_disk()?;
-        steps.begin("keys")?;
-        let next = Account::new(&input.account, &input.authorized_keys);
-        let accounts = &mut self.changing().accounts;
-        match accounts.get_mut(&input.account.username) {
-            Some(account) if account.is(&input.account) => {
-                let changed = account.keys_mark != next.keys_mark;
-                *account = next;
-                Ok(InstalledKeys { keys: account.keys, changed })
-            }
-            Some(_) => Err(DriverError::invalid("an account of this name has other ids")),
-            None => Err(DriverError::invalid("there is no such account on this node")),
-        }
+        self.replace_keys(input, steps, |_, _| true)
+    }
+
+    fn retain_keys(&self, input: &InstallAuthorizedKeysInput, steps: &dyn Steps) -> Done<InstalledKeys> {
+        self.replace_keys(input, steps, |installed, key| installed.contains(&key))
     }
 
     fn users(&self) -> Done<Vec<String>> {
@@ -109,11 +101,36 @@ impl HostDriver for Machine {
     }
 }
 
+impl Machine {
+    fn replace_keys(
+        &self,
+        input: &InstallAuthorizedKeysInput,
+        steps: &dyn Steps,
+        may_stay: fn(&[u64], u64) -> bool,
+    ) -> Done<InstalledKeys> {
+        check(&input.account)?;
+        self.needs_disk()?;
+        steps.begin("keys")?;
+        let mut next = Account::new(&input.account, &input.authorized_keys);
+        let accounts = &mut self.changing().accounts;
+        match accounts.get_mut(&input.account.username) {
+            Some(account) if account.is(&input.account) => {
+                next.key_marks.retain(|key| may_stay(&account.key_marks, *key));
+                let changed = account.key_marks != next.key_marks;
+                *account = next;
+                let keys = u32::try_from(account.key_marks.len()).unwrap_or(u32::MAX);
+                Ok(InstalledKeys { keys, changed })
+            }
+            Some(_) => Err(DriverError::invalid("an account of this name has other ids")),
+            None => Err(DriverError::invalid("there is no such account on this node")),
+        }
+    }
+}
+
 impl Account {
     fn new(spec: &AccountSpec, keys: &[String]) -> Self {
-        let bytes = keys.iter().flat_map(|key| key.bytes().chain([0]));
-        let keys_mark = bytes.fold(0, |mark, byte| super::mix(mark ^ u64::from(byte)));
-        Self { uid: spec.uid, gid: spec.gid, keys: u32::try_from(keys.len()).unwrap_or(u32::MAX), keys_mark }
+        let mark = |key: &String| key.bytes().fold(0, |mark, byte| super::mix(mark ^ u64::from(byte)));
+        Self { uid: spec.uid, gid: spec.gid, key_marks: keys.iter().map(mark).collect() }
     }
 
     fn is(&self, spec: &AccountSpec) -> bool {

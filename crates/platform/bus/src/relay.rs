@@ -4,7 +4,10 @@
 //! when the lease ends; the transport knows the event ids. An event is never given up: its delay is bounded,
 //! its number of attempts is not, and `outbox_oldest_age_seconds` tells that something is wrong.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use chrono::TimeDelta;
 use pg::{Db, Wake};
@@ -27,7 +30,8 @@ const PUBLISH_WITHIN: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_secs(1);
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
-const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// Shorter than what a process has for its stop.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
@@ -51,11 +55,13 @@ pub struct Relay {
     db: Db,
     transport: Arc<dyn Transport>,
     wake: Wake,
+    /// The batch that is being published.
+    held: Mutex<Vec<Uuid>>,
 }
 
 impl Relay {
     pub(crate) fn new(db: Db, transport: Arc<dyn Transport>, wake: Wake) -> Self {
-        Self { db, transport, wake }
+        Self { db, transport, wake, held: Mutex::default() }
     }
 
     /// Works until `stop`; then finishes the batch it holds, or leaves it after a deadline.
@@ -66,7 +72,24 @@ impl Relay {
         };
         tokio::select! {
             () = self.work(&stop) => {}
-            () = late => tracing::warn!("the relay did not stop in time; what it held is published later"),
+            () = late => {
+                tracing::warn!("the relay did not stop in time; what it held is published by another");
+                self.give_back().await;
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Uuid>> {
+        self.held.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Ends the leases of a batch that was broken off. What was published meanwhile is known by its event id.
+    async fn give_back(&self) {
+        let ids = std::mem::take(&mut *self.held());
+        let now = vec![self.db.ambient().now(); ids.len()];
+        let text = "the process stopped before the event was published";
+        if let Err(error) = outbox::failed(&self.db, &ids, &now, text).await {
+            tracing::warn!(error = %error, "events could not be given back; their leases end");
         }
     }
 
@@ -111,20 +134,26 @@ impl Relay {
         if pending.is_empty() {
             return Ok(0);
         }
-        match self.publish(&pending).await {
-            Ok(()) => {}
+        *self.held() = pending.iter().map(Pending::id).collect();
+        let published = self.publish_all(&pending).await;
+        self.held().clear();
+        published.map(|()| pending.len())
+    }
+
+    async fn publish_all(&self, pending: &[Pending]) -> Result<(), RelayError> {
+        match self.publish(pending).await {
+            Ok(()) => Ok(()),
             // One bad message must not hold up the others.
             Err(RelayError::Transport(TransportError::Rejected(_))) if pending.len() > 1 => {
                 let mut last = Ok(());
-                for one in &pending {
+                for one in pending {
                     let outcome = self.publish(std::slice::from_ref(one)).await;
                     last = last.and(outcome);
                 }
-                last?;
+                last
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        Ok(pending.len())
     }
 
     /// Publishes rows together and notes what became of them.

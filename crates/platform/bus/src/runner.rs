@@ -1,6 +1,11 @@
 //! Runs one consumer: leases, opens the transaction, handles, settles.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use kernel::{CorrelationId, event::Envelope, ids::EventId};
@@ -9,6 +14,7 @@ use telemetry::names;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use uuid::Uuid;
 
 use crate::{
     BUS_CHANNEL, Burial, ConsumeError, Delivery, Registration, Transport, TransportError,
@@ -22,7 +28,8 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 const ENSURE_EVERY: Duration = Duration::from_secs(600);
 /// For opening and committing the transaction, around the handler's own time.
 const AROUND_HANDLER: Duration = Duration::from_secs(15);
-const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// Shorter than what a process has for its stop, so that what does not end in time can still be given back.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// A requeued letter whose attempts never finish takes its process with it; it is not tried for ever.
 const MAX_UNFINISHED_TRIES: u32 = 3;
 
@@ -33,6 +40,8 @@ struct Inner {
     transport: Arc<dyn Transport>,
     wake: Wake,
     consumer: Registration,
+    /// Deliveries that are being handled.
+    held: Mutex<HashMap<Uuid, Delivery>>,
 }
 
 enum Work {
@@ -50,7 +59,7 @@ enum Effect {
 
 impl Runner {
     pub(crate) fn new(db: Db, transport: Arc<dyn Transport>, wake: Wake, consumer: Registration) -> Self {
-        Self(Arc::new(Inner { db, transport, wake, consumer }))
+        Self(Arc::new(Inner { db, transport, wake, consumer, held: Mutex::default() }))
     }
 
     /// Works until `stop`; then takes nothing new, and lets the handlers that run finish. Those that do not
@@ -95,6 +104,7 @@ impl Runner {
                 "handlers did not finish in time; their messages come again"
             );
             running.shutdown().await;
+            inner.give_back().await;
         }
     }
 
@@ -160,7 +170,29 @@ impl Inner {
         .increment(1);
     }
 
+    /// Hands deliveries back whose handlers were broken off, so that another process handles them at once.
+    async fn give_back(&self) {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(|e| e.into_inner()));
+        for delivery in held.into_values() {
+            let text = "the process stopped before the handler ended";
+            if let Err(error) = self.transport.retry(&delivery, Duration::ZERO, text).await {
+                tracing::warn!(
+                    error = error_text(&error),
+                    "a message could not be given back; its lease ends"
+                );
+            }
+        }
+    }
+
     async fn settle_delivery(&self, delivery: Delivery) -> &'static str {
+        let id = delivery.message.envelope.event_id;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, delivery.clone());
+        let outcome = self.handle_and_settle(delivery).await;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+        outcome
+    }
+
+    async fn handle_and_settle(&self, delivery: Delivery) -> &'static str {
         let policy = &self.consumer.policy;
         let effect = if delivery.attempts > policy.max_attempts {
             Err(ConsumeError::permanent("no attempt to handle the event came to an end"))

@@ -48,7 +48,7 @@ impl Inner {
             }
             match moved {
                 Moved::On if stop.is_cancelled() => {
-                    if let Err(error) = store::release(&self.db, &run).await {
+                    if let Err(error) = store::release(&self.db, run.id, run.fence).await {
                         tracing::debug!(error = %error, "a run could not be handed back; its lease ends");
                     }
                     return;

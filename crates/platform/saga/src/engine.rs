@@ -1,12 +1,13 @@
 //! The engine on Postgres: leases what is due and drives it. As many replicas as wanted may run one.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
+use kernel::ids::SagaRunId;
 use pg::{Db, Wake};
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,8 @@ const CONCURRENCY: usize = 64;
 /// How long a run can be late that nobody gave notice of.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 const LOOK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(60);
-const STOP_WITHIN: Duration = Duration::from_secs(45);
+/// Shorter than what a process has for its stop, so that what does not end in time can still be given back.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Engine(Inner);
 
@@ -39,6 +41,8 @@ pub(crate) struct Inner {
     /// When runs that this engine put to sleep are due, as far as that is before the next look.
     soon: Mutex<BTreeSet<DateTime<Utc>>>,
     sooner: Notify,
+    /// The leases that this engine works under, with their fences.
+    held: Mutex<HashMap<SagaRunId, i64>>,
 }
 
 impl Engine {
@@ -58,6 +62,7 @@ impl Engine {
             dead: CancellationToken::new(),
             soon: Mutex::default(),
             sooner: Notify::new(),
+            held: Mutex::default(),
         })
     }
 
@@ -111,6 +116,7 @@ impl Engine {
         if tokio::time::timeout(STOP_WITHIN, drained).await.is_err() {
             tracing::warn!("steps did not end in time; they are rolled back and run again");
             running.shutdown().await;
+            inner.give_back().await;
         }
     }
 
@@ -157,7 +163,21 @@ impl Inner {
         if let Some(parent) = &run.traceparent {
             telemetry::set_parent(&span, parent);
         }
+        let id = run.id;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, run.fence);
         self.drive(&*saga, run, stop).instrument(span).await;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+    }
+
+    /// Ends the leases of calls that were broken off, so that another worker goes on at once. A call that committed
+    /// meanwhile has moved the row itself; what it left is due or sleeps as it says.
+    async fn give_back(&self) {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(|e| e.into_inner()));
+        for (id, fence) in held {
+            if let Err(error) = store::release(&self.db, id, fence).await {
+                tracing::warn!(error = %error, run_id = %id, "a run could not be given back; its lease ends");
+            }
+        }
     }
 
     fn saga(&self, run: &Run) -> Option<Arc<dyn Saga>> {

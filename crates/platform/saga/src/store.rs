@@ -253,14 +253,14 @@ pub(crate) async fn apply(
 }
 
 /// The worker stops: somebody else may go on at once.
-pub(crate) async fn release(db: &Db, run: &Run) -> Result<(), pg::Error> {
+pub(crate) async fn release(db: &Db, run: SagaRunId, fence: i64) -> Result<(), pg::Error> {
     let mut upkeep = db.upkeep(UPKEEP).await?;
     sqlx::query!(
         "WITH freed AS (UPDATE saga_runs SET lease_until = NULL, unfinished = 0
             WHERE id = $1 AND fence = $2 AND state IN ('running', 'undoing') RETURNING id)
          SELECT pg_notify($3, '') FROM freed",
-        run.id.uuid(),
-        run.fence,
+        run.uuid(),
+        fence,
         crate::CHANNEL,
     )
     .fetch_all(upkeep.conn())

@@ -175,6 +175,23 @@ async fn stopping_lets_running_handlers_finish_and_takes_nothing_new() {
 }
 
 #[tokio::test]
+async fn a_stop_gives_messages_back_whose_handlers_do_not_end() {
+    let fixture = Fixture::create().await;
+    let gate = Gate::shut();
+    let recorder = Recorder::gated(&gate);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(fixture.bus().runner(recorder.registered()).run(stop.clone()));
+    fixture.publish([1]).await;
+    gate.wait_entered().await;
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("it stops").unwrap();
+    assert!(fixture.effects().await.is_empty(), "rolled back");
+    let runner = fixture.bus().runner(Recorder::good().registered());
+    assert_eq!(runner.run_once().await.unwrap(), 1, "nobody waits for the lease");
+    assert_eq!(fixture.effects().await, once_each([1]));
+}
+
+#[tokio::test]
 async fn the_effect_of_a_tenants_event_is_audited_in_that_tenants_chain_under_its_correlation() {
     let fixture = Fixture::create().await;
     let org = fixture.db.ambient().id::<kernel::ids::OrgId>();

@@ -156,6 +156,33 @@ async fn an_engine_that_stops_hands_its_runs_back() {
     fixture.key(id).await;
 }
 
+#[tokio::test]
+async fn an_engine_that_stops_hands_runs_back_whose_step_does_not_end() {
+    let fixture = Fixture::create().await;
+    let recorder = Recorder::good();
+    let id = fixture.start("thing/1").await;
+    // The effect of the step waits for this transaction.
+    let mut admin = fixture.admin().await;
+    let mut held = sqlx::Connection::begin(&mut admin).await.unwrap();
+    sqlx::query("LOCK TABLE effects IN SHARE MODE").execute(&mut *held).await.unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(fixture.engine(&recorder).run(stop.clone()));
+    eventually("the step waits", || async {
+        let sql = "SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (fixture.count(sql).await == 1).then_some(())
+    })
+    .await;
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("it stops").unwrap();
+    let leased = "SELECT count(*) FROM saga_runs WHERE lease_until IS NOT NULL";
+    assert_eq!(fixture.count(leased).await, 0, "the lease was given back");
+    held.rollback().await.unwrap();
+    assert_eq!(fixture.engine(&recorder).run_once().await.unwrap(), 1, "nobody waits for a lease");
+    fixture.key(id).await;
+    assert_eq!(fixture.effects(id).await, once_each(&["reserve"]));
+}
+
 struct StopsAfter(CancellationToken);
 
 impl Faults for StopsAfter {

@@ -42,6 +42,10 @@ kinds! {
     ProviderExtra = "provider_extra", "See whether its webhook arrived and was processed.";
     /// Both have it, with other amounts.
     ProviderAmount = "provider_amount", "Compare the payment with the provider's record; post a correction.";
+    /// It is not known whether the provider sent a refund.
+    RefundUnknown = "refund_unknown", "Look the refund up at the provider, then `gpuaas platform billing refunds settle`.";
+    /// The clock of a process is far from that of the database; the process does not accrue.
+    ClockSkew = "clock_skew", "Set the clock of the host that the finding names (NTP), or that of the database.";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -15,6 +15,8 @@ pub enum ProviderFinding {
     Extra,
     /// Both have it, with other amounts.
     Amount,
+    /// We asked for a refund, and whether the provider sent it is not known.
+    RefundUnknown,
 }
 
 impl ProviderFinding {
@@ -23,6 +25,7 @@ impl ProviderFinding {
             Self::Missing => "provider_missing",
             Self::Extra => "provider_extra",
             Self::Amount => "provider_amount",
+            Self::RefundUnknown => "refund_unknown",
         }
     }
 }
@@ -38,6 +41,16 @@ pub async fn provider_finding(
     let ambient = tx.db().ambient().clone();
     let (id, now) = (ambient.id(), ambient.now());
     Ok(provider_findings::seen(tx.conn(), id, kind.name(), subject, org, detail, now).await?)
+}
+
+/// Closes a disagreement that somebody settled, in this transaction.
+pub async fn provider_finding_over(
+    tx: &mut WriteTx,
+    kind: ProviderFinding,
+    subject: &str,
+) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    Ok(provider_findings::over(tx.conn(), kind.name(), subject, now).await?)
 }
 
 /// After a day was compared: those of it (`detail.day`) that are not among `seen` are over.

@@ -32,6 +32,24 @@ pub async fn seen(
     .await
 }
 
+/// Closes one that is open.
+pub async fn over(
+    conn: &mut Connection,
+    kind: &str,
+    subject: &str,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE billing_findings SET resolved_at = $3 WHERE kind = $1 AND subject = $2 AND resolved_at IS NULL",
+        kind,
+        subject,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Those of a day that were looked for and not seen again.
 pub async fn gone(
     conn: &mut Connection,

@@ -1,8 +1,8 @@
 //! `billing/refunds`: money that goes back.
 
-use endpoint::{Accepted, Empty, Endpoint, In, Json, Lane, ScopeKind, Write, get, post};
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, Lane, ScopeKind, Write, get, post};
 use kernel::{
-    Code, Failure, Page, PageQuery, Permission,
+    Code, Failure, Page, PageQuery, Permission, Problem,
     ids::{OrgId, PaymentId, RefundId},
     text::Reason,
 };
@@ -11,7 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OrgPath;
-use crate::{Payments, model::refund::Refund, service::refunds};
+use crate::{
+    Payments,
+    model::refund::{Refund, Settlement},
+    service::{refund_settlement::refund_settle, refunds},
+};
 
 pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     vec![
@@ -35,8 +39,9 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             .handle(payments.clone(), show_any),
         post("/api/v1/platform/billing/refunds", "refund_create", "Refund a payment")
             .describe(
-                "To the card while the policy's window lasts (allocation.refund_window_days), taken from the balance at once; \
-                 as credit after it. Never more than was paid, less what went back and what is disputed.",
+                "To the card while the policy's window lasts (allocation.refund_window_days), taken from the balance at once. \
+                 After it unused money stays in the balance, and giving back what was used is an adjustment. Never more than \
+                 was paid, less what went back and what is disputed.",
             )
             .in_scope(ScopeKind::Platform)
             .lane(Lane::Financial)
@@ -45,6 +50,22 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             .audited("refund.create")
             .idempotency_required()
             .handle(payments.clone(), create),
+        post(
+            "/api/v1/platform/billing/refunds/{refund_id}/settle",
+            "refund_settle",
+            "Settle a refund of which it is not known whether it was sent",
+        )
+        .describe(
+            "For refunds with `unknown_since`, after looking at the provider: `sent` with the provider's id of the refund, or \
+             `not_sent`, which gives the balance its money back and takes another administrator than who asked for the refund.",
+        )
+        .in_scope(ScopeKind::Platform)
+        .lane(Lane::Financial)
+        .errors(&[Code::InvalidTransition, Code::AlreadyExists, Code::IdempotencyKeyRequired])
+        .needs(Permission::MoneyManage)
+        .audited("refund.settle")
+        .idempotency_required()
+        .handle(payments.clone(), settle),
     ]
 }
 
@@ -108,4 +129,53 @@ async fn create(
     let body = input.body.0;
     let made = refunds::create(&payments, &mut tx, body.payment_id, body.amount_minor, &body.reason).await?;
     Ok(Accepted(made))
+}
+
+/// What became of it at the provider.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum Outcome {
+    Sent,
+    NotSent,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RefundSettle {
+    outcome: Outcome,
+    /// The provider's id of the refund; with `sent` only.
+    #[serde(default)]
+    provider_refund: Given<ProviderRefund>,
+    /// How it was found out; kept in the ledger, where the organization can read it.
+    reason: Reason,
+}
+
+/// As the provider writes it.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ProviderRefund(#[schemars(length(min = 1, max = 255))] String);
+
+async fn settle(
+    payments: Payments,
+    mut tx: Write,
+    input: In<AnyPath, Empty, Json<RefundSettle>>,
+) -> Result<Json<Refund>, Failure> {
+    let (by, body) = (input.access.user()?, input.body.0);
+    let settlement = match (body.outcome, body.provider_refund.0) {
+        (Outcome::Sent, Some(ProviderRefund(id))) if (1..=255).contains(&id.len()) => {
+            Settlement::Sent { provider_refund: id }
+        }
+        (Outcome::NotSent, None) => Settlement::NotSent,
+        (Outcome::Sent, _) => {
+            return Err(Problem::field("provider_refund", "what was sent has an id at the provider").into());
+        }
+        (Outcome::NotSent, Some(_)) => {
+            return Err(
+                Problem::field("provider_refund", "what was not sent has no id at the provider").into()
+            );
+        }
+    };
+    let refund_id = input.path.refund_id;
+    Ok(Json(refund_settle(&payments, &mut tx, by, refund_id, settlement, &body.reason).await?))
 }

@@ -21,25 +21,62 @@ lifecycle::lifecycle! {
     Succeeded on Fail => Failed;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    Card,
-    Credit,
+/// Where a refund goes. Earlier releases also made refunds that became credit; their rows say `credit`.
+pub const CARD: &str = "card";
+
+/// Unused money goes to the card for so many days after the payment. After that it stays in the balance: a refund moves
+/// money and never makes any.
+pub fn check_window(payment: &Payment, now: DateTime<Utc>, window_days: Setting) -> Result<(), Problem> {
+    let window = TimeDelta::try_days(window_days.get()).unwrap_or(TimeDelta::MAX);
+    if now - payment.paid_at <= window {
+        return Ok(());
+    }
+    let text = format!(
+        "The payment is older than {} days: what is unused of it stays in the balance and cannot go back to the card.",
+        window_days.get()
+    );
+    Err(Problem::new(Code::Unprocessable, text)
+        .detail("reason", "refund_window_over")
+        .detail("window_days", window_days.get())
+        .suggest(
+            "To give back what was used, adjust the ledger: `gpuaas platform billing adjustments create`.",
+        ))
 }
 
-impl Destination {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Card => "card",
-            Self::Credit => "credit",
-        }
-    }
+/// What an operator found out about a refund of which it was not known whether the provider sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The provider sent it and calls it this.
+    Sent { provider_refund: String },
+    /// The provider never sent it: the balance has it back.
+    NotSent,
+}
 
-    /// To the card for so many days after the payment, as credit from then on.
-    pub fn of(payment: &Payment, now: DateTime<Utc>, window_days: Setting) -> Self {
-        let window = TimeDelta::try_days(window_days.get()).unwrap_or(TimeDelta::MAX);
-        if now - payment.paid_at <= window { Self::Card } else { Self::Credit }
+/// Whether `by` may settle the refund so. Only what nobody will send or hear of any more is settled by hand, and the balance
+/// gets nothing back on the word of the one who took it out.
+pub fn check_settle(
+    refund: &Refund,
+    provider_is_set_up: bool,
+    settlement: &Settlement,
+    by: UserId,
+) -> Result<(), Problem> {
+    if refund.state() != Some(RefundState::Pending) {
+        let text = format!("The refund is {} already.", refund.state);
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", refund.state.clone()));
     }
+    if refund.provider_refund.is_some() || (refund.unknown_since.is_none() && provider_is_set_up) {
+        let text = "The refund is still on its way; only one whose sending is unknown is settled by hand.";
+        return Err(Problem::new(Code::InvalidTransition, text)
+            .detail("state", refund.state.clone())
+            .suggest("Wait until the provider answers, or until the refund has `unknown_since`."));
+    }
+    if *settlement == Settlement::NotSent && refund.requested_by == Some(by) {
+        let text = "You asked for this refund; another administrator has to say that it was not sent.";
+        return Err(Problem::new(Code::InsufficientPermissions, text)
+            .detail("reason", "second_approver_required")
+            .suggest("Ask another platform administrator to look at the provider and settle it."));
+    }
+    Ok(())
 }
 
 /// Nobody gets back more than was paid, and what is disputed or has gone back is not there to give.
@@ -65,7 +102,7 @@ pub struct Refund {
     pub payment_id: PaymentId,
     pub amount_minor: i64,
     pub currency: String,
-    /// `card` or `credit`.
+    /// `card`; `credit` for some of earlier releases.
     pub destination: String,
     /// `operator`, or `provider` when it was made there.
     pub source: String,
@@ -75,14 +112,19 @@ pub struct Refund {
     pub state_reason: String,
     /// The provider's own id of it.
     pub provider_refund: Option<String>,
-    /// The entry of the ledger that took it from the balance, or added the credit.
+    /// The entry of the ledger that took it from the balance.
     pub posting_id: PostingId,
     pub requested_by: Option<UserId>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+    /// Since when it is not known whether the provider sent it; an operator has to settle it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_since: Option<DateTime<Utc>>,
     #[serde(skip)]
     pub attempts: i32,
+    #[serde(skip)]
+    pub first_attempt_at: Option<DateTime<Utc>>,
     #[serde(skip)]
     pub correlation_id: uuid::Uuid,
 }

@@ -6,6 +6,7 @@ pub mod intake;
 pub mod messages;
 pub mod processing;
 pub mod reconcile;
+pub mod refund_settlement;
 pub mod refunds;
 pub mod sending;
 pub mod settle;

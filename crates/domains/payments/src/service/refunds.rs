@@ -16,7 +16,7 @@ use crate::{
     Payments,
     model::{
         events::PaymentRefunded,
-        refund::{Destination, Refund, RefundState, check_amount},
+        refund::{CARD, Refund, RefundState, check_amount, check_window},
         topup::Payment,
         wire,
     },
@@ -27,7 +27,7 @@ use crate::{
 pub(crate) const LOOK_AGAIN: TimeDelta = TimeDelta::hours(1);
 
 /// Takes a refund to the card from the balance at once, so that it cannot be spent while it is on its way; the worker
-/// sends it once this is committed. After the policy's window it is a credit instead, and done.
+/// sends it once this is committed. After the policy's window unused money stays in the balance.
 pub async fn create(
     payments: &Payments,
     tx: &mut WriteTx,
@@ -42,30 +42,25 @@ pub async fn create(
     let window = payments.policies.setting(key, Some(payment.org_id), None).await?;
     let ambient = tx.db().ambient().clone();
     let (id, now): (RefundId, _) = (ambient.id(), ambient.now());
-    let destination = Destination::of(&payment, now, window);
-    let (kind, other) = match destination {
-        Destination::Card => (PostingKind::Refund, Account::Refunds),
-        Destination::Credit => (PostingKind::Credit, Account::CreditsGranted),
-    };
-    if destination == Destination::Card && payment.provider != payments.provider.name() {
+    check_window(&payment, now, window)?;
+    if payment.provider != payments.provider.name() {
         let text = format!("The payment was made with {}, which is not set up any more.", payment.provider);
         let ask = "Set the provider up again, or credit the balance with an adjustment of the ledger.";
         return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
     }
-    let gain = if destination == Destination::Card { -amount } else { amount };
     let posting = Posting {
         org: payment.org_id,
-        kind,
+        kind: PostingKind::Refund,
         reference: Some(id.to_string()),
         reason: reason.to_string(),
         corrects: None,
-        lines: vec![Line::new(Account::Prepaid, gain), Line::new(other, -gain)],
+        lines: vec![Line::new(Account::Prepaid, -amount), Line::new(Account::Refunds, amount)],
     };
     let posted = billing::api::post(&payments.billing, tx, posting).await?;
     let Some(posted) = posted else {
         return Err(std::io::Error::other("a new refund was posted before").into());
     };
-    if destination == Destination::Card && posted.balances.prepaid_minor < 0 {
+    if posted.balances.prepaid_minor < 0 {
         let text = "The balance does not cover the refund: part of the payment was used.";
         let available = (posted.balances.prepaid_minor + amount).max(0);
         return Err(Problem::new(Code::InsufficientBalance, text)
@@ -73,23 +68,16 @@ pub async fn create(
             .suggest("Refund at most what is left of the balance.")
             .into());
     }
-    let (state, state_reason) = match destination {
-        Destination::Card => (RefundState::Pending, "it is sent to the provider"),
-        Destination::Credit => {
-            (RefundState::Succeeded, "the window for refunds to the card is over: credited")
-        }
-    };
     let new = refunds::New {
         id,
         org: payment.org_id,
         payment: payment.id,
         amount_minor: amount,
         currency: &payment.currency,
-        destination,
         source: "operator",
         reason: reason.as_str(),
-        state,
-        state_reason,
+        state: RefundState::Pending,
+        state_reason: "it is sent to the provider",
         provider_refund: None,
         posting: posted.id,
         requested_by: tx.permit().actor().id,
@@ -98,21 +86,18 @@ pub async fn create(
     };
     let refund = refunds::create(tx.conn(), new).await?;
     tx.audit_in_org(refund.org_id);
-    if destination == Destination::Credit {
-        emit(tx, &refund)?;
-    }
     created(tx, "refund", id, &refund)?;
     Ok(refund)
 }
 
-fn emit(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
+pub(super) fn emit(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
     let event = PaymentRefunded {
         org_id: refund.org_id,
         payment_id: refund.payment_id,
         refund_id: refund.id,
         amount_minor: refund.amount_minor,
         currency: refund.currency.clone(),
-        to_card: refund.destination == Destination::Card.name(),
+        to_card: refund.destination == CARD,
     };
     Ok(tx.emit_for(refund.org_id, None, &event)?)
 }
@@ -137,6 +122,7 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
     }
     let now = tx.db().ambient().now();
     refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
+    known(tx, &refund).await?;
     match refund.state() {
         Some(RefundState::Pending) if told.has_succeeded() => {
             let after =
@@ -160,6 +146,15 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
         }
         _ => Ok(Heard::Done("nothing new about the refund")),
     }
+}
+
+/// The provider or an operator told what became of it: the finding about it is over.
+pub(super) async fn known(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
+    if refund.unknown_since.is_some() {
+        let subject = format!("refund {}", refund.id);
+        billing::api::provider_finding_over(tx, ProviderFinding::RefundUnknown, &subject).await?;
+    }
+    Ok(())
 }
 
 /// It did not go out: the balance has it back.
@@ -239,7 +234,6 @@ async fn keep_made_there(
         payment: payment.id,
         amount_minor: told.amount,
         currency: &payment.currency,
-        destination: Destination::Card,
         source: "provider",
         reason: "refunded at the payment provider",
         state,

@@ -1,7 +1,9 @@
 //! Sends refunds to the provider, outside of any transaction, and asks after those that are on their way.
 
+use billing::api::ProviderFinding;
 use chrono::TimeDelta;
 use kernel::Failure;
+use serde_json::json;
 
 use super::{later, processing::LEASE, refunds as heard, write};
 use crate::{
@@ -13,11 +15,9 @@ use crate::{
 
 const FIRST_SECONDS: i64 = 2;
 const LONGEST_SECONDS: i64 = 900;
-/// The provider forgets keys after a day, and would refund once more. Before that we stop asking: whether it was sent is
-/// then for a person to find out.
+/// The provider forgets keys a day after the first call, and would refund once more. Before that we stop asking: whether it
+/// was sent is then for a person to find out. What was never asked for is sent however old it is.
 const ASK_FOR: TimeDelta = TimeDelta::hours(20);
-/// Far enough for nobody to ask again, and within what the database can hold.
-const NOT_AGAIN: TimeDelta = TimeDelta::days(3650);
 
 /// Does what is due for one refund. Whether there was one.
 pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
@@ -28,8 +28,15 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
     let Some((refund, intent)) = taken else { return Ok(false) };
     let provider = payments.provider.as_ref();
     let sent = match &refund.provider_refund {
-        None if now - refund.created_at > ASK_FOR => return give_up(payments, &refund).await,
-        None => provider.refund_create(&intent, refund.amount_minor, refund.id).await,
+        None if refund.first_attempt_at.is_some_and(|first| now - first > ASK_FOR) => {
+            return give_up(payments, &refund).await;
+        }
+        None => {
+            let mut upkeep = payments.db.upkeep("a refund is about to be sent").await?;
+            refunds::first_attempt(upkeep.conn(), refund.id, now).await?;
+            drop(upkeep);
+            provider.refund_create(&intent, refund.amount_minor, refund.id).await
+        }
         Some(id) => provider.refund_get(id).await,
     };
     match sent {
@@ -70,13 +77,24 @@ async fn refused(payments: &Payments, refund: &Refund, why: &str) -> Result<(), 
     Ok(())
 }
 
-/// It may have been sent or not, and asking again could send it twice.
+/// It may have been sent or not, and asking again could send it twice: an operator settles it.
 async fn give_up(payments: &Payments, refund: &Refund) -> Result<bool, Failure> {
+    let why = "whether it was sent is not known: look at the provider and settle it";
+    let reason = "a refund was asked for too often";
+    let mut tx = write(payments, reason, "refund.give_up", Some(refund.correlation_id)).await?;
+    if !refunds::unknown(tx.conn(), refund.id, why, payments.db.ambient().now()).await? {
+        tx.roll_back().await;
+        return Ok(true);
+    }
+    let after = refunds::get(tx.conn(), Some(refund.org_id), refund.id).await?;
+    let (subject, org) = (format!("refund {}", refund.id), Some(refund.org_id));
+    let detail =
+        json!({ "refund_id": refund.id, "amount_minor": refund.amount_minor, "currency": refund.currency });
+    billing::api::provider_finding(&mut tx, ProviderFinding::RefundUnknown, &subject, org, &detail).await?;
+    tx.audit_in_org(refund.org_id);
+    tx.record("refund", refund.id, Some(refund), after.as_ref())?;
+    tx.commit(None).await?;
     tracing::error!(refund = %refund.id, "whether a refund was sent is not known; look at the provider");
     metrics::counter!("payment_refunds_unknown_total").increment(1);
-    let until = payments.db.ambient().now() + NOT_AGAIN;
-    let why = "whether it was sent is not known: look at the provider";
-    let mut upkeep = payments.db.upkeep("stop asking for a refund").await?;
-    refunds::postpone(upkeep.conn(), refund.id, why, until).await?;
     Ok(true)
 }

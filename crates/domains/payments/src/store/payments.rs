@@ -112,6 +112,11 @@ pub async fn id_of(conn: &mut Connection, intent: &str) -> Result<Option<Payment
     Ok(id.map(PaymentId::from))
 }
 
+/// With which provider a payment was made.
+pub async fn provider_of(conn: &mut Connection, id: PaymentId) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar!("SELECT provider FROM payments WHERE id = $1", id.uuid()).fetch_one(conn).await
+}
+
 /// Held until the transaction ends: refunds and disputes of one payment are serial from here. The sums are read after
 /// the lock was had, so that they hold what the one before did.
 pub async fn lock(conn: &mut Connection, id: PaymentId) -> Result<Option<Payment>, sqlx::Error> {

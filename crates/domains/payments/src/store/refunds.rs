@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::model::{
     day::Books,
-    refund::{Destination, Refund, RefundState},
+    refund::{CARD, Refund, RefundState},
 };
 
 struct Row {
@@ -28,9 +28,9 @@ struct Row {
     provider_refund: Option<String>,
     posting_id: Uuid,
     requested_by: Option<Uuid>,
-    #[allow(dead_code, reason = "a column that only SQL looks at")]
-    next_attempt_at: DateTime<Utc>,
     attempts: i32,
+    first_attempt_at: Option<DateTime<Utc>>,
+    unknown_since: Option<DateTime<Utc>>,
     correlation_id: Uuid,
     version: i64,
     created_at: DateTime<Utc>,
@@ -54,6 +54,8 @@ impl From<Row> for Refund {
             posting_id: row.posting_id.into(),
             requested_by: row.requested_by.map(UserId::from),
             attempts: row.attempts,
+            first_attempt_at: row.first_attempt_at,
+            unknown_since: row.unknown_since,
             correlation_id: row.correlation_id,
             version: row.version,
             created_at: row.created_at,
@@ -68,7 +70,6 @@ pub struct New<'a> {
     pub payment: PaymentId,
     pub amount_minor: i64,
     pub currency: &'a str,
-    pub destination: Destination,
     pub source: &'static str,
     pub reason: &'a str,
     pub state: RefundState,
@@ -85,13 +86,15 @@ pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Refund, sqlx:
         Row,
         "INSERT INTO refunds (id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason,
              provider_refund, posting_id, requested_by, next_attempt_at, correlation_id, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $14, $14) RETURNING *",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $14, $14)
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
         new.id.uuid(),
         new.org.uuid(),
         new.payment.uuid(),
         new.amount_minor,
         new.currency,
-        new.destination.name(),
+        CARD,
         new.source,
         new.reason,
         new.state.name(),
@@ -114,7 +117,9 @@ pub async fn get(
 ) -> Result<Option<Refund>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT * FROM refunds WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
+        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
+         FROM refunds WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
         id.uuid(),
         org.map(OrgId::uuid)
     )
@@ -131,7 +136,9 @@ pub async fn lock(
 ) -> Result<Option<Refund>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT * FROM refunds WHERE id = $1 OR provider_refund = $2 ORDER BY id LIMIT 1 FOR NO KEY UPDATE",
+        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
+         FROM refunds WHERE id = $1 OR provider_refund = $2 ORDER BY id LIMIT 1 FOR NO KEY UPDATE",
         id.map(RefundId::uuid),
         provider_refund
     )
@@ -147,7 +154,9 @@ pub async fn list(
 ) -> Result<Vec<Refund>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM refunds WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
+        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
+         FROM refunds WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
         org.map(OrgId::uuid),
         page.before(),
         page.limit(),
@@ -166,7 +175,9 @@ pub async fn step(
 ) -> Result<Refund, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE refunds SET state = $2, state_reason = $3, version = version + 1, updated_at = $4 WHERE id = $1 RETURNING *",
+        "UPDATE refunds SET state = $2, state_reason = $3, unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
         id.uuid(),
         to.name(),
         reason,
@@ -187,7 +198,7 @@ pub async fn accepted(
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "UPDATE refunds SET provider_refund = $2, state_reason = 'the provider carries it out', next_attempt_at = $3, attempts = 0,
-             version = version + 1, updated_at = $4 WHERE id = $1 AND provider_refund IS NULL",
+             unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1 AND provider_refund IS NULL",
         id.uuid(),
         provider_refund,
         look_at,
@@ -209,9 +220,10 @@ pub async fn take_due(
         Row,
         "UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1
          WHERE id = (SELECT r.id FROM refunds r JOIN payments p ON p.id = r.payment_id
-             WHERE r.state = 'pending' AND r.next_attempt_at <= $2 AND p.provider = $1
+             WHERE r.state = 'pending' AND r.unknown_since IS NULL AND r.next_attempt_at <= $2 AND p.provider = $1
              ORDER BY r.next_attempt_at LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED)
-         RETURNING *",
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
         provider,
         now,
         until,
@@ -240,6 +252,41 @@ pub async fn postpone(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Written before the provider is called for the first time: from here on its idempotency key counts.
+pub async fn first_attempt(
+    conn: &mut Connection,
+    id: RefundId,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE refunds SET first_attempt_at = coalesce(first_attempt_at, $2) WHERE id = $1 AND state = 'pending'",
+        id.uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether it was sent cannot be found out any more by asking again. False when it was told meanwhile.
+pub async fn unknown(
+    conn: &mut Connection,
+    id: RefundId,
+    why: &str,
+    now: DateTime<Utc>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE refunds SET unknown_since = $2, state_reason = $3, version = version + 1, updated_at = $2
+         WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
+        id.uuid(),
+        now,
+        why,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// What went back in a time, and whatever else of these is known.

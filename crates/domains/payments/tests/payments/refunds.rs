@@ -1,11 +1,15 @@
 //! Money that goes back: never more than was paid, never twice.
 
 use chrono::TimeDelta;
-use kernel::{Failure, ids::PaymentId, text::Reason};
+use kernel::{
+    Failure,
+    ids::{PaymentId, UserId},
+    text::Reason,
+};
 use payments::{
-    model::refund::Refund,
+    model::refund::{Refund, Settlement},
     provider::ProviderError,
-    service::{refunds, sending},
+    service::{refund_settlement::refund_settle, refunds, sending},
 };
 use serde_json::{Value, json};
 
@@ -126,16 +130,101 @@ async fn a_provider_that_is_away_for_a_day_is_not_asked_again_lest_it_pays_twice
 }
 
 #[tokio::test]
-async fn after_the_window_it_is_credit_within_the_same_limit() {
+async fn after_the_window_unused_money_stays_in_the_balance_and_nothing_is_added() {
     let kit = Kit::new().await;
     let payment = kit.paid(5000, "pi_1").await;
     kit.pass(TimeDelta::days(31));
-    let refund = ask(&kit, payment, 2000).await.unwrap();
-    assert_eq!((refund.destination.as_str(), refund.state.as_str()), ("credit", "succeeded"));
-    assert_eq!(kit.has().await, (7000, 0));
-    assert_eq!(status(ask(&kit, payment, 3001).await.unwrap_err()), 422);
+    let Failure::Problem(refused) = ask(&kit, payment, 2000).await.unwrap_err() else { panic!("a refusal") };
+    assert_eq!((refused.code.status(), &refused.details["reason"]), (422, &json!("refund_window_over")));
+    assert!(refused.suggestion.unwrap().contains("adjustments create"));
+    assert_eq!(kit.has().await, (5000, 0));
+    assert_eq!(kit.one::<i64>("SELECT count(*) FROM refunds").await, 0);
     send(&kit).await;
     assert!(kit.provider.desk().refunds.is_empty());
+}
+
+#[tokio::test]
+async fn a_refund_that_nobody_sent_for_days_is_sent() {
+    let kit = Kit::new().await;
+    let payment = kit.paid(5000, "pi_1").await;
+    let refund = ask(&kit, payment, 2000).await.unwrap();
+    // No worker ran.
+    kit.pass(TimeDelta::days(3));
+    send(&kit).await;
+    assert_eq!(kit.states("refunds").await, ["succeeded"]);
+    assert_eq!(kit.provider.desk().refunds, [("pi_1".to_owned(), 2000, refund.id)]);
+}
+
+/// A refund that was asked for until the provider may have forgotten the key.
+async fn unknown(kit: &Kit) -> Refund {
+    let payment = kit.paid(5000, "pi_1").await;
+    kit.provider.desk().faults.extend((0..1000).map(|_| ProviderError::Unavailable("lost".to_owned())));
+    let refund = ask(kit, payment, 2000).await.unwrap();
+    assert_eq!(settle(kit, &refund, 1, Settlement::NotSent).await.err().map(status), Some(409), "on its way");
+    for _ in 0..40 {
+        send(kit).await;
+        kit.pass(TimeDelta::hours(1));
+    }
+    kit.provider.desk().faults.clear();
+    assert!(kit.one::<bool>("SELECT unknown_since IS NOT NULL FROM refunds").await);
+    assert_eq!(open_findings(kit).await, 1);
+    refund
+}
+
+async fn open_findings(kit: &Kit) -> i64 {
+    kit.one("SELECT count(*) FROM billing_findings WHERE kind = 'refund_unknown' AND resolved_at IS NULL")
+        .await
+}
+
+async fn settle(kit: &Kit, refund: &Refund, by: u128, settlement: Settlement) -> Result<Refund, Failure> {
+    let mut tx = kit.write(kit.admin()).await;
+    let (by, reason) =
+        (UserId::from(uuid::Uuid::from_u128(by)), Reason::parse("seen at the provider").unwrap());
+    let done = refund_settle(&kit.payments, &mut tx, by, refund.id, settlement, &reason).await?;
+    tx.commit(None).await?;
+    Ok(done)
+}
+
+#[tokio::test]
+async fn an_unknown_refund_that_was_not_sent_goes_back_to_the_balance_by_another_administrator() {
+    let kit = Kit::new().await;
+    let refund = unknown(&kit).await;
+    let own = kit.org.uuid().as_u128();
+    let refused = settle(&kit, &refund, own, Settlement::NotSent).await.unwrap_err();
+    assert_eq!(status(refused), 403, "who took it out cannot put it back alone");
+    assert_eq!(kit.has().await, (3000, 0));
+    let done = settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap();
+    assert_eq!((done.state.as_str(), done.unknown_since), ("failed", None));
+    assert_eq!((kit.has().await, open_findings(&kit).await), ((5000, 0), 0));
+    assert_eq!(status(settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap_err()), 409, "once");
+    assert_eq!(kit.has().await, (5000, 0));
+    let audited = "SELECT count(*) FROM audit_logs WHERE target_kind = 'refund' AND org_id IS NOT NULL";
+    assert!(kit.one::<i64>(audited).await >= 3);
+}
+
+#[tokio::test]
+async fn an_unknown_refund_that_was_sent_keeps_the_providers_id_and_is_asked_for_no_more() {
+    let kit = Kit::new().await;
+    let refund = unknown(&kit).await;
+    let calls = kit.provider.desk().calls;
+    let sent = || Settlement::Sent { provider_refund: "re_there".to_owned() };
+    let done = settle(&kit, &refund, kit.org.uuid().as_u128(), sent()).await.unwrap();
+    assert_eq!((done.state.as_str(), done.provider_refund.as_deref()), ("succeeded", Some("re_there")));
+    kit.pass(TimeDelta::days(2));
+    send(&kit).await;
+    assert_eq!((kit.provider.desk().calls, kit.has().await), (calls, (3000, 0)));
+    assert_eq!(open_findings(&kit).await, 0);
+}
+
+#[tokio::test]
+async fn a_message_of_the_provider_settles_an_unknown_refund_as_well() {
+    let kit = Kit::new().await;
+    let refund = unknown(&kit).await;
+    let mut told = told("re_late", "pi_1", 2000, "succeeded");
+    told["metadata"] = json!({ "refund_id": refund.id });
+    kit.hear(&message("evt_late", "refund.updated", told)).await;
+    assert_eq!(kit.states("refunds").await, ["succeeded"]);
+    assert_eq!((open_findings(&kit).await, kit.has().await), (0, (3000, 0)));
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ async fn a_refund_that_somebody_makes_at_the_provider_is_in_the_books_once() {
 }
 
 #[tokio::test]
-async fn after_the_window_a_refund_is_credit_and_the_provider_hears_nothing() {
+async fn after_the_window_a_refund_is_refused_and_the_balance_stays_what_it_is() {
     let shop = Shop::open(&[]).await;
     let payment = shop.paid(5000).await;
     shop.world
@@ -110,9 +110,24 @@ async fn after_the_window_a_refund_is_credit_and_the_provider_hears_nothing() {
         .put("/api/v1/platform/policies/allocation.refund_window_days", json!({ "value": 0 }))
         .await
         .expect(200);
-    let refund = ask(&shop, "first", &payment, 2000).await.expect(202);
-    assert_eq!((&refund["destination"], &refund["state"]), (&"credit".into(), &"succeeded".into()));
-    shop.has(7000, 0).await;
+    let refused = ask(&shop, "first", &payment, 2000).await.expect(422);
+    assert_eq!(refused["error"]["details"]["reason"], "refund_window_over", "{refused}");
+    shop.has(5000, 0).await;
     shop.all_processed().await;
     assert_eq!(sent_back(&shop, &payment).await, 0);
+}
+
+#[tokio::test]
+async fn a_refund_that_is_on_its_way_is_not_settled_by_hand() {
+    let shop = Shop::open(&[]).await;
+    let payment = shop.paid(5000).await;
+    shop.pay.post("/sim/refunds/next", &[("status", "pending")]).await;
+    let refund = ask(&shop, "first", &payment, 2000).await.expect(202);
+    let path = format!("{REFUNDS}/{}/settle", refund["id"].as_str().expect("an id"));
+    let body = json!({ "outcome": "not_sent", "reason": "nothing is there" });
+    let refused = shop.world.admin.post_once("settle", &path, body).await.expect(409);
+    assert_eq!(refused["error"]["code"], "invalid_transition", "{refused}");
+    let body = json!({ "outcome": "sent", "reason": "no id was given" });
+    shop.world.admin.post_once("settle-2", &path, body).await.expect(400);
+    shop.has(3000, 0).await;
 }

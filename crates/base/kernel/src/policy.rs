@@ -134,6 +134,7 @@ definitions! {
     BILLING_MINIMUM_DEPOSIT_MINOR: "billing.minimum_deposit_minor", int(1, UNLIMITED), Default::Integer(1000), Free, "Smallest top-up.";
     BILLING_MAXIMUM_DEPOSIT_MINOR: "billing.maximum_deposit_minor", int(1, UNLIMITED), Default::Integer(100_000), Free, "Largest top-up.";
     BILLING_LAUNCH_HOLD_SECONDS: "billing.launch_hold_seconds", int(0, 86_400), Default::Integer(3600), Free, "Running time that the balance must cover before a launch.";
+    BILLING_CLOCK_SKEW_SECONDS: "billing.clock_skew_seconds", int(1, 3600), Default::Integer(30), Free, "Difference between the clocks of a process and of the database above which the process does not accrue.";
     BILLING_ADJUSTMENT_APPROVAL_MINOR: "billing.adjustment_approval_minor", int(0, UNLIMITED), Default::Integer(100_000), Free, "Adjustments of the ledger above this need a second administrator.";
     ALLOCATION_MAX_CONCURRENT_PER_USER: "allocation.max_concurrent_per_user", int(0, UNLIMITED), Default::Integer(50), OnlyStricter, "Allocations one person may hold at once.";
     ALLOCATION_REFUND_WINDOW_DAYS: "allocation.refund_window_days", int(0, 365), Default::Integer(30), Free, "Days within which a payment can go back to the card.";

@@ -31,10 +31,28 @@ pub struct TestDb {
 
 impl TestDb {
     pub async fn create() -> Self {
-        Self::create_with(Ambient::system()).await
+        Self::clone_template(Ambient::system()).await
     }
 
+    /// With the test's own clock, which the ledger of this database believes. [`Self::create`] has the real clocks of the
+    /// process and of the database.
     pub async fn create_with(ambient: Ambient) -> Self {
+        let test = Self::clone_template(ambient).await;
+        test.ledger_clock("p_claimed").await;
+        test
+    }
+
+    /// What the ledger of this database takes for the time: an SQL expression, in which `p_claimed` is the time that the
+    /// calling process has.
+    pub async fn ledger_clock(&self, expression: &str) {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION ledger_clock(p_claimed timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+                 AS $$ SELECT {expression} $$"
+        );
+        self.sql(&sql).await;
+    }
+
+    async fn clone_template(ambient: Ambient) -> Self {
         let template = template().await;
         let name = format!("t_{}", uuid::Uuid::from_bytes(ambient.bytes()).simple());
         let mut admin = admin("postgres").await;

@@ -59,6 +59,8 @@ pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
 /// Labels: `kind`.
 pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
+pub const BILLING_CLOCK_SKEW_SECONDS: &str = "billing_clock_skew_seconds";
+pub const BILLING_ACCRUAL_STOPPED_TOTAL: &str = "billing_accrual_stopped_total";
 pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
 /// Labels: `why`.
 pub const PAYMENT_MESSAGES_REFUSED_TOTAL: &str = "payment_messages_refused_total";
@@ -152,6 +154,8 @@ pub const ALL: &[Metric] = &[
     gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message that waits."),
     counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds of which the provider never said what became of them."),
     gauge(
+    gauge(BILLING_CLOCK_SKEW_SECONDS, "How far the clock of the process is ahead of the database's."),
+    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual left out because of the clock of the process."),
         PAYMENT_DAY_DIFFERENCES,
         "Differences between our payments and the provider's on the day compared last.",
     ),

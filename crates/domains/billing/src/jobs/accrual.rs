@@ -47,7 +47,10 @@ pub async fn run(billing: Billing, wake: Wake) {
 
 /// One tick; answers how long to wait for the next.
 async fn turn(billing: &Billing) -> Result<Duration, Failure> {
-    let Ticked { windows, posted_minor, rewound, lag_seconds, more } = tick(billing).await?;
+    let Ticked { windows, posted_minor, rewound, lag_seconds, more, clock_skewed } = tick(billing).await?;
+    if clock_skewed {
+        return Ok(LONGEST);
+    }
     metrics::gauge!("billing_accrual_lag_seconds").set(lag_seconds as f64);
     if windows > 0 || rewound > 0 {
         tracing::debug!(windows, posted_minor, rewound, lag_seconds, "accrued");

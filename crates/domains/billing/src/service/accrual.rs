@@ -30,6 +30,7 @@ use crate::{
     service::{
         balance::{Rules, evaluate_all},
         budget_watch,
+        clock::clock_agrees,
     },
     store::{
         accounts, budgets,
@@ -59,10 +60,15 @@ pub struct Ticked {
     pub lag_seconds: i64,
     /// Something is left: another worker was at it, or there was too much for one tick.
     pub more: bool,
+    /// Nothing was done: the clock of this process is not that of the database.
+    pub clock_skewed: bool,
 }
 
 /// Accrues everything up to the last whole window, and what ended before its balance did up to now.
 pub async fn tick(billing: &Billing) -> Result<Ticked, Failure> {
+    if !clock_agrees(billing).await? {
+        return Ok(Ticked { clock_skewed: true, ..Ticked::default() });
+    }
     let now = billing.db.ambient().now();
     let window = window_seconds(billing).await?;
     let mut ticked = Ticked { rewound: rewind(billing).await?, ..Ticked::default() };

@@ -78,7 +78,9 @@ pub struct Evaluated {
 /// Decides the states of organizations whose chains this transaction holds, writes those that changed and tells of
 /// them.
 pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Result<Evaluated, Failure> {
-    let now = tx.db().ambient().now();
+    // A clock that is ahead must not make a balance look used up.
+    let claimed = tx.db().ambient().now();
+    let now = claimed.min(accounts::database_clock(tx.conn(), claimed).await?);
     let known = accounts::accounts(tx.conn(), orgs, now).await?;
     let (mut changes, mut news, mut ending) = (Vec::new(), Vec::new(), false);
     for account in known {

@@ -7,6 +7,7 @@ pub mod budget_watch;
 pub mod budgets;
 pub mod chains;
 pub mod checkpoints;
+pub mod clock;
 pub mod credits;
 pub mod holds;
 pub mod html;

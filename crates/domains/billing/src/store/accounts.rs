@@ -21,6 +21,14 @@ pub struct Account {
     pub unposted_parts: i64,
 }
 
+/// What the time is for the ledger.
+pub async fn database_clock(
+    conn: &mut Connection,
+    claimed: DateTime<Utc>,
+) -> Result<DateTime<Utc>, sqlx::Error> {
+    sqlx::query_scalar!(r#"SELECT ledger_clock($1) AS "at!""#, claimed).fetch_one(conn).await
+}
+
 /// Of those organizations that have a posting. The last posting and the meters that run are read, nothing older.
 pub async fn accounts(
     conn: &mut Connection,

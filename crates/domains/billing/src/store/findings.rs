@@ -131,6 +131,25 @@ pub async fn gone(
     Ok(done.rows_affected())
 }
 
+/// The clock of this process is right again; findings of processes that are gone are over, too.
+pub async fn clocks_agree(
+    conn: &mut Connection,
+    subject: &str,
+    unseen_since: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE billing_findings SET resolved_at = $3
+         WHERE resolved_at IS NULL AND kind = 'clock_skew' AND (subject = $1 OR last_seen_at < $2)",
+        subject,
+        unseen_since,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// How many of each kind are open.
 pub async fn open(conn: &mut Connection) -> Result<Vec<(String, i64)>, sqlx::Error> {
     let rows = sqlx::query!(

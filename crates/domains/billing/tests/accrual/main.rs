@@ -7,6 +7,7 @@ mod kit;
 mod property;
 mod races;
 mod restart;
+mod skew;
 mod states;
 mod time;
 mod worker;

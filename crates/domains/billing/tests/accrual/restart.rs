@@ -41,7 +41,9 @@ async fn a_database_that_is_killed_during_ticks_and_comes_back_has_each_window_o
     pg::migrate(&connect).await.unwrap();
     let (clock, ambient) = clocked("2031-05-06T07:00:00Z");
     let db = Db::new(connect.clone(), 4, 8, ambient);
-    let kit = Kit::on(TestDb { name: "not_on_this_server".to_owned(), connect, db }, clock).await;
+    let test = TestDb { name: "not_on_this_server".to_owned(), connect, db };
+    test.ledger_clock("p_claimed").await;
+    let kit = Kit::on(test, clock).await;
     let meters = [kit.launch(199, 1).await, kit.launch(25_037, 8).await];
     for round in 0..3u64 {
         kit.pass(3600 * 3);

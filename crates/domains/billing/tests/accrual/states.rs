@@ -129,14 +129,48 @@ async fn promotional_credit_that_was_set_aside_goes_back_as_that_and_never_becom
     let second = kit.launch(600, 1).await;
     let after =
         "SELECT ARRAY[prepaid_after, held_after, promo_after] FROM ledger_postings ORDER BY seq DESC LIMIT 1";
-    assert_eq!(kit.one::<Vec<i64>>(after).await, [0, 1_200, 300]);
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [300, 1_200, 0]);
     kit.pass(60);
     kit.close(first).await;
     kit.close(second).await;
     kit.tick().await;
-    // A minute of each at 6.00 an hour.
-    let [prepaid, held, promo] = kit.one::<Vec<i64>>(after).await.try_into().unwrap();
-    assert_eq!((prepaid + promo, held), (1_480, 0));
-    assert!(prepaid <= 500, "what was never paid in cannot be paid out: {prepaid}");
+    // A minute of each at 6.00 an hour. All of it was promotional: credit is set aside before money, and used before money
+    // of what is set aside.
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [500, 0, 980]);
+    kit.holds().await;
+}
+
+#[tokio::test]
+async fn a_launch_sets_promotional_credit_aside_before_money_and_gives_it_back_as_that() {
+    let kit = Kit::new().await;
+    kit.policy("billing.launch_hold_seconds", 3600).await;
+    promo(&kit, 400).await;
+    let after =
+        "SELECT ARRAY[prepaid_after, held_after, promo_after] FROM ledger_postings ORDER BY seq DESC LIMIT 1";
+    let machine = kit.launch(600, 1).await;
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [999_800, 600, 0]);
+    // Half an hour costs 300: all of it credit, and the rest of the credit is still that.
+    kit.pass(1800);
+    kit.close(machine).await;
+    kit.tick().await;
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 100]);
+    // A launch that fails gives back what it set aside, each as it was.
+    let mut tx = kit.write("test.hold").await;
+    let allocation = kit.test.db.ambient().id();
+    let launch = billing::api::Launch {
+        org: kit.org,
+        project: kit.project,
+        person: None,
+        sku: "h200".to_owned(),
+        unit: "gpu_hour".to_owned(),
+        units: 1,
+        unit_price_minor: 600,
+        currency: "USD".to_owned(),
+        allocations: vec![allocation],
+    };
+    billing::api::funds_hold(&kit.billing, &mut tx, &launch).await.unwrap();
+    billing::api::launch_failed(&mut tx, allocation).await.unwrap();
+    tx.commit(None).await.unwrap();
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 100]);
     kit.holds().await;
 }

@@ -85,7 +85,7 @@ async fn the_list_goes_back_page_by_page_and_is_narrowed_by_kind_project_and_tim
 async fn a_posting_is_shown_with_its_lines_and_only_to_its_organization() {
     let kit = Kit::busy().await;
     let entry = ledger_get(&mut read(&kit).await, kit.org, 3).await.unwrap();
-    assert_eq!((entry.posting.kind.as_str(), entry.lines.len()), ("hold", 6));
+    assert_eq!((entry.posting.kind.as_str(), entry.lines.len()), ("hold", 8));
     assert!(entry.lines.iter().all(|line| line.seq == 3 && line.project_id == Some(kit.project)));
     for seq in [0, -1, i64::MIN, i64::MAX] {
         assert!(ledger_get(&mut read(&kit).await, kit.org, seq).await.is_err(), "{seq}");

@@ -19,9 +19,10 @@ use crate::{
 };
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
-    const CREATE: &str = "Posted at once up to the policy `billing.adjustment_approval_minor`; above it the adjustment \
-                          is `proposed` until another administrator approves it. A correction names the posting that \
-                          it corrects.";
+    const CREATE: &str = "Posted at once up to the policy `billing.adjustment_approval_minor`, to which everything counts \
+                          that you posted alone, and that anybody posted alone for the organization, in the last 24 \
+                          hours; above it the adjustment is `proposed` until another administrator approves it. A \
+                          correction names the posting that it corrects.";
     vec![
         post("/api/v1/platform/billing/adjustments", "adjustment_create", "Adjust an organization's ledger")
             .describe(CREATE)

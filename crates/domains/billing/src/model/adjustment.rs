@@ -1,14 +1,18 @@
 //! Postings that administrators ask for.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Code, Problem,
     ids::{AdjustmentId, OrgId, PostingId, UserId},
+    policy::Setting,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::account::{Account, Line, PostingKind};
+use super::{
+    account::{Account, Line, PostingKind},
+    fault_credit::FaultCredit,
+};
 
 lifecycle::lifecycle! {
     /// Posted at once when it is small; a larger one waits for another administrator.
@@ -81,9 +85,28 @@ pub fn check(kind: AdjustmentKind, amount_minor: i64, corrects: Option<PostingId
     }
 }
 
+/// For how long what was posted without a second person counts towards the policy's limit.
+pub const SUMMED_OVER: TimeDelta = TimeDelta::hours(24);
+
+/// What was posted without a second person in that time, gains and losses alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unapproved {
+    /// To the ledger of one organization, by anybody.
+    pub of_org_minor: i64,
+    /// By one person, to any ledger.
+    pub by_clerk_minor: i64,
+}
+
+/// Whether somebody else has to approve it: it, with what was posted before it, is above the policy. What is split is added
+/// up again, over amounts, over clerks and over organizations.
+pub fn needs_approval(amount_minor: i64, before: Unapproved, limit: Setting) -> bool {
+    let with = |sum: i64| sum.saturating_add(amount_minor.saturating_abs());
+    with(before.of_org_minor) > limit.get() || with(before.by_clerk_minor) > limit.get()
+}
+
 /// Who may decide on what somebody proposed: anybody who may adjust, but not they themselves.
-pub fn may_decide(proposed_by: UserId, decides: UserId) -> Result<(), Problem> {
-    if proposed_by != decides {
+pub fn may_decide(proposed_by: Option<UserId>, decides: UserId) -> Result<(), Problem> {
+    if proposed_by != Some(decides) {
         return Ok(());
     }
     let text = "You proposed this adjustment; another administrator has to decide on it.";
@@ -107,7 +130,12 @@ pub struct Adjustment {
     pub reason: String,
     /// `proposed` (waits for another administrator), `posted` or `rejected`.
     pub state: String,
-    pub proposed_by: UserId,
+    /// Nobody when the product itself proposed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposed_by: Option<UserId>,
+    /// For what faulty hardware the product proposed it. What is posted is counted when it is approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultCredit>,
     /// Who approved or rejected it; who proposed it when it needed no second one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<UserId>,
@@ -132,6 +160,34 @@ mod tests {
             assert!(matches!(lines[0].account, Account::Prepaid | Account::Promo));
             assert_eq!(AdjustmentKind::parse(kind.name()), Some(kind));
         }
+    }
+
+    #[test]
+    fn what_was_posted_before_counts_for_the_clerk_and_for_the_organization() {
+        let limit = kernel::policy::IntegerKey(&kernel::policy::keys::BILLING_ADJUSTMENT_APPROVAL_MINOR)
+            .read(&serde_json::json!(100));
+        for (amount, of_org_minor, by_clerk_minor, needed) in [
+            (100, 0, 0, false),
+            (101, 0, 0, true),
+            (-101, 0, 0, true),
+            (40, 60, 60, false),
+            (41, 60, 0, true),
+            (41, 0, 60, true),
+            (1, 100, 0, true),
+            (i64::MIN, 0, 0, true),
+            (1, i64::MAX, 0, true),
+        ] {
+            let before = Unapproved { of_org_minor, by_clerk_minor };
+            assert_eq!(needs_approval(amount, before, limit), needed, "{amount} {before:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_decides_on_their_own_proposal_and_anybody_on_that_of_the_product() {
+        let [one, other] = [1, 2].map(|n| UserId::from(uuid::Uuid::from_u128(n)));
+        assert!(may_decide(Some(one), one).is_err());
+        assert!(may_decide(Some(one), other).is_ok());
+        assert!(may_decide(None, one).is_ok());
     }
 
     #[test]

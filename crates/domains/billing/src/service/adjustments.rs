@@ -1,4 +1,4 @@
-//! Postings that administrators ask for: made at once when they are small, and with a second administrator otherwise.
+//! Postings that administrators ask for: made at once while they are small in sum, and with a second administrator otherwise.
 
 use identity::api::{Where, org_find};
 use kernel::{
@@ -15,12 +15,12 @@ use crate::{
     model::{
         account::Posting,
         adjustment::{
-            Adjustment, AdjustmentEvent, AdjustmentKind, AdjustmentLifecycle, AdjustmentState, check,
-            may_decide,
+            Adjustment, AdjustmentEvent, AdjustmentKind, AdjustmentLifecycle, AdjustmentState, SUMMED_OVER,
+            check, may_decide, needs_approval,
         },
     },
-    service::{balance::balances_of, posting::post},
-    store::adjustments as store,
+    service::{balance::balances_of, credits::credit_approved, posting::post},
+    store::{adjustments as store, fault_credits},
 };
 
 /// What is asked for.
@@ -33,7 +33,8 @@ pub struct Wanted {
     pub corrects: Option<PostingId>,
 }
 
-/// Asks for an adjustment: it is posted at once, or waits for another administrator when it is above the policy.
+/// Asks for an adjustment: it is posted at once, or waits for another administrator when it, with what this clerk and
+/// what anybody for this organization posted alone in the last day, is above the policy.
 pub async fn adjustment_create(
     billing: &Billing,
     tx: &mut WriteTx,
@@ -60,7 +61,8 @@ pub async fn adjustment_create(
         corrects_entry_id: wanted.corrects,
         reason: wanted.reason.into_string(),
         state: AdjustmentLifecycle::INITIAL.name().to_owned(),
-        proposed_by: by,
+        proposed_by: Some(by),
+        fault: None,
         decided_by: None,
         seq: None,
         version: 1,
@@ -68,9 +70,14 @@ pub async fn adjustment_create(
         updated_at: now,
     };
     let place = Where { org: Some(wanted.org), ..Where::default() };
+    // Read over this connection: whoever waits for the lock below holds one, and none may be left.
+    billing.policies.warm(tx.conn(), &[None, Some(wanted.org)]).await?;
     let limit =
         billing.policies.setting_at(IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR), place).await?;
-    if wanted.amount_minor.abs() <= limit.get() {
+    // Serial from here: two at once cannot both be the last that fits.
+    store::lock_sums(tx.conn()).await?;
+    let before = store::unapproved(tx.conn(), wanted.org, by, now - SUMMED_OVER).await?;
+    if !needs_approval(wanted.amount_minor, before, limit) {
         adjustment.seq = Some(make(billing, tx, wanted.kind, &adjustment).await?);
         adjustment.state = AdjustmentState::Posted.name().to_owned();
         adjustment.decided_by = Some(by);
@@ -108,7 +115,8 @@ async fn decide(
     id: AdjustmentId,
     event: AdjustmentEvent,
 ) -> Result<Adjustment, Failure> {
-    let before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
+    let mut before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
+    before.fault = fault_credits::held(tx.conn(), id).await?;
     tx.audit_in_org(before.org_id);
     let next =
         AdjustmentState::parse(&before.state).and_then(|state| AdjustmentLifecycle::next(state, event));
@@ -121,7 +129,10 @@ async fn decide(
     if next == AdjustmentState::Posted {
         let kind = AdjustmentKind::parse(&before.kind)
             .ok_or_else(|| std::io::Error::other(format!("{} is of an unknown kind", before.id)))?;
-        after.seq = Some(make(billing, tx, kind, &before).await?);
+        after.seq = Some(match &before.fault {
+            Some(fault) => credit_approved(billing, tx, &mut after, fault).await?,
+            None => make(billing, tx, kind, &before).await?,
+        });
     }
     after.state = next.name().to_owned();
     after.decided_by = Some(by);
@@ -154,7 +165,21 @@ async fn make(
 }
 
 pub async fn adjustment_get(tx: &mut ReadTx, id: AdjustmentId) -> Result<Adjustment, Failure> {
-    Ok(found(store::get(tx.conn(), id).await?, "adjustment")?)
+    let mut adjustment = [found(store::get(tx.conn(), id).await?, "adjustment")?];
+    add_faults(tx, &mut adjustment).await?;
+    let [adjustment] = adjustment;
+    Ok(adjustment)
+}
+
+/// Says of those that the product proposed for what that was.
+async fn add_faults(tx: &mut ReadTx, adjustments: &mut [Adjustment]) -> Result<(), Failure> {
+    let ids: Vec<AdjustmentId> = adjustments.iter().map(|adjustment| adjustment.id).collect();
+    for (id, fault) in fault_credits::of_adjustments(tx.conn(), &ids).await? {
+        if let Some(adjustment) = adjustments.iter_mut().find(|adjustment| adjustment.id == id) {
+            adjustment.fault = Some(fault);
+        }
+    }
+    Ok(())
 }
 
 /// Newest first.
@@ -164,6 +189,7 @@ pub async fn adjustment_list(
     state: Option<AdjustmentState>,
     page: &PageQuery,
 ) -> Result<Page<Adjustment>, Failure> {
-    let rows = store::list(tx.conn(), org, state, page).await?;
+    let mut rows = store::list(tx.conn(), org, state, page).await?;
+    add_faults(tx, &mut rows).await?;
     Ok(page.page(rows, |row| row.id.uuid()))
 }

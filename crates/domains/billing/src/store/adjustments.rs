@@ -8,7 +8,7 @@ use kernel::{
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::adjustment::{Adjustment, AdjustmentState};
+use crate::model::adjustment::{Adjustment, AdjustmentState, Unapproved};
 use lifecycle::Named as _;
 
 struct Row {
@@ -20,7 +20,7 @@ struct Row {
     corrects_entry_id: Option<Uuid>,
     reason: String,
     state: String,
-    proposed_by: Uuid,
+    proposed_by: Option<Uuid>,
     decided_by: Option<Uuid>,
     seq: Option<i64>,
     version: i64,
@@ -39,7 +39,8 @@ impl From<Row> for Adjustment {
             corrects_entry_id: row.corrects_entry_id.map(PostingId::from),
             reason: row.reason,
             state: row.state,
-            proposed_by: UserId::from(row.proposed_by),
+            proposed_by: row.proposed_by.map(UserId::from),
+            fault: None,
             decided_by: row.decided_by.map(UserId::from),
             seq: row.seq,
             version: row.version,
@@ -62,7 +63,7 @@ pub async fn insert(conn: &mut Connection, new: &Adjustment) -> Result<(), sqlx:
         new.corrects_entry_id.map(PostingId::uuid),
         new.reason,
         new.state,
-        new.proposed_by.uuid(),
+        new.proposed_by.map(UserId::uuid),
         new.decided_by.map(UserId::uuid),
         new.seq,
         new.version,
@@ -75,7 +76,8 @@ pub async fn insert(conn: &mut Connection, new: &Adjustment) -> Result<(), sqlx:
 }
 
 pub async fn get(conn: &mut Connection, id: AdjustmentId) -> Result<Option<Adjustment>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM ledger_adjustments WHERE id = $1", id.uuid())
+    let row = sqlx::query_as!(Row, "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
+             created_at, updated_at FROM ledger_adjustments WHERE id = $1", id.uuid())
         .fetch_optional(conn)
         .await?;
     Ok(row.map(Adjustment::from))
@@ -86,7 +88,8 @@ pub async fn get_for_update(
     conn: &mut Connection,
     id: AdjustmentId,
 ) -> Result<Option<Adjustment>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM ledger_adjustments WHERE id = $1 FOR UPDATE", id.uuid())
+    let row = sqlx::query_as!(Row, "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
+             created_at, updated_at FROM ledger_adjustments WHERE id = $1 FOR UPDATE", id.uuid())
         .fetch_optional(conn)
         .await?;
     Ok(row.map(Adjustment::from))
@@ -115,7 +118,9 @@ pub async fn list(
 ) -> Result<Vec<Adjustment>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM ledger_adjustments
+        "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
+             created_at, updated_at
+         FROM ledger_adjustments
          WHERE id < $1 AND ($3::uuid IS NULL OR org_id = $3) AND ($4::text IS NULL OR state = $4)
          ORDER BY id DESC LIMIT $2",
         page.before(),
@@ -126,6 +131,40 @@ pub async fn list(
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(Adjustment::from).collect())
+}
+
+/// Nobody else adds up what was posted without a second person before the transaction ends.
+pub async fn lock_sums(conn: &mut Connection) -> Result<(), sqlx::Error> {
+    sqlx::query!(r#"SELECT pg_advisory_xact_lock(hashtext('ledger_adjustments')) AS "locked: ()""#)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// What was posted since then without a second person. The ids of adjustments are in the order of time, so that nothing
+/// older than `since` is read.
+pub async fn unapproved(
+    conn: &mut Connection,
+    org: OrgId,
+    clerk: UserId,
+    since: DateTime<Utc>,
+) -> Result<Unapproved, sqlx::Error> {
+    let millis = u64::try_from(since.timestamp_millis()).unwrap_or(0);
+    let first = uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid();
+    sqlx::query_as!(
+        Unapproved,
+        r#"SELECT coalesce(sum(abs(amount_minor::numeric)) FILTER (WHERE org_id = $1), 0)::bigint AS "of_org_minor!",
+               coalesce(sum(abs(amount_minor::numeric)) FILTER (WHERE proposed_by = $2), 0)::bigint AS "by_clerk_minor!"
+           FROM ledger_adjustments
+           WHERE state = 'posted' AND id >= $3 AND created_at > $4 AND decided_by = proposed_by
+               AND (org_id = $1 OR proposed_by = $2)"#,
+        org.uuid(),
+        clerk.uuid(),
+        first,
+        since,
+    )
+    .fetch_one(conn)
+    .await
 }
 
 /// Whether the ledger of the organization has such a posting.

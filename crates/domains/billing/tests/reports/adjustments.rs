@@ -120,3 +120,75 @@ async fn a_correction_names_a_posting_of_the_same_organization() {
     let refused = kit.call(kit.admin, Method::POST, PATH, Some(nowhere)).await;
     assert_eq!((refused.status, refused.code().as_str()), (StatusCode::NOT_FOUND, "not_found"));
 }
+
+/// An adjustment of another organization, by somebody.
+async fn adjust_as(
+    kit: &Kit,
+    who: kernel::ids::UserId,
+    org: &kernel::ids::OrgId,
+    kind: &str,
+    amount: i64,
+) -> String {
+    let body = json!({ "org_id": org, "kind": kind, "amount_minor": amount, "reason": "because" });
+    let made = kit.call(who, Method::POST, PATH, Some(body)).await.ok();
+    made["state"].as_str().unwrap().to_owned()
+}
+
+async fn another_org(kit: &Kit, slug: &str) -> kernel::ids::OrgId {
+    let org: kernel::ids::OrgId = kit.test.db.ambient().id();
+    kit.sql(&format!(
+        "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
+         VALUES ('{}', 'enterprise', '{slug}', '{slug}', now(), now())",
+        org.uuid()
+    ))
+    .await;
+    org
+}
+
+#[tokio::test]
+async fn small_adjustments_add_up_over_a_day_per_clerk_and_per_organization() {
+    let kit = Kit::new().await;
+    kit.policy("billing.adjustment_approval_minor", 1000).await;
+    let (acme, other) = (kit.org, another_org(&kit, "other").await);
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "credit", 600).await, "posted");
+    // The same clerk for the same organization, and for another one.
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "promo", 401).await, "proposed");
+    assert_eq!(adjust_as(&kit, kit.admin, &other, "credit", 401).await, "proposed");
+    // Another clerk for the organization that had some; for one that had none there is room.
+    assert_eq!(adjust_as(&kit, kit.other_admin, &acme, "credit", 401).await, "proposed");
+    assert_eq!(adjust_as(&kit, kit.other_admin, &other, "credit", 700).await, "posted");
+    // What waits for somebody does not count, and up to the limit nobody is needed.
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "promo", 400).await, "posted");
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "promo", 1).await, "proposed");
+    // A day later it begins anew; not a second before.
+    kit.pass(86_399);
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "credit", 1).await, "proposed");
+    kit.pass(1);
+    assert_eq!(adjust_as(&kit, kit.admin, &acme, "credit", 1000).await, "posted");
+}
+
+#[tokio::test]
+async fn what_a_second_administrator_approved_does_not_count_and_losses_do() {
+    let kit = Kit::new().await;
+    kit.policy("billing.adjustment_approval_minor", 1000).await;
+    let made = kit.adjust(json!({ "kind": "credit", "amount_minor": 5000 })).await.ok();
+    let approve = format!("{PATH}/{}/approve", made["id"].as_str().unwrap());
+    kit.call(kit.other_admin, Method::POST, &approve, None).await.ok();
+    let posting: uuid::Uuid = kit.one("SELECT id FROM ledger_postings").await;
+    let corrects = kernel::ids::PostingId::from(posting);
+    let take = json!({ "kind": "correction", "amount_minor": -700, "corrects_entry_id": corrects });
+    assert_eq!(kit.adjust(take.clone()).await.ok()["state"], "posted");
+    assert_eq!(kit.adjust(take).await.ok()["state"], "proposed");
+    assert_eq!(kit.adjust(json!({ "kind": "credit", "amount_minor": 301 })).await.ok()["state"], "proposed");
+    assert_eq!(kit.adjust(json!({ "kind": "credit", "amount_minor": 300 })).await.ok()["state"], "posted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adjustments_asked_for_at_once_do_not_slip_past_the_sum() {
+    let kit = Kit::new().await;
+    kit.policy("billing.adjustment_approval_minor", 1000).await;
+    let asked = (0..12).map(|_| kit.adjust(json!({ "kind": "credit", "amount_minor": 300 })));
+    let answers = futures_util::future::join_all(asked).await;
+    let posted = answers.iter().filter(|answer| answer.ok()["state"] == "posted").count();
+    assert_eq!((posted, balance(&kit).await), (3, 900));
+}

@@ -6,7 +6,8 @@
 //! **Why every run ends.** Forwards: an attempt has a deadline, after which there is one last call; a failed
 //! attempt is the last, or raises the number of attempts, which is bounded; the steps are finitely many; and the
 //! run has a deadline. Backwards: the same with bounded attempts, and each step taken back leads to an earlier one.
-//! Telling the domain of the end is tried a bounded number of times, and then the run ends without it.
+//! What is left is to tell the domain of the end: a run ends in the transaction that does, so that nothing is held for a
+//! run that is over. That is retried with backoff for as long as it fails, and counted (`saga_end_failures_total`).
 
 use std::time::Duration;
 
@@ -79,11 +80,10 @@ pub enum Next {
         step: usize,
         reason: String,
     },
-    /// `told`: the domain hears of it; otherwise that has failed often enough.
+    /// The domain is told of the end, in the transaction that ends the run.
     Finish {
         end: RunEnd,
         reason: Option<String>,
-        told: bool,
     },
 }
 
@@ -102,7 +102,6 @@ pub enum Settled {
     End(RunEnd),
 }
 
-const END_ATTEMPTS: u32 = 5;
 const MIN_UNDO_ATTEMPTS: u32 = 3;
 const MIN_UNDO_DELAY: Duration = Duration::from_millis(200);
 const MIN_AGAIN: Duration = Duration::from_millis(20);
@@ -194,10 +193,10 @@ fn failed(on: &mut Progress, step: &StepSpec, reason: &str, for_good: bool) {
     }
 }
 
-/// The domain could not be told of the end: once more, or no more.
+/// The domain could not be told of the end: once more, a while later.
 pub fn end_failed(at: &Progress) -> Progress {
-    let delay = Duration::from_secs(1) * 2u32.pow(at.end_attempts.min(8));
-    Progress { end_attempts: at.end_attempts + 1, due_at: later(at.now, delay), ..at.clone() }
+    let delay = (Duration::from_secs(1) * 2u32.pow(at.end_attempts.min(16))).min(MAX_DELAY);
+    Progress { end_attempts: at.end_attempts.saturating_add(1), due_at: later(at.now, delay), ..at.clone() }
 }
 
 impl Progress {
@@ -232,7 +231,7 @@ fn finish(at: &Progress, end: RunEnd, reason: Option<String>) -> Next {
     if at.end_attempts > 0 && at.due_at > at.now {
         return Next::Sleep { until: at.due_at };
     }
-    Next::Finish { end, reason, told: at.end_attempts < END_ATTEMPTS }
+    Next::Finish { end, reason }
 }
 
 /// The last step before `before` that is taken back.

@@ -99,8 +99,8 @@ fn play(spec: &'static SagaSpec, luck: &Luck) -> Story {
                 (at.waiting, at.attempt_deadline, at.due_at) = (Waiting::No, None, at.now);
                 continue;
             }
-            Next::Finish { end, told, .. } => {
-                if told && at.end_attempts < luck.end_failures {
+            Next::Finish { end, .. } => {
+                if at.end_attempts < luck.end_failures {
                     at = end_failed(&at);
                 } else {
                     story.end = Some(end);
@@ -229,7 +229,7 @@ fn a_cancelled_step_that_was_never_called_is_not_taken_back() {
     at.begun = true;
     assert!(matches!(decide(spec, &at), Next::StartUndo { step: 1, .. }));
     at = Progress { step: 0, begun: false, ..at };
-    assert!(matches!(decide(spec, &at), Next::Finish { end: RunEnd::Undone, told: true, .. }));
+    assert!(matches!(decide(spec, &at), Next::Finish { end: RunEnd::Undone, .. }));
 }
 
 #[test]

@@ -110,9 +110,9 @@ impl Inner {
                 };
                 self.note(saga.spec(), run, progress, None).await
             }
-            Next::Finish { end, reason, told } => {
+            Next::Finish { end, reason } => {
                 run.progress.failure = reason.as_deref().map(readable);
-                self.finish(saga, run, end, told).await
+                self.finish(saga, run, end).await
             }
         }
     }
@@ -313,15 +313,21 @@ impl Inner {
     }
 
     /// Ends the run in a transaction of its own, when there was no last step to do it with.
-    async fn finish(&self, saga: &dyn Saga, run: &mut Run, end: RunEnd, told: bool) -> Moved {
+    async fn finish(&self, saga: &dyn Saga, run: &mut Run, end: RunEnd) -> Moved {
         let spec = saga.spec();
-        match self.end(saga, run, end, told && run.unfinished <= MAX_UNFINISHED).await {
+        match self.end(saga, run, end).await {
             Ok(()) => {
                 over(spec, end, run.progress.failure.as_deref());
                 Moved::Away
             }
             Err(Stop::Failed(error)) => {
-                tracing::warn!(end = end.name(), error = error.reason(), "a workflow's end failed");
+                metrics::counter!(names::SAGA_END_FAILURES_TOTAL, "name" => spec.name).increment(1);
+                tracing::error!(
+                    end = end.name(),
+                    error = error.reason(),
+                    attempts = run.progress.end_attempts.saturating_add(1),
+                    "a workflow is over and its domain could not be told; it is retried"
+                );
                 run.progress.now = self.db.ambient().now();
                 let progress = decide::end_failed(&run.progress);
                 self.note(spec, run, progress, None).await
@@ -331,14 +337,12 @@ impl Inner {
         }
     }
 
-    async fn end(&self, saga: &dyn Saga, run: &Run, end: RunEnd, told: bool) -> Result<(), Stop> {
+    async fn end(&self, saga: &dyn Saga, run: &Run, end: RunEnd) -> Result<(), Stop> {
         let spec = saga.spec();
         let mut tx = self.begin(spec, run).await?;
         let within = async {
             let step = spec.step(run.progress.step).map_or("", |step| step.name);
-            if told {
-                call::ended(saga, &mut context(&mut tx, run, step, &run.outputs), end).await?;
-            }
+            call::ended(saga, &mut context(&mut tx, run, step, &run.outputs), end).await?;
             let change = Change {
                 progress: &run.progress,
                 end: Some(end),

@@ -40,6 +40,8 @@ pub const NODES: &str = "nodes";
 pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
 /// Labels: `name`, `end`.
 pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
+/// Labels: `name`.
+pub const SAGA_END_FAILURES_TOTAL: &str = "saga_end_failures_total";
 /// Labels: `saga`, `step`.
 pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
 /// Labels: `shape`.
@@ -134,6 +136,10 @@ pub const ALL: &[Metric] = &[
     gauge(NODES, "Nodes of the fleet, by state."),
     gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
     counter(SAGA_RUNS_TOTAL, "Workflow runs that ended, by name and how."),
+    counter(
+        SAGA_END_FAILURES_TOTAL,
+        "Attempts to tell a domain of the end of a workflow that failed; alert when it grows.",
+    ),
     histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
     counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
     counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),

@@ -105,6 +105,8 @@ ids! {
     PauseId = "pause";
     /// A posting that an administrator asks for.
     AdjustmentId = "adj";
+    /// A change that needs a second person.
+    SensitiveChangeId = "chg";
     /// Something that books and world disagree about.
     BillingFindingId = "bfnd";
     /// A checkout: money that is on its way.

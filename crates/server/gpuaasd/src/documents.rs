@@ -64,6 +64,7 @@ fn lifecycles() -> String {
     );
     let mut add = |name: &str, diagram: String| out += &format!("\n## {name}\n\n```mermaid\n{diagram}```\n");
     add("invitation", identity::model::invitation::InvitationLifecycle::diagram());
+    add("sensitive_change", identity::model::sensitive_change::SensitiveChangeLifecycle::diagram());
     add("dead_letter", bus::dead_letter::DeadLetterLifecycle::diagram());
     add("node", fleet::model::node::NodeLifecycle::diagram());
     add("node_onboarding", fleet::model::onboarding::OnboardingLifecycle::diagram());

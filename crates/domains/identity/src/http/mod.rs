@@ -11,6 +11,7 @@ mod platform_users;
 mod policies;
 mod project_members;
 mod projects;
+mod sensitive_changes;
 mod service_account_keys;
 mod service_accounts;
 mod sessions;
@@ -43,6 +44,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         audit::endpoints,
         platform_orgs::endpoints,
         platform_users::endpoints,
+        sensitive_changes::endpoints,
     ]
     .into_iter()
     .flat_map(|of_resource| of_resource(identity))

@@ -24,7 +24,11 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             "platform_user_roles_set",
             "Set a user's platform roles",
         )
-        .describe("Replaces all of them. The platform keeps at least one administrator.")
+        .describe(
+            "Replaces all of them. The platform keeps at least one administrator. Roles that give the right to approve are \
+             proposed instead (`platform_user_roles_propose`); one person sets them only for the second administrator of a \
+             new installation.",
+        )
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition])
         .needs(Permission::PlatformUserManage)

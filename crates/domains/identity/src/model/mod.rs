@@ -8,5 +8,6 @@ pub mod person;
 pub mod policy;
 pub mod project;
 pub mod role;
+pub mod sensitive_change;
 pub mod service_account;
 pub mod ssh_key;

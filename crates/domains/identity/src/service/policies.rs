@@ -15,9 +15,10 @@ use crate::{
     model::{
         events::PolicyChanged,
         policy::{
-            PolicyDefinition, PolicyEffective, PolicyExplanation, StoredValue, check_authority, check_set,
-            resolve,
+            PolicyAuthority, PolicyDefinition, PolicyEffective, PolicyExplanation, StoredValue, WantedValue,
+            check_authority, check_replace, check_set, resolve,
         },
+        sensitive_change::{SecondPerson, check_policy_alone},
     },
     store::{self, policies::NewValue},
 };
@@ -65,24 +66,64 @@ pub async fn policy_explain(tx: &mut ReadTx, place: Place, key: &str) -> Result<
     Ok(resolve(definition, &values(tx.conn(), place, key).await?))
 }
 
+/// A value and whether it is only a default for those below, rather than a bound.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPolicy<'a> {
+    pub value: &'a Value,
+    pub is_default: bool,
+}
+
+impl<'a> NewPolicy<'a> {
+    pub const fn bound(value: &'a Value) -> Self {
+        Self { value, is_default: false }
+    }
+}
+
 pub async fn policy_set(
     tx: &mut WriteTx,
     place: Place,
     key: &str,
-    value: &Value,
+    new: NewPolicy<'_>,
+    if_match: Option<i64>,
+    actor: &[Role],
+) -> Result<PolicyExplanation, Failure> {
+    check_policy_alone(key)?;
+    store_value(tx, place, key, new, if_match, actor).await
+}
+
+/// Sets a value that only two people change.
+pub(super) async fn policy_set_decided(
+    tx: &mut WriteTx,
+    _: SecondPerson,
+    place: Place,
+    key: &str,
+    new: NewPolicy<'_>,
+    actor: &[Role],
+) -> Result<PolicyExplanation, Failure> {
+    store_value(tx, place, key, new, None, actor).await
+}
+
+async fn store_value(
+    tx: &mut WriteTx,
+    place: Place,
+    key: &str,
+    new: NewPolicy<'_>,
     if_match: Option<i64>,
     actor: &[Role],
 ) -> Result<PolicyExplanation, Failure> {
     let definition = definition(key)?;
     check_place(tx.conn(), place).await?;
     let stored = values(tx.conn(), place, key).await?;
-    check_set(definition, place.scope(), value, &stored, actor)?;
+    let NewPolicy { value, is_default } = new;
+    check_set(definition, WantedValue { scope: place.scope(), value, is_default }, &stored, actor)?;
     let before = resolve(definition, &stored);
     let new = NewValue {
         id: tx.db().ambient().uuid(),
         place,
         key,
         value,
+        set_by: PolicyAuthority::of(actor),
+        is_default,
         updated_by: tx.permit().actor().id.unwrap_or_default(),
         now: tx.db().ambient().now(),
     };
@@ -100,9 +141,33 @@ pub async fn policy_unset(
     if_match: Option<i64>,
     actor: &[Role],
 ) -> Result<(), Failure> {
+    check_policy_alone(key)?;
+    remove_value(tx, place, key, if_match, actor).await
+}
+
+/// Removes a value that only two people change.
+pub(super) async fn policy_unset_decided(
+    tx: &mut WriteTx,
+    _: SecondPerson,
+    place: Place,
+    key: &str,
+    actor: &[Role],
+) -> Result<(), Failure> {
+    remove_value(tx, place, key, None, actor).await
+}
+
+async fn remove_value(
+    tx: &mut WriteTx,
+    place: Place,
+    key: &str,
+    if_match: Option<i64>,
+    actor: &[Role],
+) -> Result<(), Failure> {
     let definition = definition(key)?;
     check_authority(definition, place.scope(), actor)?;
-    let before = resolve(definition, &values(tx.conn(), place, key).await?);
+    let stored = values(tx.conn(), place, key).await?;
+    check_replace(definition, place.scope(), &stored, actor)?;
+    let before = resolve(definition, &stored);
     store::policies::remove(tx.conn(), place, key, if_match).await?.or_problem("policy_value")?;
     let after = resolve(definition, &values(tx.conn(), place, key).await?);
     finish(tx, place, key, &before, &after, None)

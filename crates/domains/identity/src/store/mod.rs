@@ -12,6 +12,7 @@ pub mod policies;
 pub mod project_members;
 pub mod projects;
 pub mod recipients;
+pub mod sensitive_changes;
 pub mod service_account_keys;
 pub mod service_accounts;
 pub mod sessions;

@@ -135,6 +135,16 @@ pub async fn other_admins(conn: &mut Connection, id: UserId) -> Result<i64, sqlx
     Ok(i64::try_from(subjects.len()).unwrap_or(i64::MAX) - disabled)
 }
 
+/// Whether anybody else is bound as an administrator, able to sign in or not.
+pub async fn others_bound_as_admin(conn: &mut Connection, id: UserId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM platform_bindings WHERE role = 'platform_admin' AND user_id <> $1) AS "others!""#,
+        id.uuid(),
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub async fn set_platform_roles(
     conn: &mut Connection,
     id: UserId,

@@ -1,0 +1,193 @@
+//! Changes that need a second person: what decides when one is needed, and who that can be.
+//!
+//! Money above a policy's amount is moved by two people. Whoever could raise the amount alone, or appoint somebody to
+//! approve, would be both of them. So one administrator proposes such a change and another applies it. Two things are done by
+//! one person: taking the right to approve away, and appointing the second administrator of an installation that never had
+//! two.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    Code, Permission, PermissionSet, Problem,
+    ids::{OrgId, SensitiveChangeId, UserId},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::role::PlatformRole;
+
+lifecycle::lifecycle! {
+    /// Nothing holds before somebody else than who proposed it applies it.
+    SensitiveChangeLifecycle = "sensitive_change", initial Proposed;
+    states SensitiveChangeState { Proposed = "proposed", Applied = "applied", Rejected = "rejected" }
+    events SensitiveChangeEvent { Approve = "approve", Reject = "reject" }
+    Proposed on Approve => Applied;
+    Proposed on Reject => Rejected;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SensitiveChangeKind {
+    PolicySet,
+    PolicyUnset,
+    PlatformRolesSet,
+}
+
+impl SensitiveChangeKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PolicySet => "policy_set",
+            Self::PolicyUnset => "policy_unset",
+            Self::PlatformRolesSet => "platform_roles_set",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::PolicySet, Self::PolicyUnset, Self::PlatformRolesSet]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+
+    /// What whoever applies it must be allowed to do besides approving.
+    pub const fn permission(self) -> Permission {
+        match self {
+            Self::PolicySet | Self::PolicyUnset => Permission::PlatformPolicyManage,
+            Self::PlatformRolesSet => Permission::PlatformUserManage,
+        }
+    }
+}
+
+/// A change that two people make.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SensitiveChange {
+    pub id: SensitiveChangeId,
+    /// `policy_set`, `policy_unset` or `platform_roles_set`.
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_key: Option<String>,
+    /// The organization for which the policy value holds; none for the whole platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org_id: Option<OrgId>,
+    /// Whose platform roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<UserId>,
+    /// The policy value, or all the platform roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    pub reason: String,
+    /// `proposed` (waits for another administrator), `applied` or `rejected`.
+    pub state: String,
+    pub proposed_by: UserId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<UserId>,
+    /// Made by one person: a right was taken away, or the second administrator of a new installation was appointed.
+    pub alone: bool,
+    pub version: i64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Proof that another person than who proposed it decided on a change. Whatever only two people may do takes one.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondPerson(());
+
+impl SecondPerson {
+    pub fn decides(proposed_by: UserId, decides: UserId) -> Result<Self, Problem> {
+        if proposed_by != decides {
+            return Ok(Self(()));
+        }
+        let text = "You proposed this change; another administrator has to decide on it.";
+        Err(Problem::new(Code::InsufficientPermissions, text)
+            .detail("reason", "second_approver_required")
+            .suggest("Ask another platform administrator to approve or reject it."))
+    }
+}
+
+/// Keys that say above which amount a second person is needed end so.
+pub fn policy_needs_second_person(key: &str) -> bool {
+    key.ends_with("_approval_minor")
+}
+
+/// Whether one person may change this policy.
+pub fn check_policy_alone(key: &str) -> Result<(), Problem> {
+    if !policy_needs_second_person(key) {
+        return Ok(());
+    }
+    let text = format!("{key} says when a second person is needed, and is changed by two people.");
+    Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
+        "Propose it (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it.",
+    ))
+}
+
+/// Whether these roles let somebody approve what somebody else proposed.
+pub fn may_approve(roles: &[PlatformRole]) -> bool {
+    roles.iter().any(|role| role.role().permissions().holds(Permission::MoneyManage))
+}
+
+/// Whether one person may give somebody the right to approve: only while there is nobody else who has it, nor ever was.
+pub fn check_appoint_alone(others_may_approve: bool, ever_changed: bool) -> Result<(), Problem> {
+    if !others_may_approve && !ever_changed {
+        return Ok(());
+    }
+    let text = "These roles give the right to approve, which takes two people.";
+    Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
+        "Propose it (POST /api/v1/platform/users/{user_id}/roles/proposals) and let another platform administrator approve it.",
+    ))
+}
+
+/// Whether somebody with these permissions may apply or reject such a change.
+pub fn check_decide(kind: SensitiveChangeKind, held: PermissionSet) -> Result<(), Problem> {
+    if held.holds(kind.permission()) {
+        return Ok(());
+    }
+    let text = format!("Deciding on this needs {}.", kind.permission().name());
+    Err(Problem::new(Code::InsufficientPermissions, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Role;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_their_own_second_person() {
+        let [one, other] = [1, 2].map(|n| UserId::from(uuid::Uuid::from_u128(n)));
+        assert!(SecondPerson::decides(one, one).is_err());
+        assert!(SecondPerson::decides(one, other).is_ok());
+    }
+
+    #[test]
+    fn the_amounts_above_which_two_are_needed_are_changed_by_two_and_nothing_else_is() {
+        let two: Vec<_> = kernel::policy::ALL
+            .iter()
+            .map(|definition| definition.key)
+            .filter(|key| check_policy_alone(key).is_err())
+            .collect();
+        assert!(two.contains(&"billing.adjustment_approval_minor"), "{two:?}");
+        assert!(two.iter().all(|key| key.contains("approval")), "{two:?}");
+    }
+
+    #[test]
+    fn the_right_to_approve_is_given_alone_once_in_the_life_of_an_installation() {
+        assert!(check_appoint_alone(false, false).is_ok());
+        for (others, ever) in [(true, false), (false, true), (true, true)] {
+            assert!(check_appoint_alone(others, ever).is_err(), "{others} {ever}");
+        }
+        assert!(may_approve(&[PlatformRole::PlatformOps, PlatformRole::PlatformAdmin]));
+        assert!(!may_approve(&[PlatformRole::PlatformOps, PlatformRole::PlatformAuditor]));
+    }
+
+    #[test]
+    fn who_decides_may_do_what_is_decided() {
+        let kinds = [
+            SensitiveChangeKind::PolicySet,
+            SensitiveChangeKind::PolicyUnset,
+            SensitiveChangeKind::PlatformRolesSet,
+        ];
+        for kind in kinds {
+            assert!(check_decide(kind, Role::PlatformAdmin.permissions()).is_ok());
+            assert!(check_decide(kind, Role::PlatformOps.permissions()).is_err());
+            assert_eq!(SensitiveChangeKind::parse(kind.name()), Some(kind));
+        }
+    }
+}

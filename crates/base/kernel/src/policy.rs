@@ -136,6 +136,7 @@ definitions! {
     BILLING_LAUNCH_HOLD_SECONDS: "billing.launch_hold_seconds", int(0, 86_400), Default::Integer(3600), Free, "Running time that the balance must cover before a launch.";
     BILLING_CLOCK_SKEW_SECONDS: "billing.clock_skew_seconds", int(1, 3600), Default::Integer(30), Free, "Difference between the clocks of a process and of the database above which the process does not accrue.";
     BILLING_ADJUSTMENT_APPROVAL_MINOR: "billing.adjustment_approval_minor", int(0, UNLIMITED), Default::Integer(100_000), Free, "Adjustments of the ledger above this need a second administrator.";
+    BILLING_CREDIT_APPROVAL_MINOR: "billing.credit_approval_minor", int(0, UNLIMITED), Default::Integer(10_000), Free, "Credits for faulty hardware above this wait for an administrator.";
     ALLOCATION_MAX_CONCURRENT_PER_USER: "allocation.max_concurrent_per_user", int(0, UNLIMITED), Default::Integer(50), OnlyStricter, "Allocations one person may hold at once.";
     ALLOCATION_REFUND_WINDOW_DAYS: "allocation.refund_window_days", int(0, 365), Default::Integer(30), Free, "Days within which a payment can go back to the card.";
     ALLOCATION_ISOLATION_MODEL: "allocation.isolation_model", Kind::Choice(&["user-revoke", "full-reimage"]), Default::Choice("user-revoke"), OnlyStricter, "How a machine is cleaned between tenants.";
@@ -154,8 +155,14 @@ definitions! {
     INVITATION_TTL_DAYS: "identity.invitation_ttl_days", int(1, 90), Default::Integer(7), Free, "Days after which an invitation expires.";
     SSH_KEYS_PER_USER: "identity.ssh_keys_per_user", int(1, 1000), Default::Integer(50), Free, "SSH public keys that one person may store.";
     KEYS_PER_SERVICE_ACCOUNT: "identity.keys_per_service_account", int(1, 100), Default::Integer(5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";
-    SIGN_IN_ATTEMPTS: "identity.sign_in_attempts", int(1, 1000), Default::Integer(5), Free, "Wrong passwords in a row before an account is locked.";
+    SIGN_IN_ATTEMPTS: "identity.sign_in_attempts", int(1, 1000), Default::Integer(5), Free, "Wrong passwords at one account from one address before that address has to wait.";
+    SIGN_IN_ATTEMPTS_PER_ADDRESS: "identity.sign_in_attempts_per_address", int(1, 1_000_000), Default::Integer(50), Free, "Wrong passwords from one address within identity.sign_in_lock_seconds before it has to wait.";
+    REFUSALS_AUDITED_PER_MINUTE: "identity.refusals_audited_per_minute", int(1, 100_000), Default::Integer(60), Free, "Refused sign-ins and service-account keys of strangers that are audited in a minute, in all.";
+    UNNAMED_SESSION_QUIET_HOURS: "identity.unnamed_session_quiet_hours", int(1, 720), Default::Integer(24), Free, "After a session was revoked whose issuer sends neither sid nor auth_time: hours without a token of it after which one is taken for a new sign-in.";
     FLEET_HEARTBEAT_SECONDS: "fleet.heartbeat_seconds", int(1, 300), Default::Integer(10), Free, "How often a node reports.";
+    FLEET_HEARTBEATS_PER_MINUTE: "fleet.heartbeats_per_minute", int(60, 10_000), Default::Integer(120), Free, "Reports of one node that a gateway takes in a minute.";
+    FLEET_LOG_BATCHES_PER_MINUTE: "fleet.log_batches_per_minute", int(1, 10_000), Default::Integer(120), Free, "Batches of log lines of one node that a gateway takes in a minute.";
+    FLEET_FINDING_BACKDATE_SECONDS: "fleet.finding_backdate_seconds", int(0, 600), Default::Integer(300), Free, "How long before the previous report of its node a health finding may have begun.";
     FLEET_OFFLINE_AFTER_HEARTBEATS: "fleet.offline_after_heartbeats", int(2, 100), Default::Integer(3), Free, "Missed reports after which a node counts as offline.";
     FLEET_BOOTSTRAP_TTL_SECONDS: "fleet.bootstrap_ttl_seconds", int(30, 900), Default::Integer(900), Free, "How long a bootstrap or repair token of a node can be used.";
     FLEET_CERTIFICATE_HOURS: "fleet.certificate_hours", int(1, 168), Default::Integer(24), Free, "Lifetime of a node's certificate.";
@@ -164,7 +171,7 @@ definitions! {
     CAPACITY_PLACEMENT: "capacity.placement", Kind::Choice(&["pack", "spread"]), Default::Choice("pack"), Free, "Whether slices fill nodes up or spread over them.";
     CAPACITY_TASK_SECONDS: "capacity.task_seconds", int(1, 86_400), Default::Integer(300), Free, "How long a step of a launch or release waits for a node.";
     CAPACITY_REIMAGE_SECONDS: "capacity.reimage_seconds", int(1, 86_400), Default::Integer(3600), Free, "How long installing a machine anew may take.";
-    SIGN_IN_LOCK_SECONDS: "identity.sign_in_lock_seconds", int(1, 86_400), Default::Integer(900), Free, "How long a locked account stays locked.";
+    SIGN_IN_LOCK_SECONDS: "identity.sign_in_lock_seconds", int(1, 86_400), Default::Integer(900), Free, "How long an address waits after too many wrong passwords at one account.";
 }
 
 pub fn find(key: &str) -> Option<&'static Definition> {

@@ -162,6 +162,32 @@ async fn reports_are_kept_and_answered_with_what_is_in_force() {
     );
 }
 
+/// A node that reports without end, or somebody with its key, gets its share and no more; another node notices nothing.
+#[tokio::test]
+async fn reports_and_log_batches_of_one_node_are_limited() {
+    let world = World::start().await;
+    let (one, two) = (quiet_node(&world, "n1").await, quiet_node(&world, "n2").await);
+    for key in ["fleet.heartbeats_per_minute", "fleet.log_batches_per_minute"] {
+        let path = format!("/api/v1/platform/policies/{key}");
+        world.admin.put(&path, json!({ "value": 60 })).await.expect(200);
+    }
+    let batch = json!({ "lines": [] });
+    for (path, body) in [("heartbeat", NodeClient::heartbeat()), ("logs", batch)] {
+        // The count begins anew each minute, so more than twice the limit is over it in any case.
+        let mut refused = None;
+        for _ in 0..125 {
+            let answer = one.api.post(&one.path(path), body.clone()).await;
+            if answer.status != 200 {
+                refused = Some(answer);
+                break;
+            }
+        }
+        let refused = refused.expect("one node is limited");
+        assert_eq!(refused.status, 429, "{path}: {}", refused.text);
+        assert_eq!(two.api.post(&two.path(path), body).await.status, 200);
+    }
+}
+
 #[tokio::test]
 async fn what_does_not_fit_the_contract_is_refused_with_what_to_do() {
     let world = World::start().await;

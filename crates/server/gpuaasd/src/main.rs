@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use gpuaasd::{
     config::{Config, Flags},
-    documents, run,
+    documents, run, secret_file,
 };
 
 /// GPUaaS control plane.
@@ -37,6 +38,9 @@ enum Command {
     Config(ConfigCommand),
     /// Prepare roles and schema of the database, then exit.
     Migrate,
+    /// Say that the database was restored from a backup, then exit. What is restored from a file that this process wrote
+    /// later is noticed without it.
+    Restore,
     /// Print a document that is generated from the code.
     Document {
         #[arg(value_parser = documents::NAMES.to_vec())]
@@ -78,6 +82,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         }
         Command::Run => runtime()?.block_on(run::run(config))?,
         Command::Migrate => runtime()?.block_on(run::migrate(config))?,
+        Command::Restore => runtime()?.block_on(run::restored(config))?,
         Command::Document { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
@@ -97,8 +102,14 @@ fn read_config(args: &Args) -> anyhow::Result<Config> {
         }
         None => None,
     };
-    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let text = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     let flags =
         Flags { roles: args.roles.clone(), listen: args.listen.clone(), data_dir: args.data_dir.clone() };
-    Ok(Config::read(file, std::env::vars(), flags)?)
+    let config = Config::read(text, std::env::vars(), flags)?;
+    if let (Some(path), [first, ..]) = (&args.config, config.secrets_in_file.as_slice()) {
+        let checked = std::fs::metadata(path).map_err(anyhow::Error::from);
+        let checked = checked.and_then(|metadata| Ok(secret_file::check(path, &metadata)?));
+        checked.with_context(|| format!("the configuration file holds a secret ({first})"))?;
+    }
+    Ok(config)
 }

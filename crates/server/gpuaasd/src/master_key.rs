@@ -2,16 +2,18 @@
 
 use std::{
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
 use kernel::{Ambient, Secret};
 
+use crate::secret_file::{self, SecretFileError};
+
 #[derive(Debug, thiserror::Error)]
 pub enum MasterKeyError {
-    #[error("the master key {path} can be read by others; make it private (chmod 600)")]
-    Exposed { path: String },
+    #[error("the master key cannot be used: {0}")]
+    File(#[from] SecretFileError),
     #[error("the master key {path} must hold 64 hex digits; restore it from your backup")]
     Malformed { path: String },
     #[error("the master key {path} cannot be read or made")]
@@ -43,11 +45,10 @@ pub fn load_or_create(path: &Path, ambient: &Ambient) -> Result<Secret<[u8; 32]>
         }
     }
     let _ = std::fs::remove_file(&aside);
-    let mode = std::fs::metadata(path).map_err(io)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(MasterKeyError::Exposed { path: shown });
-    }
-    let text = Secret::new(std::fs::read_to_string(path).map_err(io)?);
+    let text = match secret_file::read(path) {
+        Err(SecretFileError::Length { .. }) => return Err(MasterKeyError::Malformed { path: shown }),
+        read => read?,
+    };
     parse(text.expose().trim()).ok_or(MasterKeyError::Malformed { path: shown })
 }
 
@@ -64,6 +65,8 @@ fn parse(text: &str) -> Option<Secret<[u8; 32]>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -74,7 +77,10 @@ mod tests {
         let first = load_or_create(&path, &ambient).unwrap();
         assert!(first == load_or_create(&path, &ambient).unwrap());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(load_or_create(&path, &ambient), Err(MasterKeyError::Exposed { .. })));
+        assert!(matches!(
+            load_or_create(&path, &ambient),
+            Err(MasterKeyError::File(SecretFileError::Exposed { .. }))
+        ));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&path, "xyz").unwrap();
         assert!(matches!(load_or_create(&path, &ambient), Err(MasterKeyError::Malformed { .. })));

@@ -1,8 +1,13 @@
 //! Wires billing, payments and notifications.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use anyhow::Context as _;
+use crate::{
+    config::{Config, PaymentProvider},
+    restore::NormalMode,
+    roles::Role,
+    secret_file::{self, SecretFileError},
+};
 use axum::Router;
 use billing::Billing;
 use endpoint::{Endpoint, PolicySource};
@@ -12,12 +17,6 @@ use kernel::Secret;
 use notify::{Notify, Relay, WebhookClient};
 use payments::{Payments, Provider, provider, provider::StripeSettings};
 use pg::{Db, Wake};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
-use crate::{
-    config::{Config, PaymentProvider},
-    roles::Role,
-};
 
 #[derive(Clone)]
 pub struct Money {
@@ -87,7 +86,8 @@ impl Money {
     }
 
     /// What the roles of this process do in the background.
-    pub fn start(&self, roles: &[Role], wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+    pub fn start(&self, roles: &[Role], wake: &Wake, mode: &NormalMode<'_>) {
+        let NormalMode { tasks, cancel, .. } = *mode;
         let spawn = |work: BoxFuture<'static, ()>| {
             tasks.spawn(cancel.clone().run_until_cancelled_owned(work));
         };
@@ -126,18 +126,11 @@ fn provider(config: &Config, http: reqwest::Client) -> anyhow::Result<Arc<dyn Pr
     let Some(file) = &config.payments.secret_key_file else {
         anyhow::bail!("payments.secret_key_file is needed")
     };
-    let settings = StripeSettings { name, base: config.payments.api_url.clone(), key: secret(file)? };
+    let settings =
+        StripeSettings { name, base: config.payments.api_url.clone(), key: secret_file::read_line(file)? };
     Ok(Arc::new(provider::Stripe::new(http, settings)))
 }
 
-fn secrets(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<Secret<String>>> {
-    files.iter().map(|file| secret(file)).collect()
-}
-
-/// The first line of a private file.
-fn secret(file: &Path) -> anyhow::Result<Secret<String>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let line = text.lines().next().unwrap_or("").trim().to_owned();
-    anyhow::ensure!(!line.is_empty(), "{} is empty; it must hold the secret", file.display());
-    Ok(Secret::new(line))
+fn secrets(files: &[std::path::PathBuf]) -> Result<Vec<Secret<String>>, SecretFileError> {
+    files.iter().map(|file| secret_file::read_line(file)).collect()
 }

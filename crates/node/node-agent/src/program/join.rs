@@ -2,6 +2,7 @@
 
 use std::{
     io::{IsTerminal as _, Read as _, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::ExitCode,
     sync::Arc,
@@ -66,11 +67,21 @@ fn join(config: &Config, info: &JoinInfo, token: &TokenArgs) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of the opened file, so that it cannot be exchanged between check and reading.
+fn private(file: std::fs::File) -> std::io::Result<std::fs::File> {
+    if file.metadata()?.mode() & 0o077 == 0 {
+        return Ok(file);
+    }
+    let text = "other users can reach the token; ask for a new one and keep it in a private file (chmod 600)";
+    Err(std::io::Error::other(text))
+}
+
 /// From a file or standard input: what stands in a command line can be seen by everybody on the machine.
 fn read_token(file: Option<&Path>) -> Result<Secret<String>, ProgramError> {
     let mut text = String::new();
     let read = match file {
         Some(path) => std::fs::File::open(path)
+            .and_then(private)
             .and_then(|file| file.take(LARGEST_TOKEN + 1).read_to_string(&mut text))
             .map_err(ProgramError::io(path.display().to_string())),
         None => {
@@ -87,4 +98,22 @@ fn read_token(file: Option<&Path>) -> Result<Secret<String>, ProgramError> {
         return Err(ProgramError::Other("there is no token on standard input or in --token-file".to_owned()));
     }
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "secret\n").unwrap();
+        for (mode, read) in [(0o644, false), (0o640, false), (0o600, true), (0o400, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_token(Some(&path)).is_ok(), read, "{mode:o}");
+        }
+    }
 }

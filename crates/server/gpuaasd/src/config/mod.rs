@@ -31,6 +31,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Every setting with its source, secrets masked.
     pub shown: Vec<Shown>,
+    /// Names of the secrets that the configuration file itself holds.
+    pub secrets_in_file: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,10 @@ pub struct Server {
     pub public_url: Url,
     pub data_dir: PathBuf,
     pub max_connections: usize,
+    pub max_connections_per_address: usize,
     pub header_read_timeout: Duration,
+    pub stall_timeout: Duration,
+    pub idle_timeout: Duration,
     pub shutdown_timeout: Duration,
     pub tls: Option<Tls>,
     /// Proxies whose `X-Forwarded-For` is believed.
@@ -135,6 +140,7 @@ impl Config {
         let payments = money::payments(&mut reader);
         let notify = money::notify(&mut reader);
         let telemetry = telemetry(&mut reader);
+        let secrets_in_file = reader.secrets_in_file().to_vec();
         let shown = reader.finish().map_err(ConfigError)?;
         Ok(Self {
             roles,
@@ -149,6 +155,7 @@ impl Config {
             notify,
             telemetry,
             shown,
+            secrets_in_file,
         })
     }
 }
@@ -231,7 +238,10 @@ fn server(r: &mut Reader) -> Server {
         tls,
         data_dir: PathBuf::from(r.get("server.data_dir", "/var/lib/gpuaas".to_owned())),
         max_connections: r.number("server.max_connections", 10_000, 1, 1_000_000) as usize,
+        max_connections_per_address: r.number("server.max_connections_per_address", 1000, 1, 1_000_000) as usize,
         header_read_timeout: Duration::from_secs(r.number("server.header_read_timeout_seconds", 10, 1, 300)),
+        stall_timeout: Duration::from_secs(r.number("server.stall_timeout_seconds", 20, 1, 300)),
+        idle_timeout: Duration::from_secs(r.number("server.idle_timeout_seconds", 120, 1, 3600)),
         shutdown_timeout: Duration::from_secs(r.number("server.shutdown_timeout_seconds", 20, 1, 600)),
     }
 }

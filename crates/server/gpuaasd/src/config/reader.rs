@@ -17,6 +17,7 @@ use toml::Value;
 struct Given {
     value: Value,
     source: String,
+    in_file: bool,
 }
 
 /// A setting as `config print` shows it.
@@ -33,6 +34,7 @@ pub struct Reader {
     known: BTreeSet<String>,
     shown: Vec<Shown>,
     problems: Vec<String>,
+    secrets_in_file: Vec<String>,
 }
 
 const ENVIRONMENT_PREFIX: &str = "GPUAAS__";
@@ -45,7 +47,7 @@ impl Reader {
     pub fn file(&mut self, name: &str, text: &str) {
         match text.parse::<toml::Table>() {
             Ok(table) => flatten("", Value::Table(table), &mut |key, value| {
-                self.given.insert(key, Given { value, source: name.to_owned() });
+                self.given.insert(key, Given { value, source: name.to_owned(), in_file: true });
             }),
             Err(error) => self.problem(format!("{name}: {}", error.to_string().trim())),
         }
@@ -56,14 +58,16 @@ impl Reader {
         for (name, text) in variables {
             let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
             let key = rest.to_ascii_lowercase().replace("__", ".");
-            self.given.insert(key, Given { value: Value::String(text), source: format!("${name}") });
+            let source = format!("${name}");
+            self.given.insert(key, Given { value: Value::String(text), source, in_file: false });
         }
     }
 
     pub fn flag(&mut self, key: &str, text: Option<String>) {
         if let Some(text) = text {
             let source = format!("--{}", key.rsplit('.').next().unwrap_or(key).replace('_', "-"));
-            self.given.insert(key.to_owned(), Given { value: Value::String(text), source });
+            let given = Given { value: Value::String(text), source, in_file: false };
+            self.given.insert(key.to_owned(), given);
         }
     }
 
@@ -134,7 +138,15 @@ impl Reader {
             return None;
         };
         self.show(key, "[secret]", Some(&source));
+        if given.in_file && !is_url_without_password(&text) {
+            self.secrets_in_file.push(key.to_owned());
+        }
         Some(Secret::new(text))
+    }
+
+    /// Secrets that the file itself holds, which must then be private.
+    pub fn secrets_in_file(&self) -> &[String] {
+        &self.secrets_in_file
     }
 
     /// A list of text, or text with commas.
@@ -206,6 +218,12 @@ impl Reader {
         }
         if self.problems.is_empty() { Ok(self.shown) } else { Err(self.problems) }
     }
+}
+
+/// A database's address without a password tells nobody anything.
+fn is_url_without_password(text: &str) -> bool {
+    url::Url::parse(text)
+        .is_ok_and(|url| url.password().is_none() && !url.query_pairs().any(|(name, _)| name == "password"))
 }
 
 fn flatten(prefix: &str, value: Value, emit: &mut dyn FnMut(String, Value)) {

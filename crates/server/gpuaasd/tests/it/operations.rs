@@ -1,6 +1,6 @@
 //! Running it: health, metrics, logs, configuration, shutdown, the built-in database.
 
-use std::{io::ErrorKind, time::Duration};
+use std::{io::ErrorKind, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -195,6 +195,7 @@ async fn configuration_problems_are_all_reported_and_secrets_are_masked() {
         "{text}"
     );
     std::fs::write(&file, "[database]\nurl = \"postgres://u:hunter2@h/d\"\n").unwrap();
+    make_private(&file);
     let mut command = tools::command(program("gpuaasd"));
     command.arg("--config").arg(&file).args(["config", "print"]);
     let output = tools::run(command, Duration::from_secs(20)).await;
@@ -203,6 +204,62 @@ async fn configuration_problems_are_all_reported_and_secrets_are_masked() {
         output.status.success() && text.contains("database.url = [secret]") && !text.contains("hunter2"),
         "{text}"
     );
+}
+
+fn make_private(path: &std::path::Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Whatever holds a secret is refused when others can read it, and the message says what to do.
+#[tokio::test]
+async fn secret_files_that_others_can_read_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        path
+    };
+    let with_password = file("c.toml", "[database]\nurl = \"postgres://u:hunter2@h/d\"\n");
+    let mut command = tools::command(program("gpuaasd"));
+    command.arg("--config").arg(&with_password).args(["config", "check"]);
+    let output = tools::run(command, Duration::from_secs(20)).await;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("database.url") && text.contains("chmod 600"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+
+    let key = file("key.pem", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n");
+    let secret = file("payments.key", "sk_test_hunter2\n");
+    let master = file("master.key", &"ab".repeat(32));
+    let of = |name: &str, value: &std::path::Path| (format!("GPUAAS__{name}"), value.display().to_string());
+    let payments = |key: &std::path::Path, webhook: &std::path::Path| {
+        vec![
+            ("GPUAAS__PAYMENTS__PROVIDER".to_owned(), "stripe".to_owned()),
+            of("PAYMENTS__SECRET_KEY_FILE", key),
+            of("PAYMENTS__WEBHOOK_SECRET_FILES", webhook),
+        ]
+    };
+    let private = file("private.key", "whsec_1\n");
+    make_private(&private);
+    let cert = file("cert.pem", "");
+    let cases = [
+        ("master.key", vec![of("AUTH__MASTER_KEY_FILE", &master)]),
+        ("payments.key", payments(&secret, &private)),
+        ("payments.key", payments(&private, &secret)),
+        ("key.pem", vec![of("SERVER__TLS__CERT_FILE", &cert), of("SERVER__TLS__KEY_FILE", &key)]),
+    ];
+    for (name, env) in cases {
+        let db = TestDb::create().await;
+        let database = format!("[database]\nurl = \"{}\"\n", db.url());
+        let mut server = Server::prepare(&database, ServerOptions { env, ..ServerOptions::default() });
+        server.spawn();
+        eventually("it says what is wrong", || async {
+            let log = server.log();
+            assert!(!log.contains("hunter2"));
+            (log.contains(name) && log.contains("chmod 600")).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -210,8 +210,8 @@ async fn heartbeat(
         metrics: serde_json::to_value(&report.metrics)?,
         inventory: serde_json::to_value(&report.inventory)?,
     };
-    shared.contacts.note(contact, standing.state == NodeState::Offline)?;
-    shared.contacts.findings(fleet, node, &report.findings, &asked.origin).await?;
+    let was_offline = standing.state == NodeState::Offline;
+    shared.contacts.accept(fleet, contact, was_offline, &report.findings, &asked.origin).await?;
 
     let every = fleet.policy(&keys::FLEET_HEARTBEAT_SECONDS).await?.get();
     let desired = shared.contacts.desired_version(fleet, node).await?;

@@ -25,7 +25,8 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .handle(fleet.clone(), list),
         put(ONE, "health_rule_put", "Say what is done about a kind of finding")
             .describe(
-                "The longest pattern that fits decides. Findings that are open already are not judged again.",
+                "The longest pattern that fits decides. Findings that are open already are not judged again. A change of \
+                 what is credited to tenants needs the permission `money.manage` as well.",
             )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::QuotaExceeded])
@@ -33,6 +34,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .audited("health_rule.put")
             .handle(fleet.clone(), set),
         delete(ONE, "health_rule_delete", "Delete a health rule")
+            .describe("A change of what is credited to tenants needs the permission `money.manage` as well.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict])
             .needs(Permission::FleetManage)
@@ -68,13 +70,13 @@ async fn set(
     mut tx: Write,
     input: In<RulePath, Empty, Json<HealthRulePut>>,
 ) -> Result<Json<HealthRule>, Failure> {
-    let body = input.body.0;
-    Ok(Json(
-        health_rule_put(&mut tx, &input.path.pattern, (body.action, body.meaning), input.if_match).await?,
-    ))
+    let (body, money) = (input.body.0, input.access.permissions().authorize(Permission::MoneyManage));
+    let rule = (body.action, body.meaning);
+    Ok(Json(health_rule_put(&mut tx, &input.path.pattern, rule, input.if_match, money).await?))
 }
 
 async fn remove(_: Fleet, mut tx: Write, input: In<RulePath, Empty, ()>) -> Result<NoContent, Failure> {
-    health_rule_delete(&mut tx, &input.path.pattern, input.if_match).await?;
+    let money = input.access.permissions().authorize(Permission::MoneyManage);
+    health_rule_delete(&mut tx, &input.path.pattern, input.if_match, money).await?;
     Ok(NoContent)
 }

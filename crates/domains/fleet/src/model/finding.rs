@@ -1,6 +1,6 @@
 //! Health findings: what nodes reported, and what was done.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Code, Problem,
     ids::{FindingId, NodeId, SlotId},
@@ -69,14 +69,35 @@ pub struct Report {
     pub observed_at: DateTime<Utc>,
 }
 
+/// The times that a report can be about, by what the gateway itself saw. Findings move money from their time on, so a
+/// node's own word for it counts only in here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportWindow {
+    first: DateTime<Utc>,
+    last: DateTime<Utc>,
+}
+
+impl ReportWindow {
+    /// `heard_before` is when the node's previous report was accepted. What had begun before that would have been in it,
+    /// unless the node was slow to notice, for which it has `slack`. A node that never reported has no more than `slack`.
+    pub fn new(now: DateTime<Utc>, heard_before: Option<DateTime<Utc>>, slack: TimeDelta) -> Self {
+        let heard_before = heard_before.map_or(now, |before| before.min(now));
+        Self { first: heard_before.checked_sub_signed(slack).unwrap_or(heard_before), last: now }
+    }
+
+    fn bound(self, at: DateTime<Utc>) -> DateTime<Utc> {
+        at.clamp(self.first, self.last)
+    }
+}
+
 const LONGEST_CODE: usize = 64;
 const LONGEST_SUBJECT: usize = 64;
 const LONGEST_MESSAGE: usize = 500;
 const LARGEST_EVIDENCE: usize = 8 * 1024;
 
 /// The reports of one heartbeat: those that make no sense are left out, each thing is there once, and nothing
-/// lies in the future.
-pub fn readable(findings: &[contract::Finding], now: DateTime<Utc>) -> Vec<Report> {
+/// lies outside of the window.
+pub fn readable(findings: &[contract::Finding], window: ReportWindow) -> Vec<Report> {
     let mut out: Vec<Report> = Vec::new();
     for finding in findings.iter().take(contract::FINDINGS_PER_HEARTBEAT) {
         let (code, subject) = (finding.code.as_str(), tame(&finding.subject, LONGEST_SUBJECT));
@@ -89,7 +110,7 @@ pub fn readable(findings: &[contract::Finding], now: DateTime<Utc>) -> Vec<Repor
             subject,
             message: tame(&finding.message, LONGEST_MESSAGE),
             evidence: evidence(&finding.evidence),
-            observed_at: finding.observed_at.clamp(DateTime::UNIX_EPOCH, now.max(DateTime::UNIX_EPOCH)),
+            observed_at: window.bound(finding.observed_at),
         });
     }
     // One order for everybody who locks rows.
@@ -126,16 +147,38 @@ mod tests {
         }
     }
 
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
+    }
+
+    #[test]
+    fn no_time_is_before_the_previous_report_less_the_slack_or_in_the_future() {
+        let slack = TimeDelta::seconds(300);
+        let window = ReportWindow::new(at(10_000), Some(at(9_990)), slack);
+        for (claimed, believed) in
+            [(0, 9_690), (9_689, 9_690), (9_700, 9_700), (10_000, 10_000), (20_000, 10_000)]
+        {
+            assert_eq!(window.bound(at(claimed)), at(believed), "{claimed}");
+        }
+        assert_eq!(ReportWindow::new(at(10_000), None, slack).bound(at(0)), at(9_700));
+        let ahead = ReportWindow::new(at(10_000), Some(at(11_000)), slack);
+        assert_eq!(ahead.bound(at(0)), at(9_700), "a gateway whose clock is ahead widens nothing");
+        assert_eq!(ahead.bound(at(10_500)), at(10_000));
+        let silent = ReportWindow::new(at(90_000), Some(at(1_000)), slack);
+        assert_eq!(silent.bound(at(2_000)), at(2_000), "nobody knows of the time in which it was silent");
+    }
+
     #[test]
     fn nonsense_and_repetitions_are_left_out_and_the_future_is_now() {
         let now = DateTime::UNIX_EPOCH;
+        let window = ReportWindow::new(now, None, TimeDelta::zero());
         let given = [
             finding("xid.79", "0000:1b:00.0"),
             finding("xid.79", "0000:1b:00.0"),
             finding("XID", "node"),
             finding("a", ""),
         ];
-        let read = readable(&given, now);
+        let read = readable(&given, window);
         assert_eq!(read.len(), 1);
         assert_eq!((read[0].message.as_str(), read[0].observed_at), ("x y", now));
     }
@@ -144,6 +187,7 @@ mod tests {
     fn large_evidence_is_not_kept() {
         let mut large = finding("a", "node");
         large.evidence = Value::String("x".repeat(LARGEST_EVIDENCE));
-        assert!(readable(&[large], DateTime::UNIX_EPOCH)[0].evidence.get("omitted").is_some());
+        let window = ReportWindow::new(DateTime::UNIX_EPOCH, None, TimeDelta::zero());
+        assert!(readable(&[large], window)[0].evidence.get("omitted").is_some());
     }
 }

@@ -67,6 +67,40 @@ pub fn decide(rules: &[(String, HealthAction)], code: &str) -> HealthAction {
         .map_or(HealthAction::Observe, |(_, action)| action)
 }
 
+/// Whether some code is paid for by one of these tables and not by the other. Which rule decides changes only at a pattern,
+/// so it is enough to ask about each pattern itself, and for a family about a code that nothing longer names.
+pub fn payments_differ(before: &[(String, HealthAction)], after: &[(String, HealthAction)]) -> bool {
+    before.iter().chain(after).any(|(pattern, _)| {
+        let code = match pattern.strip_suffix('*') {
+            Some(beginning) => format!("{beginning}~"),
+            None => pattern.clone(),
+        };
+        let pays = |rules: &[(String, HealthAction)]| decide(rules, &code) == HealthAction::Credit;
+        pays(before) != pays(after)
+    })
+}
+
+/// Faults that show in the hardware's own counters. Whatever else is reported can be brought about by somebody who is root on
+/// the machine: they unbind the driver, disable the device or its link, or run a program that makes the driver complain.
+const HARDWARE_CODES: &[&str] = &[
+    "xid.48",
+    "xid.63",
+    "xid.64",
+    "xid.74",
+    "xid.92",
+    "xid.94",
+    "xid.95",
+    "dcgm.memory",
+    "dcgm.nvlink",
+    "dcgm.pcie",
+    "amdgpu.ras",
+];
+
+/// Whether a tenant who is root on the machine can cause such a finding. What is not known is taken for one.
+pub fn tenant_can_cause(code: &str) -> bool {
+    !HARDWARE_CODES.contains(&code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +122,59 @@ mod tests {
         assert_eq!(decide(&rules[1..], "dcgm.thermal"), HealthAction::Observe, "without any rule it is kept");
     }
 
+    #[test]
+    fn what_pays_differs_when_a_rule_that_pays_comes_goes_or_is_uncovered() {
+        let paying = rules(&[("*", HealthAction::Observe), ("xid.*", HealthAction::Credit)]);
+        let shielded = rules(&[
+            ("*", HealthAction::Observe),
+            ("xid.*", HealthAction::Credit),
+            ("xid.13", HealthAction::Observe),
+        ]);
+        let plain = rules(&[("*", HealthAction::Warn)]);
+        assert!(payments_differ(&plain, &paying) && payments_differ(&paying, &plain));
+        assert!(payments_differ(&shielded, &paying), "without its own rule, xid.13 pays");
+        assert!(!payments_differ(&paying, &paying));
+        assert!(!payments_differ(
+            &plain,
+            &rules(&[("*", HealthAction::Cordon), ("fan.*", HealthAction::Warn)])
+        ));
+    }
+
+    #[test]
+    fn unbound_drivers_disabled_devices_and_errors_of_programs_can_be_caused_and_worn_memory_cannot() {
+        for code in
+            ["gpu.missing", "gpu.driver", "xid.13", "xid.31", "xid.43", "xid.45", "xid.79", "new.thing"]
+        {
+            assert!(tenant_can_cause(code), "{code}");
+        }
+        for code in ["xid.48", "xid.95", "amdgpu.ras", "dcgm.memory"] {
+            assert!(!tenant_can_cause(code), "{code}");
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn payments_differ_exactly_when_some_code_is_paid_by_one_table_only(
+            before in proptest::collection::btree_map("([a-b]\\.){0,2}([a-b]|\\*)", 0..2_usize, 0..6),
+            after in proptest::collection::btree_map("([a-b]\\.){0,2}([a-b]|\\*)", 0..2_usize, 0..6),
+        ) {
+            let table = |rules: std::collections::BTreeMap<String, usize>| -> Vec<(String, HealthAction)> {
+                let action = |n| if n == 0 { HealthAction::Credit } else { HealthAction::Warn };
+                rules.into_iter().map(|(pattern, n)| (pattern, action(n))).collect()
+            };
+            let (before, after) = (table(before), table(after));
+            let parts = ["a", "b", "c"];
+            let mut codes: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+            for depth in 0..3 {
+                let longer: Vec<String> = codes.iter().skip(if depth == 0 { 0 } else { 3 })
+                    .flat_map(|code| parts.iter().map(move |part| format!("{code}.{part}"))).collect();
+                codes.extend(longer);
+            }
+            let pays = |rules: &[(String, HealthAction)], code: &String| decide(rules, code) == HealthAction::Credit;
+            let expected = codes.iter().any(|code| pays(&before, code) != pays(&after, code));
+            proptest::prop_assert_eq!(payments_differ(&before, &after), expected);
+        }
+
         #[test]
         fn no_matching_rule_is_longer_than_the_one_that_decides(
             code in "[a-c](\\.[a-c]){0,3}",

@@ -40,6 +40,8 @@ struct Inner {
     pending: HashMap<NodeId, Pending>,
     /// Digests of the findings that were handed on last, of nodes that have some.
     findings: HashMap<NodeId, [u8; 32]>,
+    /// Nodes whose findings could not be handed on, and when a report of theirs had been accepted before that.
+    unaccepted: HashMap<NodeId, Option<DateTime<Utc>>>,
 }
 
 /// The reports of one gateway that wait to be written.
@@ -103,27 +105,63 @@ impl Contacts {
         Ok(version)
     }
 
-    /// Hands findings on when they are not those that this node reported last. What lasts is said in every report
-    /// and handed on once.
-    pub async fn findings(
+    /// Takes a whole report: what it says of the node waits to be written, and findings are handed on when they are not
+    /// those that this node reported last. What lasts is said in every report and handed on once.
+    pub async fn accept(
         &self,
         fleet: &Fleet,
-        node: NodeId,
+        contact: Contact,
+        was_offline: bool,
         findings: &[Finding],
         origin: &Origin,
     ) -> Result<(), Failure> {
+        let node = contact.node;
+        let Some(facts) = self.changed(node, findings)? else {
+            return Ok(self.note(contact, was_offline)?);
+        };
+        // Asked before this report itself can be the last one.
+        let heard_before = self.heard_before(fleet, node).await;
+        self.note(contact, was_offline)?;
+        let heard_before = heard_before?;
+        let reported = service::findings::report(fleet, node, findings, heard_before, origin).await;
+        let mut inner = self.lock();
+        match reported {
+            Ok(()) => {
+                inner.unaccepted.remove(&node);
+                inner.findings.insert(node, facts);
+                Ok(())
+            }
+            Err(failure) => {
+                inner.unaccepted.insert(node, heard_before);
+                Err(failure)
+            }
+        }
+    }
+
+    /// What to remember the findings by, when they are not those that were handed on last.
+    fn changed(&self, node: NodeId, findings: &[Finding]) -> Result<Option<[u8; 32]>, Failure> {
         if findings.is_empty() {
-            self.lock().findings.remove(&node);
-            return Ok(());
+            let mut inner = self.lock();
+            inner.findings.remove(&node);
+            inner.unaccepted.remove(&node);
+            return Ok(None);
         }
         let facts: Vec<_> = findings.iter().map(|f| (&f.code, &f.subject, &f.message)).collect();
         let facts = digest::of_json(&facts)?;
-        if self.lock().findings.get(&node) == Some(&facts) {
-            return Ok(());
-        }
-        service::findings::report(fleet, node, findings, origin).await?;
-        self.lock().findings.insert(node, facts);
-        Ok(())
+        Ok((self.lock().findings.get(&node) != Some(&facts)).then_some(facts))
+    }
+
+    /// When the last report of the node was accepted, by any gateway.
+    async fn heard_before(&self, fleet: &Fleet, node: NodeId) -> Result<Option<DateTime<Utc>>, Failure> {
+        let waiting = {
+            let inner = self.lock();
+            if let Some(before) = inner.unaccepted.get(&node) {
+                return Ok(*before);
+            }
+            inner.pending.get(&node).map(|pending| pending.contact.seen_at)
+        };
+        let mut upkeep = fleet.db().upkeep("read when a node last reported").await?;
+        Ok(store::contacts::last_seen(upkeep.conn(), node).await?.max(waiting))
     }
 
     /// Writes all that waits. What could not be written waits on, unless something newer came.

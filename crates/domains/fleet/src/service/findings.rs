@@ -3,9 +3,11 @@
 //! A finding is opened once and acted on once; as long as it is not resolved, hearing of it again only counts. What
 //! is done stops new placement at most: nobody's running work is touched.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Failure, Page, PageQuery, Problem,
     ids::{FindingId, NodeId},
+    policy::keys,
     text::Reason,
 };
 use node_proto::contract;
@@ -19,7 +21,7 @@ use crate::{
     Fleet,
     model::{
         events::{CreditDue, CreditEnded, FindingOpened},
-        finding::{Finding, FindingEvent, Report, readable},
+        finding::{Finding, FindingEvent, Report, ReportWindow, readable},
         health_rule::{HealthAction, decide},
         node::NodeEvent,
         slot::{Slot, SlotEvent},
@@ -32,14 +34,16 @@ pub use crate::store::findings::Filter as FindingFilter;
 /// A node cannot fill the table: beyond this, only what is known is counted.
 const MOST_OPEN: i64 = 500;
 
-/// Takes in what a heartbeat says about the node's health.
+/// Takes in what a heartbeat says about the node's health. `heard_before` is when the report before it was accepted.
 pub async fn report(
     fleet: &Fleet,
     node: NodeId,
     findings: &[contract::Finding],
+    heard_before: Option<DateTime<Utc>>,
     origin: &Origin,
 ) -> Result<(), Failure> {
-    let reports = readable(findings, fleet.db.ambient().now());
+    let slack = TimeDelta::seconds(fleet.policy(&keys::FLEET_FINDING_BACKDATE_SECONDS).await?.get());
+    let reports = readable(findings, ReportWindow::new(fleet.db.ambient().now(), heard_before, slack));
     if reports.is_empty() {
         return Ok(());
     }

@@ -67,6 +67,13 @@ pub async fn keep(conn: &mut Connection, contacts: &[Contact]) -> Result<u64, sq
     Ok(done.rows_affected())
 }
 
+/// When the node reported last.
+pub async fn last_seen(conn: &mut Connection, node: NodeId) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
+    sqlx::query_scalar!("SELECT last_seen_at FROM node_contacts WHERE node_id = $1", node.uuid())
+        .fetch_optional(conn)
+        .await
+}
+
 /// What the node should have applied.
 pub async fn desired_version(conn: &mut Connection, node: NodeId) -> Result<Option<i64>, sqlx::Error> {
     sqlx::query_scalar!("SELECT desired_version FROM nodes WHERE id = $1", node.uuid())

@@ -28,6 +28,14 @@ impl From<Row> for HealthRule {
     }
 }
 
+/// Changes of the table come one after the other: what one of them means for money depends on all rules.
+pub async fn lock_changes(conn: &mut Connection) -> Result<(), sqlx::Error> {
+    sqlx::query!(r#"SELECT pg_advisory_xact_lock(hashtext('health_rules')) AS "locked: ()""#)
+        .fetch_one(conn)
+        .await?;
+    Ok(())
+}
+
 /// All of them, for a decision.
 pub async fn all(conn: &mut Connection) -> Result<Vec<(String, HealthAction)>, sqlx::Error> {
     let rows = sqlx::query!("SELECT pattern, action FROM health_rules").fetch_all(conn).await?;

@@ -1,6 +1,7 @@
 use fleet::{
     model::{health_rule::HealthAction, text::RulePattern},
     service::{
+        contacts::{Contact, Contacts},
         findings::{finding_acknowledge, finding_get, finding_list, finding_resolve, report},
         health_rules::{health_rule_delete, health_rule_list, health_rule_put},
         validations::node_validate,
@@ -25,7 +26,7 @@ fn finding(world: &World, code: &str, subject: &str) -> Finding {
 }
 
 async fn tell(world: &World, node: NodeId, findings: &[Finding]) {
-    report(&world.fleet, node, findings, &world.origin()).await.unwrap();
+    report(&world.fleet, node, findings, Some(world.now()), &world.origin()).await.unwrap();
 }
 
 async fn only(world: &World) -> fleet::model::finding::Finding {
@@ -100,6 +101,53 @@ async fn a_credit_is_told_with_its_evidence() {
     assert_eq!((slot.state.as_str(), slot.health.as_str()), ("in_use", "failed"));
 }
 
+fn contact(world: &World, node: NodeId) -> Contact {
+    Contact {
+        node,
+        seen_at: world.now(),
+        agent_version: "1.0.0".to_owned(),
+        contract: "1.1".to_owned(),
+        certificate_expires_at: world.now(),
+        applied_version: 0,
+        keyset_serial: 1,
+        authority_ids: Vec::new(),
+        clock_offset_ms: 0,
+        boot_id: "b".to_owned(),
+        metrics: serde_json::json!({}),
+        inventory: serde_json::json!({}),
+    }
+}
+
+#[tokio::test]
+async fn a_finding_is_never_older_than_the_previous_report_less_the_policy_whichever_gateway_took_that() {
+    let world = World::new().await;
+    world.test.set_global_policy("fleet.finding_backdate_seconds", "60").await;
+    let node = world.active("gpu-01", 1).await;
+    let (here, elsewhere) = (Contacts::new(&world.fleet), Contacts::new(&world.fleet));
+    let origin = world.origin();
+    let mut n = 0;
+    let mut backdated = async |contacts: &Contacts| {
+        n += 1;
+        let code = format!("old.n{n}");
+        let old = Finding { observed_at: chrono::DateTime::UNIX_EPOCH, ..finding(&world, &code, "node") };
+        contacts.accept(&world.fleet, contact(&world, node.id), false, &[old], &origin).await.unwrap();
+        let age = format!(
+            "SELECT extract(epoch FROM '{}' - first_seen_at)::bigint FROM health_findings WHERE code = '{code}'",
+            world.now().to_rfc3339()
+        );
+        world.count(&age).await
+    };
+    assert_eq!(backdated(&here).await, 60, "a node that never reported says nothing of what was before");
+    world.pass(chrono::TimeDelta::seconds(10));
+    assert_eq!(backdated(&here).await, 70, "the report before waits to be written, and counts");
+    here.flush(&world.fleet).await.unwrap();
+    world.pass(chrono::TimeDelta::hours(5));
+    assert_eq!(backdated(&elsewhere).await, 5 * 3600 + 60, "it was silent for five hours");
+    elsewhere.flush(&world.fleet).await.unwrap();
+    world.pass(chrono::TimeDelta::seconds(10));
+    assert_eq!(backdated(&here).await, 70, "what another gateway heard counts");
+}
+
 #[tokio::test]
 async fn the_table_is_the_operators_and_open_findings_are_not_judged_again() {
     let world = World::new().await;
@@ -109,19 +157,19 @@ async fn the_table_is_the_operators_and_open_findings_are_not_judged_again() {
     let pattern = RulePattern::parse("fan.*").unwrap();
     let mut tx = world.write("health_rule.put").await;
     let said = (HealthAction::Cordon, reason("Fans do not turn."));
-    let made = health_rule_put(&mut tx, &pattern, said.clone(), None).await.unwrap();
-    let stale = health_rule_put(&mut tx, &pattern, said.clone(), Some(made.version + 1)).await;
+    let made = health_rule_put(&mut tx, &pattern, said.clone(), None, None).await.unwrap();
+    let stale = health_rule_put(&mut tx, &pattern, said.clone(), Some(made.version + 1), None).await;
     assert_eq!(code(stale), Some(Code::Conflict));
     let nowhere = RulePattern::parse("pump.*").unwrap();
-    assert_eq!(code(health_rule_put(&mut tx, &nowhere, said, Some(1)).await), Some(Code::NotFound));
+    assert_eq!(code(health_rule_put(&mut tx, &nowhere, said, Some(1), None).await), Some(Code::NotFound));
     tx.commit(None).await.unwrap();
     tell(&world, node.id, &[finding(&world, "fan.speed", "node")]).await;
     assert_eq!(world.detail(node.id).await.node.cordon_reason, None);
     tell(&world, node.id, &[finding(&world, "fan.gone", "node")]).await;
     assert!(world.detail(node.id).await.node.cordon_reason.is_some());
     let mut tx = world.write("health_rule.delete").await;
-    health_rule_delete(&mut tx, &pattern, None).await.unwrap();
-    assert_eq!(code(health_rule_delete(&mut tx, &pattern, None).await), Some(Code::NotFound));
+    health_rule_delete(&mut tx, &pattern, None, None).await.unwrap();
+    assert_eq!(code(health_rule_delete(&mut tx, &pattern, None, None).await), Some(Code::NotFound));
     tx.commit(None).await.unwrap();
     let mut patterns = Vec::new();
     let mut query = serde_json::json!({ "page_size": 5 });

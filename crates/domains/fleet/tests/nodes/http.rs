@@ -26,6 +26,7 @@ impl Authenticator for ByName {
     async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
         let platform = match bearer {
             "ops" => vec![Role::PlatformOps],
+            "admin" => vec![Role::PlatformAdmin],
             "auditor" => vec![Role::PlatformAuditor],
             _ => Vec::new(),
         };
@@ -217,4 +218,34 @@ async fn an_auditor_reads_everything_and_changes_nothing_and_others_see_nothing(
             assert_eq!(status != 403, allowed, "{token} {} {path}: {body}", declaration.method);
         }
     }
+}
+
+#[tokio::test]
+async fn rules_that_move_money_need_the_permission_to_move_it() {
+    let world = World::new().await;
+    let (ops, admin) = (Client::new(&world, "ops"), Client::new(&world, "admin"));
+    let rule = |action: &str| Some(json!({ "action": action, "meaning": "a test" }));
+    let paying = "SELECT count(*) FROM health_rules WHERE action = 'credit'";
+    let before = world.count(paying).await;
+    for (method, path, body) in [
+        (Method::PUT, "health-rules/fan.*", rule("credit")),
+        (Method::PUT, "health-rules/xid.13", rule("credit")),
+        (Method::PUT, "health-rules/xid.79", rule("warn")),
+        (Method::DELETE, "health-rules/xid.79", None),
+    ] {
+        let (status, refused) = ops.send(method.clone(), path, body).await;
+        assert_eq!(status, 403, "{method} {path}: {refused}");
+        assert_eq!(refused["error"]["code"], "insufficient_permissions");
+        assert_eq!(refused["error"]["details"]["permission"], "money.manage");
+        assert!(refused["error"]["suggestion"].as_str().unwrap().contains("money.manage"), "{refused}");
+    }
+    assert_eq!(world.count(paying).await, before, "a refusal changes nothing");
+    let (status, _) = admin.send(Method::PUT, "health-rules/xid.*", rule("credit")).await;
+    assert_eq!(status, 200);
+    let (status, refused) = ops.send(Method::DELETE, "health-rules/xid.13", None).await;
+    assert_eq!(status, 403, "without its own rule xid.13 would pay: {refused}");
+    let (status, _) = ops.send(Method::PUT, "health-rules/xid.13", rule("warn")).await;
+    assert_eq!(status, 200, "what was not paid for is not paid for");
+    let (status, _) = admin.send(Method::DELETE, "health-rules/xid.13", None).await;
+    assert_eq!(status, 204);
 }

@@ -2,6 +2,7 @@
 
 mod bodies;
 pub mod certificates;
+mod findings;
 mod tasks;
 mod tokens;
 

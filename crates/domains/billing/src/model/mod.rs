@@ -6,6 +6,7 @@ pub mod balance;
 pub mod budget;
 pub mod budget_resource;
 pub mod events;
+pub mod fault_credit;
 pub mod finding;
 pub mod focus;
 pub mod meter;

@@ -1,25 +1,35 @@
 //! Credits for sick hardware: whoever has it does not pay for it, to the second.
 //!
-//! The meter stands still from the moment at which the fault began, and what was charged since goes back. It runs
-//! again when the fault is over. What had ended before anybody knew of the fault gets its part back as a posting.
+//! The meter stands still from the moment at which the fault began, and what was charged since goes back, each second once,
+//! however many faults there were, in whatever order they were heard of, and whether the meter runs, stands still or has
+//! ended. It runs again when the fault is over. A rule alone decides only what is small, of hardware in use, and not of the
+//! tenant's own making; everything else is an adjustment that the product proposes and a person decides on.
 //! What is kept for the tenant names the kind of fault and the times, and nothing of where the hardware stands.
 
 use chrono::{DateTime, Utc};
+use identity::api::Where;
 use kernel::{
-    Failure,
+    Code, Failure, Problem,
     ids::{AllocationId, FindingId},
+    policy::{IntegerKey, keys},
 };
+use lifecycle::{Lifecycle as _, Named as _};
 use pg::WriteTx;
 use serde_json::json;
 
-use super::{balance, posting::post};
+use super::balance;
 use crate::{
     Billing,
     model::{
-        account::{Account, Line, Posting, PostingKind},
+        adjustment::{Adjustment, AdjustmentKind, AdjustmentLifecycle, AdjustmentState},
         events::CreditPosted,
+        fault_credit::{FaultCredit, Proposed, ReviewCause, review_cause},
     },
-    store::pauses,
+    store::{
+        adjustments,
+        fault_credits::{self, Quote},
+        pauses, standing,
+    },
 };
 
 /// Why nobody pays.
@@ -31,86 +41,193 @@ pub struct Fault<'a> {
     /// What is faulty, in words that tell nothing of the fleet: `gpu` or `machine`.
     pub part: &'a str,
     pub since: DateTime<Utc>,
+    /// When it was resolved; nothing while it lasts.
+    pub until: Option<DateTime<Utc>>,
+    /// The tenant is root on the machine and can cause such a fault.
+    pub tenant_may_be_cause: bool,
 }
 
-/// The allocation is not paid for while the fault lasts. Nothing changes when it stands still already. Whoever does this for
-/// several in one transaction goes by organization, then allocation: their chains are held.
+/// The allocation is not paid for while the fault lasts, or a person is asked whether it is. Whoever does this for several in
+/// one transaction goes by organization, then allocation: their chains are held.
 pub async fn credit(
     billing: &Billing,
     tx: &mut WriteTx,
     allocation: AllocationId,
     fault: Fault<'_>,
 ) -> Result<(), Failure> {
-    let reason = format!("faulty hardware ({})", fault.code);
-    let evidence = json!({ "code": fault.code, "part": fault.part, "since": fault.since });
-    let paused = pauses::pause(tx, allocation, fault.since, fault.finding, &reason, &evidence).await?;
-    let Some(paused) = paused else { return credit_ended(billing, tx, allocation, fault, reason).await };
-    tx.emit_for(
-        paused.org,
-        Some(paused.project),
-        &CreditPosted {
-            org_id: paused.org,
-            project_id: paused.project,
-            allocation_id: allocation,
-            finding_id: Some(fault.finding),
-            since: paused.since,
-            credited_minor: paused.credited_minor,
-            currency: paused.currency,
-            reason,
-            creator_id: paused.creator,
-        },
-    )?;
-    balance::evaluate(billing, tx, paused.org).await
+    let Some(org) = fault_credits::org_of(tx.conn(), allocation).await? else { return Ok(()) };
+    standing::hold(tx, org).await?;
+    let now = tx.db().ambient().now();
+    let until = fault.until.map_or(now, |until| until.min(now));
+    let quote = fault_credits::quote(tx.conn(), allocation, fault.since, until).await?;
+    let Some(quote) = quote else { return Ok(()) };
+    let mut wanted = FaultCredit {
+        allocation_id: allocation,
+        finding_id: fault.finding,
+        code: fault.code.to_owned(),
+        part: fault.part.to_owned(),
+        cause: ReviewCause::Amount,
+        since: quote.since,
+        until: fault.until,
+    };
+    // The chain is held: nobody waits here for a second connection.
+    billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
+    let place = Where { org: Some(org), ..Where::default() };
+    let limit = billing.policies.setting_at(IntegerKey(&keys::BILLING_CREDIT_APPROVAL_MINOR), place).await?;
+    let proposed = Proposed {
+        amount_minor: quote.amount_minor,
+        tenant_may_be_cause: fault.tenant_may_be_cause,
+        has_ended: quote.closed_at.is_some(),
+    };
+    let Some(cause) = review_cause(proposed, limit) else {
+        give(billing, tx, &quote, &wanted).await?;
+        return Ok(());
+    };
+    wanted.cause = cause;
+    match cause {
+        ReviewCause::TenantRoot => {
+            let decided = fault_credits::decision(tx.conn(), allocation, fault.finding).await?;
+            match decided.as_deref().and_then(AdjustmentState::parse) {
+                // It is for all of the time of the fault, this part of it too.
+                Some(AdjustmentState::Proposed | AdjustmentState::Rejected) => return Ok(()),
+                Some(AdjustmentState::Posted) => {
+                    give(billing, tx, &quote, &wanted).await?;
+                    return Ok(());
+                }
+                None => {}
+            }
+            wanted.until = match (fault.until, quote.closed_at) {
+                (Some(until), Some(closed)) => Some(until.min(closed)),
+                (until, closed) => until.or(closed),
+            };
+        }
+        ReviewCause::Ended => wanted.until = Some(quote.closed_at.map_or(until, |closed| closed.min(until))),
+        ReviewCause::Amount => {
+            wanted.until = Some(until);
+            if fault.until.is_none() {
+                // What is charged from now on would only have to go back, too.
+                let from_now = FaultCredit { since: now, until: None, ..wanted.clone() };
+                give(billing, tx, &quote, &from_now).await?;
+            }
+        }
+    }
+    propose(billing, tx, &quote, wanted).await
 }
 
-/// Its meter had ended: what it cost since the fault is posted, once for an allocation.
-async fn credit_ended(
+/// Leaves a credit for a person to decide on. Nothing when there is nothing to give back and will be nothing.
+async fn propose(
     billing: &Billing,
     tx: &mut WriteTx,
-    allocation: AllocationId,
-    fault: Fault<'_>,
-    reason: String,
+    quote: &Quote,
+    mut wanted: FaultCredit,
 ) -> Result<(), Failure> {
-    let Some(ended) = pauses::ended(tx.conn(), allocation, fault.since).await? else { return Ok(()) };
-    if ended.credit_minor <= 0 {
+    wanted.until = wanted.until.map(|until| until.max(wanted.since));
+    if (quote.amount_minor <= 0 && wanted.until.is_some())
+        || !fault_credits::is_new(tx.conn(), wanted.allocation_id, wanted.finding_id, wanted.since).await?
+    {
         return Ok(());
     }
-    let line = |account, amount_minor| Line {
-        account,
-        amount_minor,
-        project: Some(ended.project),
-        allocation: Some(allocation),
+    let (ambient, now) = (billing.db.ambient(), billing.db.ambient().now());
+    let adjustment = Adjustment {
+        id: ambient.id(),
+        org_id: quote.org,
+        kind: AdjustmentKind::Credit.name().to_owned(),
+        // As far as it is known now; what is posted is counted when somebody approves it.
+        amount_minor: quote.amount_minor.max(1),
+        currency: quote.currency.clone(),
+        corrects_entry_id: None,
+        reason: format!("{}; {}", reason(&wanted), wanted.cause.text()),
+        state: AdjustmentLifecycle::INITIAL.name().to_owned(),
+        proposed_by: None,
+        fault: None,
+        decided_by: None,
+        seq: None,
+        version: 1,
+        created_at: now,
+        updated_at: now,
     };
-    let posting = Posting {
-        org: ended.org,
-        kind: PostingKind::Credit,
-        reference: Some(format!("fault/{allocation}")),
-        reason: reason.clone(),
-        corrects: None,
-        lines: vec![
-            line(Account::Prepaid, ended.credit_minor),
-            line(Account::CreditsGranted, -ended.credit_minor),
-        ],
+    adjustments::insert(tx.conn(), &adjustment).await?;
+    fault_credits::insert(tx.conn(), adjustment.id, quote.org, &wanted, now).await?;
+    Ok(())
+}
+
+fn reason(credit: &FaultCredit) -> String {
+    format!("faulty hardware ({})", credit.code)
+}
+
+/// What was given.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    amount_minor: i64,
+    seq: Option<i64>,
+}
+
+/// The meter stands still from now on if the fault lasts, and what was charged for its time before goes back.
+async fn give(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    quote: &Quote,
+    credit: &FaultCredit,
+) -> Result<Given, Failure> {
+    let now = tx.db().ambient().now();
+    let (allocation, finding) = (credit.allocation_id, credit.finding_id);
+    let reason = reason(credit);
+    let evidence = json!({ "code": credit.code, "part": credit.part, "since": credit.since });
+    let paused = match credit.until {
+        None => pauses::pause(tx, allocation, credit.since, finding, &reason, &evidence).await?,
+        Some(_) => None,
     };
-    if post(billing, tx, posting).await?.is_none() {
-        return Ok(());
-    }
+    let time = (credit.since, credit.until.unwrap_or(now));
+    let back = pauses::give_back(tx, allocation, time, finding, &reason, &evidence).await?;
+    let since = [paused.as_ref().map(|paused| paused.since), back.map(|back| back.since)];
+    let Some(since) = since.into_iter().flatten().min() else { return Ok(Given::default()) };
+    let given = Given {
+        amount_minor: paused.as_ref().map_or(0, |paused| paused.credited_minor)
+            + back.map_or(0, |back| back.credited_minor),
+        seq: back.and_then(|back| back.seq).or(paused.and_then(|paused| paused.seq)),
+    };
     tx.emit_for(
-        ended.org,
-        Some(ended.project),
+        quote.org,
+        Some(quote.project),
         &CreditPosted {
-            org_id: ended.org,
-            project_id: ended.project,
+            org_id: quote.org,
+            project_id: quote.project,
             allocation_id: allocation,
-            finding_id: Some(fault.finding),
-            since: ended.from,
-            credited_minor: ended.credit_minor,
-            currency: ended.currency,
+            finding_id: Some(finding),
+            since,
+            credited_minor: given.amount_minor,
+            currency: quote.currency.clone(),
             reason,
-            creator_id: ended.creator,
+            creator_id: quote.creator,
         },
     )?;
-    Ok(())
+    balance::evaluate(billing, tx, quote.org).await?;
+    Ok(given)
+}
+
+/// Gives what the product proposed and a person approved, and answers its posting.
+pub async fn credit_approved(
+    billing: &Billing,
+    tx: &mut WriteTx,
+    adjustment: &mut Adjustment,
+    credit: &FaultCredit,
+) -> Result<i64, Failure> {
+    standing::hold(tx, adjustment.org_id).await?;
+    let now = tx.db().ambient().now();
+    let until = credit.until.map_or(now, |until| until.min(now));
+    let quote = fault_credits::quote(tx.conn(), credit.allocation_id, credit.since, until).await?;
+    let given = match &quote {
+        Some(quote) => give(billing, tx, quote, credit).await?,
+        None => Given::default(),
+    };
+    let Some(seq) = given.seq else {
+        let text = "Nothing was charged for this time that was not given back already.";
+        let problem = Problem::new(Code::Unprocessable, text);
+        return Err(problem.suggest("Reject it, or wait while the fault lasts.").into());
+    };
+    adjustment.amount_minor = given.amount_minor;
+    fault_credits::amount_set(tx.conn(), adjustment.id, given.amount_minor).await?;
+    Ok(seq)
 }
 
 /// A meter that runs again.
@@ -120,20 +237,22 @@ pub struct Resumed {
     pub at: DateTime<Utc>,
 }
 
-/// The fault is over: what stood still because of it runs again, never from before it stood still. Doing it again
-/// changes nothing.
+/// The fault is over: what stood still because of it runs again, never from before it stood still, and what was proposed
+/// for as long as it lasts has an end. Doing it again changes nothing.
 pub async fn credit_end(
     tx: &mut WriteTx,
     finding: FindingId,
     at: DateTime<Utc>,
 ) -> Result<Vec<Resumed>, Failure> {
+    // Waits for whoever approves one of them just now: what they make stand still is seen below.
+    fault_credits::end(tx.conn(), finding, at).await?;
     let mut resumed = Vec::new();
-    for standing in pauses::of_finding(tx.conn(), finding).await? {
-        let at = at.max(standing.begun_at);
+    for still in pauses::of_finding(tx.conn(), finding).await? {
+        let at = at.max(still.since);
         // The chain before the meter, as everywhere.
-        crate::store::standing::hold(tx, standing.org).await?;
-        let runs = pauses::resume(tx, standing.pause, at).await?;
-        if let Some(allocation) = standing.allocation.filter(|_| runs) {
+        standing::hold(tx, still.org).await?;
+        let runs = pauses::resume(tx, still.pause, at).await?;
+        if let Some(allocation) = still.allocation.filter(|_| runs) {
             resumed.push(Resumed { allocation, at });
         }
     }

@@ -6,6 +6,7 @@ pub mod budget_rows;
 pub mod budgets;
 pub mod chains;
 pub mod checkpoints;
+pub mod fault_credits;
 pub mod findings;
 pub mod ledger;
 pub mod looks;

@@ -6,6 +6,7 @@ use kernel::{
     ids::{AllocationId, GroupId, NodeId, OrgId, ProjectId, SlotId, UserId},
 };
 use lifecycle::{Lifecycle as _, Named as _};
+use node_proto::catalog::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -70,6 +71,12 @@ impl Shape {
 
 /// Who or what ended an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Whether the tenant is root on the host itself, where the agent and the devices are. In a virtual machine they are root
+/// among their own devices only. What is not known is taken for root.
+pub fn tenant_is_root(shape: Option<Shape>, isolation: Option<Isolation>) -> bool {
+    shape.is_none_or(|shape| shape == Shape::Baremetal) && isolation.is_none_or(Isolation::gives_sudo)
+}
+
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum ReleaseCause {
@@ -156,6 +163,10 @@ pub struct Allocation {
 impl Allocation {
     /// Where `event` leads from here.
     pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
+    pub fn tenant_is_root(&self) -> bool {
+        tenant_is_root(Some(self.shape), Isolation::parse(&self.isolation_model))
+    }
+
         AllocationLifecycle::next(self.state, event).ok_or_else(|| {
             let text =
                 format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());

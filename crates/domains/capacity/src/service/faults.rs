@@ -18,24 +18,30 @@ use crate::{
     store::{allocations, concerned},
 };
 
-fn fault(finding: &CreditFinding, since: DateTime<Utc>) -> Fault<'_> {
+fn fault(finding: &CreditFinding, since: DateTime<Utc>, tenant_is_root: bool) -> Fault<'_> {
     let part = if finding.slot.is_some() { "gpu" } else { "machine" };
-    Fault { finding: finding.id, code: &finding.code, part, since }
+    Fault {
+        finding: finding.id,
+        code: &finding.code,
+        part,
+        since,
+        until: finding.ended_at,
+        tenant_may_be_cause: tenant_is_root && finding.tenant_can_cause(),
+    }
 }
 
 /// A fault that is owed for was found.
 pub async fn begun(capacity: &Capacity, tx: &mut WriteTx, id: FindingId) -> Result<(), Failure> {
     let Some(finding) = credit_finding_held(tx, id).await? else { return Ok(()) };
-    let concerned = concerned::paid_since(tx.conn(), finding.node, finding.slot, finding.since).await?;
-    for allocation in &concerned {
-        capacity.money.credit(tx, *allocation, fault(&finding, finding.since)).await?;
+    let (since, until) = (finding.since, finding.ended_at);
+    let paying = concerned::paying_between(tx.conn(), finding.node, finding.slot, since, until).await?;
+    for allocation in &paying {
+        let fault = fault(&finding, since, allocation.tenant_is_root);
+        capacity.money.credit(tx, allocation.id, fault).await?;
     }
+    let concerned: Vec<AllocationId> = paying.into_iter().map(|allocation| allocation.id).collect();
     tx.record("finding", id, None::<&()>, Some(&concerned))?;
-    match finding.ended_at {
-        // It was resolved before anybody heard of it.
-        Some(at) => ended(capacity, tx, id, at).await,
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// It was resolved. What is on hardware with another fault goes on without being paid for, because of that one.
@@ -78,8 +84,8 @@ async fn credit_known(
         // Held, so that it is not resolved between being found and being acted on.
         let Some(finding) = credit_finding_held(tx, known.id).await? else { continue };
         if finding.ended_at.is_none() {
-            let since = since.max(finding.since);
-            return capacity.money.credit(tx, allocation.id, fault(&finding, since)).await;
+            let (since, root) = (since.max(finding.since), allocation.tenant_is_root());
+            capacity.money.credit(tx, allocation.id, fault(&finding, since, root)).await?;
         }
     }
     Ok(())

@@ -52,7 +52,18 @@ pub trait Money: Send + Sync {
     async fn overdue(&self, _: &mut Connection, _: DateTime<Utc>, _: i64) -> Result<Vec<OrgId>, Failure> {
         Ok(Vec::new())
     }
-    /// The hardware of the allocation is faulty: nobody pays for it from `fault.since` on.
+    /// Projects whose budget ends what they run, and that still run something; after this one, by id, at most `limit`.
+    async fn budgets_overdue(
+        &self,
+        _: &mut Connection,
+        _: ProjectId,
+        _: DateTime<Utc>,
+        _: i64,
+    ) -> Result<Vec<(OrgId, ProjectId)>, Failure> {
+        Ok(Vec::new())
+    }
+    /// The hardware of the allocation is faulty: nobody pays for it from `fault.since` to `fault.until`, or a person is asked
+    /// whether that is so.
     async fn credit(&self, _: &mut WriteTx, _: AllocationId, _: Fault<'_>) -> Result<(), Failure> {
         Ok(())
     }
@@ -83,6 +94,10 @@ pub struct Fault<'a> {
     pub code: &'a str,
     pub part: &'a str,
     pub since: DateTime<Utc>,
+    /// When it was resolved; nothing while it lasts.
+    pub until: Option<DateTime<Utc>>,
+    /// The tenant is root on the machine and can cause such a fault.
+    pub tenant_may_be_cause: bool,
 }
 
 /// Nobody pays: what is metered is in the allocation's own columns and events only.

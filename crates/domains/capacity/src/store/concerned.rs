@@ -2,9 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{AllocationId, NodeId, SlotId};
+use node_proto::catalog::Isolation;
 use pg::Connection;
 
-use crate::service::money::Due;
+use crate::{
+    model::allocation::{Shape, tenant_is_root},
+    service::money::Due,
+};
 
 /// What runs or is being launched and is not ending, in the order of the ids, after `after`.
 pub async fn of(
@@ -31,28 +35,42 @@ pub async fn of(
     Ok(ids.into_iter().map(AllocationId::from).collect())
 }
 
-/// Who was on this part of a node after `since` for money, by organization.
-pub async fn paid_since(
+/// An allocation that was on a part of a node for money, and what its tenant may do there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paying {
+    pub id: AllocationId,
+    pub tenant_is_root: bool,
+}
+
+/// Who was active on this part of a node between `since` and `until` for money, by organization.
+pub async fn paying_between(
     conn: &mut Connection,
     node: NodeId,
     slot: Option<SlotId>,
     since: DateTime<Utc>,
-) -> Result<Vec<AllocationId>, sqlx::Error> {
+    until: Option<DateTime<Utc>>,
+) -> Result<Vec<Paying>, sqlx::Error> {
     // Two questions, because those that are over are found by when, and the others by where.
-    let ids = sqlx::query_scalar!(
-        r#"SELECT id AS "id!" FROM (
-               SELECT id, org_id FROM allocations WHERE node_id = $1 AND ($2::uuid IS NULL OR $2 = ANY (slot_ids))
-                   AND state NOT IN ('released', 'failed') AND meter_opened_at IS NOT NULL
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id!", shape AS "shape!", isolation_model AS "isolation_model!" FROM (
+               SELECT id, org_id, shape, isolation_model FROM allocations WHERE node_id = $1 AND ($2::uuid IS NULL OR $2 = ANY (slot_ids))
+                   AND state NOT IN ('released', 'failed') AND meter_opened_at < coalesce($4::timestamptz, 'infinity')
                    AND coalesce(meter_closed_at, 'infinity') > $3
                UNION ALL
-               SELECT id, org_id FROM allocations WHERE finished_at > $3 AND node_id = $1
+               SELECT id, org_id, shape, isolation_model FROM allocations WHERE finished_at > $3 AND node_id = $1
                    AND ($2::uuid IS NULL OR $2 = ANY (slot_ids)) AND state = 'released' AND meter_closed_at > $3
+                   AND meter_opened_at < coalesce($4::timestamptz, 'infinity')
            ) AS paid ORDER BY org_id, id"#,
         node.uuid(),
         slot.map(|slot| slot.uuid()),
         since,
+        until,
     )
     .fetch_all(conn)
     .await?;
-    Ok(ids.into_iter().map(AllocationId::from).collect())
+    let paying = |id: uuid::Uuid, shape: &str, isolation: &str| Paying {
+        id: id.into(),
+        tenant_is_root: tenant_is_root(Shape::parse(shape), Isolation::parse(isolation)),
+    };
+    Ok(rows.into_iter().map(|row| paying(row.id, &row.shape, &row.isolation_model)).collect())
 }

@@ -6,6 +6,8 @@ mod bank;
 mod budgets;
 mod credits;
 mod depletion;
+mod fault_reviews;
+mod fault_times;
 mod funds;
 mod races;
 

@@ -1,0 +1,107 @@
+//! Credits for faulty hardware: which of them a rule alone decides, and which wait for a person.
+
+use chrono::{DateTime, Utc};
+use kernel::{
+    ids::{AllocationId, FindingId},
+    policy::Setting,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Why a credit waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum ReviewCause {
+    /// The tenant is root on the machine and can cause such a fault.
+    TenantRoot,
+    /// The allocation had ended when the fault was heard of.
+    Ended,
+    /// It is above the policy.
+    Amount,
+}
+
+impl ReviewCause {
+    pub const ALL: [Self; 3] = [Self::TenantRoot, Self::Ended, Self::Amount];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TenantRoot => "tenant_root",
+            Self::Ended => "ended",
+            Self::Amount => "amount",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
+    /// For who decides.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::TenantRoot => "the tenant is root on the machine and can cause it",
+            Self::Ended => "the allocation had ended when it was heard of",
+            Self::Amount => "the amount is above the policy billing.credit_approval_minor",
+        }
+    }
+}
+
+/// What is known of a credit when it is decided whether a person has to look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Proposed {
+    pub amount_minor: i64,
+    pub tenant_may_be_cause: bool,
+    pub has_ended: bool,
+}
+
+/// Nothing: it is given at once.
+pub fn review_cause(credit: Proposed, limit: Setting) -> Option<ReviewCause> {
+    if credit.tenant_may_be_cause {
+        Some(ReviewCause::TenantRoot)
+    } else if credit.has_ended {
+        Some(ReviewCause::Ended)
+    } else {
+        (credit.amount_minor > limit.get()).then_some(ReviewCause::Amount)
+    }
+}
+
+/// For what a credit was proposed by the product.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FaultCredit {
+    pub allocation_id: AllocationId,
+    pub finding_id: FindingId,
+    /// The kind of fault, as `xid.79`.
+    pub code: String,
+    /// `gpu` or `machine`.
+    pub part: String,
+    /// Why it waits for a person.
+    pub cause: ReviewCause,
+    pub since: DateTime<Utc>,
+    /// Nothing: until the finding is resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<DateTime<Utc>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::policy::{IntegerKey, keys};
+
+    use super::*;
+
+    #[test]
+    fn a_rule_alone_gives_small_credits_to_what_runs_and_whose_tenant_cannot_have_caused_them() {
+        let limit = IntegerKey(&keys::BILLING_CREDIT_APPROVAL_MINOR).read(&serde_json::json!(100));
+        for (amount_minor, tenant_may_be_cause, has_ended, cause) in [
+            (0, false, false, None),
+            (100, false, false, None),
+            (101, false, false, Some(ReviewCause::Amount)),
+            (1, false, true, Some(ReviewCause::Ended)),
+            (1, true, false, Some(ReviewCause::TenantRoot)),
+            (101, true, true, Some(ReviewCause::TenantRoot)),
+        ] {
+            let credit = Proposed { amount_minor, tenant_may_be_cause, has_ended };
+            assert_eq!(review_cause(credit, limit), cause, "{credit:?}");
+        }
+        assert!(ReviewCause::ALL.into_iter().all(|cause| ReviewCause::parse(cause.name()) == Some(cause)));
+    }
+}

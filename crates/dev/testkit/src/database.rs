@@ -82,6 +82,32 @@ impl TestDb {
         run(&mut self.conn(Roles::Admin).await, statements).await;
     }
 
+    /// A copy of it as it is now, by its name. Nobody may be connected.
+    pub async fn back_up(&self) -> String {
+        let copy = format!("{}_backup", self.name);
+        run(&mut admin("postgres").await, &format!("CREATE DATABASE {copy} TEMPLATE {}", self.name)).await;
+        copy
+    }
+
+    /// Puts a copy in its place.
+    pub async fn restore(&self, copy: String) {
+        let mut admin = admin("postgres").await;
+        run(&mut admin, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+        run(&mut admin, &format!("ALTER DATABASE {copy} RENAME TO {}", self.name)).await;
+    }
+
+    /// A project of an organization; both are made when they are not there.
+    pub async fn project(&self, org: kernel::ids::OrgId, project: kernel::ids::ProjectId) {
+        let (org, project) = (org.uuid(), project.uuid());
+        self.sql(&format!(
+            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
+                 VALUES ('{org}', 'enterprise', '{org}', 'Organization', now(), now()) ON CONFLICT (id) DO NOTHING;
+             INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
+                 VALUES ('{project}', '{org}', '{project}', 'Project', now(), now()) ON CONFLICT (id) DO NOTHING"
+        ))
+        .await;
+    }
+
     pub fn url(&self) -> String {
         admin_url(&self.name)
     }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, NaiveDate, Utc};
 use kernel::{
-    PageQuery,
+    Failure, PageQuery, Problem,
     ids::{OrgId, ProjectId},
 };
 use pg::{Connection, Swap};
@@ -105,7 +105,7 @@ pub async fn set(
     wanted: &BudgetWanted,
     version: Option<i64>,
     now: DateTime<Utc>,
-) -> Result<Swap<()>, sqlx::Error> {
+) -> Result<Swap<()>, Failure> {
     let done = if let Some(version) = version {
         sqlx::query!(
             "UPDATE budgets SET amount_minor = $3, threshold_percent = $4, action = $5, version = version + 1, updated_at = $6
@@ -135,7 +135,12 @@ pub async fn set(
             now,
         )
         .execute(&mut *conn)
-        .await?
+        .await
+        .map_err(|error| match pg::constraint_violated(&error) {
+            // Deleted after the request was let in.
+            Some("budgets_project") => Problem::not_found("project").into(),
+            _ => Failure::from(error),
+        })?
     };
     let updated = (done.rows_affected() == 1).then_some(());
     let current = if updated.is_some() { None } else { current(conn, org, project).await? };

@@ -51,6 +51,7 @@ impl Kit {
     /// An organization with a million, and launches that set nothing aside.
     pub async fn on(test: TestDb, clock: Arc<ManualClock>) -> Self {
         let (org, project) = (test.db.ambient().id(), test.db.ambient().id());
+        test.project(org, project).await;
         let kit = Self { billing: worker(&test), test, clock, org, project };
         kit.policy("billing.launch_hold_seconds", 0).await;
         kit.fund(org, 1_000_000).await;
@@ -118,9 +119,11 @@ impl Kit {
 
     pub async fn launch_of(&self, org: OrgId, price: i64, units: i32) -> AllocationId {
         let allocation: AllocationId = self.test.db.ambient().id();
+        let project = if org == self.org { self.project } else { self.test.db.ambient().id() };
+        self.test.project(org, project).await;
         let launch = Launch {
             org,
-            project: self.project,
+            project,
             person: None,
             sku: "h200".to_owned(),
             unit: "gpu_hour".to_owned(),

@@ -53,6 +53,7 @@ impl Kit {
         let ambient = test.db.ambient();
         let (org, project, person) = (ambient.id(), ambient.id(), ambient.id());
         let billing = billing(&test, SEED);
+        test.project(org, project).await;
         Self { billing, test, clock, org, project, person }
     }
 

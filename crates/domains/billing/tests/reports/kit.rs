@@ -163,6 +163,9 @@ impl Kit {
             org.uuid()
         ))
         .await;
+        for project in projects {
+            kit.test.project(org, project).await;
+        }
         kit
     }
 

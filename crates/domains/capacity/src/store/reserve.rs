@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{
-    Failure,
+    Failure, Problem,
     ids::{GroupId, NodeId, SlotId},
 };
 use pg::WriteTx;
@@ -87,7 +87,12 @@ pub async fn reserve(
         correlation,
     )
     .fetch_one(tx.conn())
-    .await?;
+    .await
+    .map_err(|error| match pg::constraint_violated(&error) {
+        // Deleted after the request was let in.
+        Some("allocations_live_project") => Problem::not_found("project").into(),
+        _ => Failure::from(error),
+    })?;
     Ok(match answer.as_str() {
         "ok" => Reserved::Yes,
         "slot_taken" => Reserved::SlotTaken,

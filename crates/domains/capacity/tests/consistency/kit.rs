@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capacity::{Capacity, Parts, Reimager, Unbilled, workflow::reimage::Reimaging};
+use capacity::{Capacity, Parts, Reimager, Unbilled, workflow::reimage::{Installs, Reimaging}};
 use chrono::{DateTime, TimeDelta, Utc};
 use fleet::{
     Fleet, Settings,
@@ -31,6 +31,9 @@ struct NoReimaging;
 
 #[async_trait]
 impl Reimager for NoReimaging {
+    fn installs(&self) -> Installs {
+        Installs::Every
+    }
     async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
         Ok(())
     }
@@ -78,6 +81,7 @@ impl Kit {
         let ambient = test.db.ambient();
         let (org, project, person) = (ambient.id(), ambient.id(), ambient.id());
         let kit = Self { capacity, test, clock, org, project, person, _home: home };
+        kit.test.project(org, project).await;
         kit.sql(&format!("INSERT INTO regions VALUES ('{REGION}', 'North', 1, now(), now())")).await;
         kit
     }

@@ -5,6 +5,7 @@
 mod following;
 mod groups;
 mod invariants;
+mod project_deletion;
 mod races;
 mod requests;
 mod tenants;

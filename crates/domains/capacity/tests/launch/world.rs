@@ -7,7 +7,10 @@ use std::{
 
 use async_trait::async_trait;
 use axum::{Router, body::Body};
-use capacity::{Capacity, Money, Parts, Reimager, Unbilled, workflow::reimage::Reimaging};
+use capacity::{
+    Capacity, Money, Parts, Reimager, Unbilled,
+    workflow::reimage::{Installs, Reimaging},
+};
 use endpoint::{
     Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
 };
@@ -33,6 +36,9 @@ struct NoReimaging;
 
 #[async_trait]
 impl Reimager for NoReimaging {
+    fn installs(&self) -> Installs {
+        Installs::Simulated
+    }
     async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
         Ok(())
     }
@@ -160,7 +166,14 @@ impl World {
                 trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
             ),
         };
-        let router = endpoint::router(services, Limits::default(), capacity::endpoints(&capacity));
+        let auth = identity::AuthInfo {
+            issuer: "https://gpuaas.test".to_owned(),
+            cli_client_id: "cli".to_owned(),
+            audience: "gpuaas".to_owned(),
+        };
+        let mut endpoints = capacity::endpoints(&capacity);
+        endpoints.extend(identity::endpoints(identity::Identity::new(test.db.clone(), auth)));
+        let router = endpoint::router(services, Limits::default(), endpoints);
         let ambient = test.db.ambient();
         let tenant = Tenant { org: ambient.id(), project: ambient.id(), member: ambient.id() };
         let answers = Mutex::default();
@@ -218,6 +231,26 @@ impl World {
         grants.orgs.insert(tenant.org, OrgGrant { role: Role::OrgMember, suspended: false });
         grants.projects.insert(tenant.project, Role::ProjectMember);
         self.people.0.lock().unwrap().insert(user, Arc::new(grants));
+    }
+
+    /// Another project of the tenant's organization, which the tenant's member owns.
+    pub async fn owned_project(&self, tenant: Tenant) -> Tenant {
+        let project: ProjectId = self.test.db.ambient().id();
+        self.test.project(tenant.org, project).await;
+        self.places.0.lock().unwrap().insert(project, tenant.org);
+        let (org, member) = (tenant.org.uuid(), tenant.member.uuid());
+        self.sql(&format!(
+            "UPDATE tenant_memberships SET role = 'owner' WHERE org_id = '{org}' AND user_id = '{member}'"
+        ))
+        .await;
+        let mut grants = Grants::default();
+        grants.orgs.insert(tenant.org, OrgGrant { role: Role::OrgOwner, suspended: false });
+        self.people.0.lock().unwrap().insert(tenant.member, Arc::new(grants));
+        Tenant { project, ..tenant }
+    }
+
+    pub async fn delete_project(&self, tenant: Tenant) -> Answer {
+        self.send(tenant.member, Method::DELETE, &tenant.project.to_string(), None, None).await
     }
 
     pub async fn stores_key(&self, user: UserId) {

@@ -62,12 +62,15 @@ pub async fn project_update(
     Ok(after)
 }
 
+/// Refused, with names, while anything lives in the project.
 pub async fn project_delete(
     tx: &mut WriteTx,
     org: OrgId,
     id: ProjectId,
     if_match: Option<i64>,
 ) -> Result<(), Failure> {
+    let residents = store::projects::lock_and_find_residents(tx.conn(), org, id).await?;
+    found(residents, "project")?.check_empty()?;
     let before = store::projects::delete(tx.conn(), org, id, if_match).await?.or_problem("project")?;
     removed(tx, "project", id, &before)?;
     tx.emit(&ProjectDeleted { org_id: org, project_id: id })?;

@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{Connection, Swap};
 
-use crate::model::project::Project;
+use crate::model::project::{Project, ProjectResident, ProjectResidents};
 
 pub async fn insert(
     conn: &mut Connection,
@@ -103,6 +103,46 @@ pub async fn update(
     Ok(Swap::of(updated, current))
 }
 
+/// How many of what lives in a project are named one by one.
+const RESIDENTS_NAMED: i64 = 20;
+
+/// What keeps the project from being deleted. The project's row is locked first: a launch under way is waited for
+/// and then seen, and a later one waits for the caller's transaction. Nothing when there is no such project.
+pub async fn lock_and_find_residents(
+    conn: &mut Connection,
+    org: OrgId,
+    id: ProjectId,
+) -> Result<Option<ProjectResidents>, sqlx::Error> {
+    let locked = sqlx::query_scalar!(
+        "SELECT id FROM projects WHERE org_id = $1 AND id = $2 FOR UPDATE",
+        org.uuid(),
+        id.uuid(),
+    );
+    if locked.fetch_optional(&mut *conn).await?.is_none() {
+        return Ok(None);
+    }
+    let counts = sqlx::query!(
+        r#"SELECT kind AS "kind!", count(*) AS "count!" FROM project_residents WHERE org_id = $1 AND project_id = $2
+           GROUP BY kind ORDER BY kind"#,
+        org.uuid(),
+        id.uuid(),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let first = sqlx::query_as!(
+        ProjectResident,
+        r#"SELECT kind AS "kind!", id AS "id!", name AS "name!", state AS "state!" FROM project_residents
+           WHERE org_id = $1 AND project_id = $2 ORDER BY kind, id LIMIT $3"#,
+        org.uuid(),
+        id.uuid(),
+        RESIDENTS_NAMED,
+    )
+    .fetch_all(conn)
+    .await?;
+    let counts = counts.into_iter().map(|row| (row.kind, row.count)).collect();
+    Ok(Some(ProjectResidents { counts, first }))
+}
+
 pub async fn delete(
     conn: &mut Connection,
     org: OrgId,
@@ -120,13 +160,15 @@ pub async fn delete(
     .fetch_optional(&mut *conn)
     .await
     .map_err(|error| {
+        let in_use = || Problem::new(Code::InUse, "Something still lives in the project.");
         super::violated(
             error,
-            &[("service_accounts_org_id_project_id_fkey", || {
-                Problem::new(Code::InUse, "The project still has service accounts.")
-                    .detail("kind", "service_account")
-                    .suggest("Delete its service accounts first.")
-            })],
+            &[
+                ("service_accounts_org_id_project_id_fkey", in_use),
+                ("allocations_live_project", in_use),
+                ("meters_live_project", in_use),
+                ("budgets_project", in_use),
+            ],
         )
     })?;
     let current = match deleted {

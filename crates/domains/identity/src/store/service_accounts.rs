@@ -12,10 +12,13 @@ use crate::model::service_account::ServiceAccount;
 fn name_taken(error: sqlx::Error) -> Failure {
     super::violated(
         error,
-        &[("service_accounts_project_id_name_key", || {
-            Problem::new(Code::AlreadyExists, "The project has a service account with this name.")
-                .detail("field", "name")
-        })],
+        &[
+            ("service_accounts_project_id_name_key", || {
+                Problem::new(Code::AlreadyExists, "The project has a service account with this name.")
+                    .detail("field", "name")
+            }),
+            ("service_accounts_org_id_project_id_fkey", || Problem::not_found("project")),
+        ],
     )
 }
 

@@ -26,6 +26,13 @@ impl Default for Browser {
 }
 
 impl Browser {
+    /// A browser at another address of this machine, such as 127.0.0.2.
+    pub fn at_address(address: &str) -> Self {
+        let address: std::net::IpAddr = address.parse().expect("an IP address");
+        let http = crate::http_client().local_address(address).build().expect("HTTP client");
+        Self { http, cookies: BTreeMap::new() }
+    }
+
     /// Opens a page, following redirects until one leaves for `stop_at` (which is then returned unopened).
     pub async fn open(&mut self, url: Url, stop_at: Option<&str>) -> Page {
         let request = self.http.get(url.clone());

@@ -66,17 +66,16 @@ async fn an_exchange_that_meets_the_end_of_everything_leaves_no_session() {
 async fn a_password_that_is_replaced_while_it_is_checked_lets_nobody_in() {
     let kit = Kit::start().await;
     kit.sign_up(&mut Browser::default(), "ann@example.org").await;
-    // Somebody else's reset, right after the attempt was counted.
+    // Somebody else's reset, right after the guess was counted.
     sql(
         &kit.db,
         "CREATE FUNCTION reset_meanwhile() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN UPDATE local_accounts SET version = version + 1 WHERE id = NEW.id; RETURN NULL; END $$;
-         CREATE TRIGGER reset_meanwhile AFTER UPDATE OF failed_attempts ON local_accounts FOR EACH ROW
-            WHEN (NEW.failed_attempts > OLD.failed_attempts) EXECUTE FUNCTION reset_meanwhile()",
+            BEGIN UPDATE local_accounts SET version = version + 1 WHERE id = NEW.account_id; RETURN NULL; END $$;
+         CREATE TRIGGER reset_meanwhile AFTER INSERT ON issuer_guesses FOR EACH ROW EXECUTE FUNCTION reset_meanwhile()",
     )
     .await;
     assert_eq!(kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await.status, 401);
-    sql(&kit.db, "DROP TRIGGER reset_meanwhile ON local_accounts").await;
+    sql(&kit.db, "DROP TRIGGER reset_meanwhile ON issuer_guesses").await;
     assert_eq!(kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await.status, 200);
 }
 
@@ -117,8 +116,118 @@ async fn a_refused_sign_in_names_the_account_it_was_for() {
         "SELECT count(*) FROM audit_logs WHERE action = 'auth.sign_in' AND result = 'refused'
          AND target_kind = 'local_account' AND target_id = '{id}'"
     );
-    assert_eq!(kit.count(&named).await, 6, "also while it is locked");
+    assert_eq!(kit.count(&named).await, 6, "also while the address has to wait");
     let nobody = "SELECT count(*) FROM audit_logs
                   WHERE action = 'auth.sign_in' AND result = 'refused' AND target_id IS NULL";
     assert_eq!(kit.count(nobody).await, 1);
+}
+
+const STRANGER: &str = "127.0.0.66";
+
+#[tokio::test]
+async fn wrong_passwords_of_a_stranger_keep_nobody_else_out() {
+    let kit = Kit::start().await;
+    let mut signed_in = Browser::default();
+    kit.sign_up(&mut signed_in, "ann@example.org").await;
+    for _ in 0..10 {
+        let page = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", "wrong").await;
+        assert_eq!(page.status, 401);
+    }
+    let theirs = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", PASSWORD).await;
+    assert_eq!(theirs.status, 401, "the stranger has to wait, even with the right password");
+    let own = kit.sign_in(&mut Browser::at_address("127.0.0.3"), "ann@example.org", PASSWORD).await;
+    assert_eq!(own.status, 200, "the account is not locked");
+    assert_eq!(signed_in.open(kit.url("/auth/device"), None).await.url.path(), "/auth/device");
+}
+
+#[tokio::test]
+async fn a_device_that_is_signed_in_is_not_affected_by_guesses_from_its_own_address() {
+    let twenty = std::num::NonZeroU32::new(20).unwrap();
+    let kit = Kit::start_with(|mut config| {
+        config.rates.sign_in = twenty;
+        config
+    })
+    .await;
+    let mut signed_in = Browser::default();
+    kit.sign_up(&mut signed_in, "ann@example.org").await;
+    let tokens = kit.tokens(&mut signed_in, "x").await;
+    for _ in 0..25 {
+        kit.sign_in(&mut Browser::default(), "ann@example.org", "wrong").await;
+    }
+    assert_eq!(kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await.status, 429);
+    assert_eq!(kit.refresh(&tokens["refresh_token"]).await.0, 200);
+    let page = signed_in.open(kit.url("/auth/password"), None).await;
+    let new = "another long password";
+    let fields = [("current", PASSWORD), ("new", new), ("again", new)];
+    let page = signed_in.submit(&page, "/auth/password", &fields, None).await;
+    assert!(page.html.contains("You are signed in"), "{} {}", page.status, page.html);
+}
+
+#[tokio::test]
+async fn a_stolen_browser_cannot_guess_the_password_for_ever() {
+    let kit = Kit::start().await;
+    let mut signed_in = Browser::default();
+    kit.sign_up(&mut signed_in, "ann@example.org").await;
+    let new = "another long password";
+    let change = async |browser: &mut Browser, current: &str| {
+        let page = browser.open(kit.url("/auth/password"), None).await;
+        let fields = [("current", current), ("new", new), ("again", new)];
+        browser.submit(&page, "/auth/password", &fields, None).await.status
+    };
+    for _ in 0..5 {
+        assert_eq!(change(&mut signed_in, "wrong").await, 400);
+    }
+    assert_eq!(change(&mut signed_in, PASSWORD).await, 400, "too soon");
+    let elsewhere = kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await;
+    assert_eq!(elsewhere.status, 200, "signing in is another matter");
+    kit.advance(900);
+    assert_eq!(change(&mut signed_in, PASSWORD).await, 200);
+}
+
+#[tokio::test]
+async fn an_address_that_tries_many_accounts_has_to_wait_and_others_do_not() {
+    let kit = Kit::start().await;
+    kit.db.set_global_policy("identity.sign_in_attempts_per_address", "8").await;
+    kit.sign_up(&mut Browser::default(), "ann@example.org").await;
+    for n in 0..8 {
+        kit.sign_in(&mut Browser::at_address(STRANGER), &format!("user{n}@example.org"), "wrong").await;
+    }
+    let blocked = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", PASSWORD).await;
+    assert_eq!(blocked.status, 401);
+    assert_eq!(kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await.status, 200);
+    kit.advance(900);
+    let later = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", PASSWORD).await;
+    assert_eq!(later.status, 200);
+}
+
+#[tokio::test]
+async fn strangers_write_a_bounded_number_of_audit_rows_from_however_many_addresses() {
+    let kit = Kit::start().await;
+    kit.db.set_global_policy("identity.refusals_audited_per_minute", "5").await;
+    for n in 0..20 {
+        let mut browser = Browser::at_address(&format!("127.0.1.{n}"));
+        assert_eq!(kit.sign_in(&mut browser, "ann@example.org", "wrong").await.status, 401);
+    }
+    let refused = "SELECT count(*) FROM audit_logs WHERE action = 'auth.sign_in' AND result = 'refused'";
+    assert_eq!(kit.count(refused).await, 5);
+    kit.advance(60);
+    kit.sign_in(&mut Browser::default(), "ann@example.org", "wrong").await;
+    assert_eq!(kit.count(refused).await, 6, "there is room again");
+}
+
+#[tokio::test]
+async fn the_password_of_somebody_who_may_approve_is_not_reset_by_another() {
+    let kit = Kit::start().await;
+    for name in ["ann", "bob"] {
+        kit.sign_up(&mut Browser::default(), &format!("{name}@example.org")).await;
+    }
+    let bind = "INSERT INTO platform_bindings SELECT id, 'platform_admin', now() FROM users WHERE email = 'bob@example.org'";
+    sql(&kit.db, bind).await;
+    let bob = account(&kit, "bob@example.org").await;
+    let refused = kit.issuer.reset_password(&mut write(&kit).await, bob).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("second_approver_required"), "{refused:?}");
+    assert_eq!(kit.sign_in(&mut Browser::default(), "bob@example.org", kit::PASSWORD).await.status, 200);
+    // Without the role it can be reset; giving the role back takes two people.
+    sql(&kit.db, "DELETE FROM platform_bindings").await;
+    kit.issuer.reset_password(&mut write(&kit).await, bob).await.unwrap();
 }

@@ -1,27 +1,27 @@
 //! Local accounts: signing in and up, changing passwords, and what administrators do for others.
 
-use chrono::TimeDelta;
 use kernel::{
     Code, Failure, Problem, Secret,
     digest::sha256,
     ids::LocalAccountId,
-    policy::{IntegerKey, keys},
     text::{Email, Name},
 };
-use pg::{Actor, Origin, Permit, Refusal, Scope, WriteTx};
+use pg::{Origin, Permit, WriteTx};
 
 use super::{
     Issuer,
+    guesses::GuessedBy,
     model::{self, Account},
     sessions::{Browser, by_themselves},
-    store::accounts as store,
+    store::{accounts as store, guesses},
 };
 use crate::{
     authn::{
         service::{is_without_admin, make_first_admin, provision, provision_or_find},
         store as people,
     },
-    model::role::PlatformRole,
+    model::{events::AccountDisabled, role::PlatformRole, sensitive_change::check_reset_alone},
+    service::invitations::invitation_accept,
     store::people as platform,
 };
 
@@ -43,59 +43,11 @@ pub struct SignUp {
     pub password: Secret,
 }
 
-/// One answer for an unknown address, a wrong password, a locked and a disabled account.
-pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or the account is locked for a while after too many wrong passwords.";
+/// One answer for an unknown address, a wrong password, a disabled account, and too many wrong passwords.
+pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or too many wrong passwords came from your network address: then wait a while, or sign in from another network.";
 const NOT_INVITED: &str = "The invitation is not valid: it may have been used, withdrawn, or expired.";
 
 impl Issuer {
-    /// The account, when the password is its own. A wrong one is counted and audited.
-    async fn prove(
-        &self,
-        email: &str,
-        password: Secret,
-        origin: &Origin,
-    ) -> Result<Option<Account>, Failure> {
-        let policies = &self.0.policies;
-        let limit = policies.setting(IntegerKey(&keys::SIGN_IN_ATTEMPTS), None, None).await?.get();
-        let lock = policies.setting(IntegerKey(&keys::SIGN_IN_LOCK_SECONDS), None, None).await?.get();
-        let now = self.now();
-        let attempt = match Email::parse(email) {
-            Ok(email) => {
-                let mut quiet = self.quietly(origin).await?;
-                let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-                let until = now + TimeDelta::seconds(lock);
-                store::attempt(quiet.conn(), email.as_str(), limit, until, now).await?
-            }
-            Err(_) => None,
-        };
-        let (known, stored) =
-            attempt.map_or((None, None), |a| (Some((a.id, a.version)), Some(a.password_hash)));
-        if self.0.passwords.matches(password, stored).await?
-            && let Some((id, version)) = known
-        {
-            let account = store::find(self.quietly(origin).await?.conn(), id.into()).await?;
-            return Ok(account.filter(|account| account.version == version));
-        }
-        self.refuse_sign_in(email, origin).await?;
-        Ok(None)
-    }
-
-    /// Audits a refused sign-in; it names the account that it was for, if there is one.
-    async fn refuse_sign_in(&self, email: &str, origin: &Origin) -> Result<(), Failure> {
-        let account = match Email::parse(email) {
-            Ok(email) => store::find_by_email(self.quietly(origin).await?.conn(), email.as_str()).await?,
-            Err(_) => None,
-        };
-        let refusal = Refusal {
-            actor: Actor::ANONYMOUS,
-            scope: Scope::Platform,
-            action: "auth.sign_in",
-            target: ("local_account", account.map(|account| account.id.to_string())),
-            code: Code::TokenInvalid,
-        };
-        Ok(pg::refuse(&self.0.db, refusal, origin).await?)
-    }
-
     /// Whether what was proved still holds: neither a new password nor an end of the account came between.
     /// The account is then locked until the transaction ends.
     async fn still_holds(&self, tx: &mut WriteTx, proved: &Account) -> Result<bool, Failure> {
@@ -110,14 +62,14 @@ impl Issuer {
         password: Secret,
         origin: &Origin,
     ) -> Result<Option<Secret>, Failure> {
-        let Some(account) = self.prove(email, password, origin).await? else { return Ok(None) };
+        let proved = self.prove(email, password, GuessedBy::Address, origin).await?;
+        let Some(account) = proved else { return Ok(None) };
         let user = self.user_of(&account, origin).await?;
         let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.sign_in").await?;
         if !self.still_holds(&mut tx, &account).await? {
             tx.roll_back().await;
             return Ok(None);
         }
-        store::attempts_clear(tx.conn(), account.id).await?;
         let cookie = self.open_browser(&mut tx, account.id).await?;
         tx.record::<(), ()>("local_account", account.id, None, None)?;
         tx.commit(None).await?;
@@ -130,15 +82,20 @@ impl Issuer {
         form: SignUp,
         origin: &Origin,
     ) -> Result<Result<Secret, &'static str>, Failure> {
-        let email = match &form.invitation {
-            Some(invitation) => {
-                let hash = sha256(invitation.expose().trim());
+        let token = form.invitation.as_ref().map(|token| Secret::new(token.expose().trim().to_owned()));
+        let invited = match &token {
+            Some(token) => {
                 let mut quiet = self.quietly(origin).await?;
-                let invited = store::invited_email(quiet.conn(), &hash, self.now()).await?;
-                invited.and_then(|email| Email::parse(email).ok())
+                store::invited(quiet.conn(), &sha256(token.expose()), self.now()).await?
             }
-            None if self.0.config.self_signup => form.email,
             None => None,
+        };
+        let email = match (&token, &invited) {
+            (Some(_), invited) => {
+                invited.as_ref().and_then(|invited| Email::parse(invited.email.clone()).ok())
+            }
+            (None, _) if self.0.config.self_signup => form.email,
+            (None, _) => None,
         };
         let Some(email) = email else { return Ok(Err(NOT_INVITED)) };
         if let Err(text) = model::check_password(form.password.expose(), email.as_str()) {
@@ -151,7 +108,19 @@ impl Issuer {
             tx.roll_back().await;
             return Ok(Err("There is an account with this e-mail address already. Sign in instead."));
         };
-        provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
+        let user = provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
+        if let (Some(user), Some(token), Some(invited)) = (user, &token, &invited) {
+            // The invitation is consumed with what it was for, or neither happens: it makes one account, once.
+            let (org, id) = (invited.org_id.into(), invited.id.into());
+            match invitation_accept(&mut tx, org, id, token, user).await {
+                Ok(_) => tx.audit_in_org(org),
+                Err(Failure::Problem(_)) => {
+                    tx.roll_back().await;
+                    return Ok(Err(NOT_INVITED));
+                }
+                Err(internal) => return Err(internal),
+            }
+        }
         let cookie = self.open_browser(&mut tx, account.id).await?;
         tx.commit(None).await?;
         Ok(Ok(cookie))
@@ -172,8 +141,9 @@ impl Issuer {
         if current == new {
             return Ok(Err("The new password must differ from the current one."));
         }
-        const WRONG: &str = "The current password is wrong.";
-        let Some(proved) = self.prove(email, current, origin).await? else { return Ok(Err(WRONG)) };
+        const WRONG: &str = "The current password is wrong, or was wrong too often in this browser.";
+        let proved = self.prove(email, current, GuessedBy::Browser(browser), origin).await?;
+        let Some(proved) = proved else { return Ok(Err(WRONG)) };
         let hash = self.0.passwords.hash(new).await?;
         let user = self.user_of(&browser.account, origin).await?;
         let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "auth.password.change").await?;
@@ -226,20 +196,32 @@ impl Issuer {
         Ok((account, password))
     }
 
-    /// A new password to pass on; everything that is signed in to the account ends, and it is unlocked.
+    /// A new password to pass on; everything that is signed in to the account ends, and wrong ones are forgotten.
     pub async fn reset_password(
         &self,
         tx: &mut WriteTx,
         id: LocalAccountId,
     ) -> Result<OneTimePassword, Failure> {
         let before = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
+        self.check_reset_alone(tx, id).await?;
         let password = model::random_password(self.0.db.ambient());
         let hash = self.0.passwords.hash(password.clone()).await?;
         store::set_password(tx.conn(), id, &hash, true, self.now()).await?;
+        guesses::remove_of_account(tx.conn(), id.uuid()).await?;
         self.end_all(tx, id).await?;
         let after = store::find(tx.conn(), id).await?;
         tx.record("local_account", id, Some(&before), after.as_ref())?;
         Ok(password)
+    }
+
+    /// Whoever resets a password can sign in with it.
+    async fn check_reset_alone(&self, tx: &mut WriteTx, id: LocalAccountId) -> Result<(), Failure> {
+        let issuer = &self.0.config.public_url;
+        let Some(user) = people::user_find(tx.conn(), issuer, &id.to_string()).await? else { return Ok(()) };
+        let is_own = tx.permit().actor().id == Some(user);
+        let person = platform::platform_get(tx.conn(), user.into()).await?;
+        let roles = person.map(|person| person.platform_roles).unwrap_or_default();
+        Ok(check_reset_alone(&roles, is_own)?)
     }
 
     /// A disabled account cannot sign in, and what was signed in ends. Somebody who can administer the
@@ -260,6 +242,10 @@ impl Issuer {
         }
         if disabled {
             self.end_all(tx, id).await?;
+            let issuer = &self.0.config.public_url;
+            if let Some(user) = people::user_find(tx.conn(), issuer, &id.to_string()).await? {
+                tx.emit(&AccountDisabled { user_id: user.into() })?;
+            }
         }
         let after = store::find(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("account"))?;
         tx.record("local_account", id, Some(&before), Some(&after))?;

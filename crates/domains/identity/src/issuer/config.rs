@@ -22,7 +22,7 @@ impl Default for Argon2Params {
 /// Requests a minute that one address may make. Kept per replica.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Passwords sent: sign-in, sign-up, password change, device codes typed.
+    /// Passwords sent without being signed in: sign-in, sign-up; and device codes typed.
     pub sign_in: NonZeroU32,
     /// Everything else: tokens, pages, documents.
     pub other: NonZeroU32,

@@ -79,12 +79,12 @@ impl Limits {
             Budget::SignIn => &self.sign_in,
             Budget::Other => &self.other,
         };
-        budgets.spend(&holder(address.unwrap_or_default()))
+        budgets.spend(&address_holder(address.unwrap_or_default()))
     }
 }
 
 /// Who an address stands for. Whoever has one IPv6 address has the 2^64 beside it.
-fn holder(address: &str) -> String {
+pub(super) fn address_holder(address: &str) -> String {
     match address.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
         Ok(IpAddr::V6(ip)) => {
             let [a, b, c, d, ..] = ip.segments();
@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn the_addresses_of_one_ipv6_network_share_a_budget() {
-        assert_eq!(holder("2001:db8:1:2:3::4"), holder("2001:db8:1:2:ffff:ffff:ffff:ffff"));
-        assert_ne!(holder("2001:db8:1:2::1"), holder("2001:db8:1:3::1"));
-        assert_eq!(holder("::ffff:192.0.2.1"), "192.0.2.1");
-        assert_ne!(holder("192.0.2.1"), holder("192.0.2.2"));
+        assert_eq!(address_holder("2001:db8:1:2:3::4"), address_holder("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(address_holder("2001:db8:1:2::1"), address_holder("2001:db8:1:3::1"));
+        assert_eq!(address_holder("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_ne!(address_holder("192.0.2.1"), address_holder("192.0.2.2"));
     }
 
     #[test]

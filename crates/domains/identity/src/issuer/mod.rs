@@ -12,7 +12,8 @@
 //!
 //! **Guessing.** A guess is counted before it is checked, so that concurrent guesses cannot outrun the
 //! count; an unknown account costs as much time as a known one and gets the same answer; hashing has few
-//! places, so guesses cannot take all processors; each address has a budget.
+//! places, so guesses cannot take all processors; each address has a budget. Wrong passwords never lock an account:
+//! they are held against the address, and against the address at that account ([`guesses`]).
 //!
 //! **Theft.** A code or refresh token that comes back after its use revokes the whole session. Revoking a
 //! session also ends the browser sign-in that it was made from.
@@ -23,6 +24,7 @@ mod devices;
 mod endpoints;
 mod failure;
 mod grants;
+mod guesses;
 mod http;
 mod keys;
 mod limits;

@@ -178,6 +178,7 @@ pub struct Account {
     pub email: String,
     pub name: String,
     pub must_change_password: bool,
+    /// Of earlier versions, which locked accounts; no longer set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]

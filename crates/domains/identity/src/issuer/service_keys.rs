@@ -75,6 +75,9 @@ impl Issuer {
         code: Code,
         origin: &Origin,
     ) -> Result<(), TokenError> {
+        if code == Code::TokenInvalid && !self.may_audit_refusal(origin).await? {
+            return Ok(());
+        }
         let (actor, scope) = if code == Code::TokenInvalid {
             (Actor::ANONYMOUS, Scope::Platform)
         } else {

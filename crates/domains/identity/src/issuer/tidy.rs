@@ -6,7 +6,7 @@ use pg::Origin;
 
 use super::{
     Issuer,
-    store::{browsers, codes, devices, keys, tokens},
+    store::{browsers, codes, devices, guesses, keys, tokens},
 };
 
 /// Used codes are kept this long after they expired, to notice when one comes back.
@@ -25,6 +25,7 @@ impl Issuer {
         codes::remove_expired(quiet.conn(), now - KEEP_CODES).await?;
         devices::remove_expired(quiet.conn(), now - KEEP_CODES).await?;
         tokens::remove_expired(quiet.conn(), now).await?;
+        guesses::remove_expired(quiet.conn(), now).await?;
         Ok(())
     }
 }

@@ -126,7 +126,8 @@ fn is_for_programs(path: &str) -> bool {
 
 fn budget(parts: &Parts) -> Budget {
     let path = parts.uri.path();
-    let guesses = ["/auth/login", "/auth/password", "/auth/signup", "/auth/device"].contains(&path);
+    // Not `/auth/password`: who is signed in has a budget of their own, and strangers at the address cannot use it up.
+    let guesses = ["/auth/login", "/auth/signup", "/auth/device"].contains(&path);
     let typed_code = path == "/auth/device" && parts.uri.query().is_some();
     if (guesses && parts.method == Method::POST) || typed_code { Budget::SignIn } else { Budget::Other }
 }

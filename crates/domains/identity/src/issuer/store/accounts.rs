@@ -85,46 +85,21 @@ pub(crate) async fn list(conn: &mut Connection, after: Uuid, limit: i64) -> Resu
     Ok(rows.into_iter().map(Account::from).collect())
 }
 
-pub(crate) struct Attempt {
+pub(crate) struct Credentials {
     pub id: Uuid,
     pub password_hash: String,
     pub version: i64,
 }
 
-/// Counts a guess before it is checked. Nothing comes back for an account that is unknown, locked or
-/// disabled. The guess that reaches the limit locks, unless it turns out to be right.
-pub(crate) async fn attempt(
-    conn: &mut Connection,
-    email: &str,
-    limit: i32,
-    locked_until: DateTime<Utc>,
-    now: DateTime<Utc>,
-) -> Result<Option<Attempt>, Error> {
+/// What a password is checked against. Nothing for an account that is unknown or disabled.
+pub(crate) async fn credentials(conn: &mut Connection, email: &str) -> Result<Option<Credentials>, Error> {
     sqlx::query_as!(
-        Attempt,
-        "UPDATE local_accounts SET
-            failed_attempts = CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1,
-            locked_until = CASE WHEN CASE WHEN locked_until IS NULL THEN failed_attempts ELSE 0 END + 1 >= $2 THEN $3::timestamptz END
-         WHERE email = lower($1) AND disabled_at IS NULL AND (locked_until IS NULL OR locked_until <= $4)
-         RETURNING id, password_hash, version",
+        Credentials,
+        "SELECT id, password_hash, version FROM local_accounts WHERE email = lower($1) AND disabled_at IS NULL",
         email,
-        limit,
-        locked_until,
-        now,
     )
     .fetch_optional(conn)
     .await
-}
-
-/// The guess was right: forget the wrong ones.
-pub(crate) async fn attempts_clear(conn: &mut Connection, id: LocalAccountId) -> Result<(), Error> {
-    sqlx::query!(
-        "UPDATE local_accounts SET failed_attempts = 0, locked_until = NULL WHERE id = $1",
-        id.uuid()
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
 }
 
 pub(crate) struct NewRow<'a> {
@@ -194,14 +169,21 @@ pub(crate) async fn set_disabled(
     Ok(())
 }
 
-/// The address that an open invitation was sent to.
-pub(crate) async fn invited_email(
+pub(crate) struct Invited {
+    pub id: Uuid,
+    pub org_id: Uuid,
+    pub email: String,
+}
+
+/// The open invitation that a token is for.
+pub(crate) async fn invited(
     conn: &mut Connection,
     token_hash: &[u8],
     now: DateTime<Utc>,
-) -> Result<Option<String>, Error> {
-    sqlx::query_scalar!(
-        "SELECT email FROM invitations WHERE token_hash = $1 AND state = 'pending' AND expires_at > $2",
+) -> Result<Option<Invited>, Error> {
+    sqlx::query_as!(
+        Invited,
+        "SELECT id, org_id, email FROM invitations WHERE token_hash = $1 AND state = 'pending' AND expires_at > $2",
         token_hash,
         now,
     )

@@ -42,6 +42,9 @@ pub enum Command {
     Set {
         key: String,
         value: String,
+        /// Let narrower scopes choose otherwise: a default for them, not a bound.
+        #[arg(long = "default")]
+        is_default: bool,
         #[command(flatten)]
         place: PlaceArgs,
     },
@@ -101,7 +104,13 @@ const DEFINITIONS: Columns = &[
     ("PURPOSE", "purpose"),
 ];
 const EFFECTIVE: Columns = &[("KEY", "key"), ("VALUE", "value"), ("FROM", "scope")];
-const CONSIDERED: Columns = &[("SCOPE", "scope"), ("VALUE", "value"), ("OUTCOME", "outcome")];
+const CONSIDERED: Columns = &[
+    ("SCOPE", "scope"),
+    ("VALUE", "value"),
+    ("SET BY", "set_by"),
+    ("DEFAULT", "is_default"),
+    ("OUTCOME", "outcome"),
+];
 
 pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
@@ -122,9 +131,9 @@ pub async fn run(app: &App, command: Command) -> Result {
             let place = place.find(app, &client).await?;
             explained(app, &explain(&client, &place, &key).await?)
         }
-        Command::Set { key, value, place } => {
+        Command::Set { key, value, is_default, place } => {
             let place = place.find(app, &client).await?;
-            explained(app, &set(&client, &place, &key, parsed(value)).await?)
+            explained(app, &set(&client, &place, &key, put(parsed(value), is_default)?).await?)
         }
         Command::Unset { key, place } => {
             let place = place.find(app, &client).await?;
@@ -176,8 +185,22 @@ async fn explain(client: &Client, place: &Place, key: &str) -> Result<types::Pol
     })
 }
 
-async fn set(client: &Client, place: &Place, key: &str, value: Value) -> Result<types::PolicyExplanation> {
-    let body = types::PolicyPut { value };
+/// The mark is sent only when it is given: a server of an earlier version does not know it.
+fn put(value: Value, is_default: bool) -> Result<types::PolicyPut> {
+    let mut body = serde_json::Map::from_iter([("value".to_owned(), value)]);
+    if is_default {
+        body.insert("is_default".to_owned(), Value::Bool(true));
+    }
+    let refused = |error| Failure::client(format!("the value cannot be sent: {error}"));
+    serde_json::from_value(Value::Object(body)).map_err(refused)
+}
+
+async fn set(
+    client: &Client,
+    place: &Place,
+    key: &str,
+    body: types::PolicyPut,
+) -> Result<types::PolicyExplanation> {
     Ok(match place {
         Place::Platform => send!(client.platform_policy_set().key(key).body(body)),
         Place::Org(org) => send!(client.org_policy_set().org_id(org.as_str()).key(key).body(body)),

@@ -15,7 +15,7 @@ use crate::{
     Identity,
     model::policy::{PolicyDefinition, PolicyEffective, PolicyExplanation},
     service::policies::{
-        Place, policy_definition_list, policy_explain, policy_list, policy_set, policy_unset,
+        NewPolicy, Place, policy_definition_list, policy_explain, policy_list, policy_set, policy_unset,
     },
 };
 
@@ -238,6 +238,9 @@ async fn explain<P: KeyedPath>(
 struct PolicyPut {
     /// A whole number, true or false, or a choice: what the key takes.
     value: Value,
+    /// Narrower scopes may choose otherwise. Without it the value is a bound for them.
+    #[serde(default)]
+    is_default: bool,
 }
 
 async fn set<P: KeyedPath>(
@@ -246,8 +249,9 @@ async fn set<P: KeyedPath>(
     input: In<P, Empty, Json<PolicyPut>>,
 ) -> Result<Json<PolicyExplanation>, Failure> {
     let place = input.path.place(input.access.org())?;
-    let (key, value, roles) = (input.path.key(), &input.body.0.value, input.access.roles());
-    Ok(Json(policy_set(&mut tx, place, key, value, input.if_match, roles).await?))
+    let (key, roles) = (input.path.key(), input.access.roles());
+    let new = NewPolicy { value: &input.body.0.value, is_default: input.body.0.is_default };
+    Ok(Json(policy_set(&mut tx, place, key, new, input.if_match, roles).await?))
 }
 
 async fn unset<P: KeyedPath>(

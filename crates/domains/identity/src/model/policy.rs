@@ -1,9 +1,12 @@
 //! Policy resolution: which value holds, where it came from, and what it overrode.
 //!
 //! Values are considered from the widest scope to the narrowest: default, global, organization, project,
-//! user. The narrowest acceptable one wins. A value out of bounds never counts; below the global scope, a
-//! value of a `narrow_only` key counts only while it is at least as strict as what would hold without it,
-//! so that tightening a wider scope takes effect everywhere at once.
+//! user. The narrowest acceptable one wins. A value out of bounds never counts.
+//!
+//! A value is a bound for narrower scopes unless it is marked as a default. Of a `narrow_only` key everything
+//! further down must be at least as strict as the bound, so that tightening a wider scope takes effect
+//! everywhere at once. Of other keys, what a higher authority set is fixed for lower ones: the platform stands
+//! above organizations, and these above their projects.
 
 use kernel::{
     Code, Problem, Role,
@@ -41,12 +44,49 @@ impl PolicyScope {
     }
 }
 
+/// On whose authority a value stands, from the highest down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum PolicyAuthority {
+    Platform,
+    Org,
+    Project,
+}
+
+impl PolicyAuthority {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Platform => "platform",
+            Self::Org => "org",
+            Self::Project => "project",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Platform, Self::Org, Self::Project].into_iter().find(|authority| authority.name() == name)
+    }
+
+    /// The highest authority that somebody with `roles` acts with.
+    pub fn of(roles: &[Role]) -> Self {
+        if roles.contains(&Role::PlatformAdmin) {
+            Self::Platform
+        } else if roles.iter().any(|role| matches!(role, Role::OrgOwner | Role::OrgAdmin)) {
+            Self::Org
+        } else {
+            Self::Project
+        }
+    }
+}
+
 /// What is stored at one scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredValue {
     pub scope: PolicyScope,
     pub value: Value,
     pub version: i64,
+    pub set_by: PolicyAuthority,
+    pub is_default: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -57,7 +97,7 @@ pub enum Outcome {
     Effective,
     /// A narrower scope says otherwise.
     Overridden,
-    /// The key may only become stricter, and this would not be.
+    /// A wider scope, or a higher authority, set a bound that this is not within.
     NotStricter,
     /// Not a value that the key takes.
     OutOfBounds,
@@ -72,6 +112,11 @@ pub struct PolicyCandidate {
     /// The version of the stored value, for `If-Match`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
+    /// Who set it; nobody set the product's own default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_by: Option<PolicyAuthority>,
+    /// Narrower scopes may choose otherwise: it is no bound for them.
+    pub is_default: bool,
 }
 
 /// A key's value in a place, without the story behind it.
@@ -147,36 +192,72 @@ pub fn resolve(definition: &Definition, values: &[StoredValue]) -> PolicyExplana
     let mut values: Vec<&StoredValue> = values.iter().collect();
     values.sort_by_key(|v| v.scope);
     let mut holds = 0;
+    let mut bound = Bound::first(definition);
     let mut considered = vec![PolicyCandidate {
         scope: PolicyScope::Default,
         value: definition.default_value(),
         outcome: Outcome::Effective,
         version: None,
+        set_by: None,
+        is_default: true,
     }];
     for stored in values {
-        let outcome = acceptable(definition, stored.scope, &considered[holds].value, &stored.value);
+        let outcome = bound.outcome(definition, stored);
         if outcome == Outcome::Effective {
             considered[holds].outcome = Outcome::Overridden;
             holds = considered.len();
+            bound = bound.after(definition, stored);
         }
         considered.push(PolicyCandidate {
             scope: stored.scope,
             value: stored.value.clone(),
             outcome,
             version: Some(stored.version),
+            set_by: Some(stored.set_by),
+            is_default: stored.is_default,
         });
     }
     let (value, scope) = (considered[holds].value.clone(), considered[holds].scope);
     PolicyExplanation { key: definition.key.to_owned(), value, scope, considered }
 }
 
-fn acceptable(definition: &Definition, scope: PolicyScope, outer: &Value, inner: &Value) -> Outcome {
-    if definition.check(inner).is_err() {
-        Outcome::OutOfBounds
-    } else if scope > PolicyScope::Global && !definition.may_narrow(outer, inner) {
-        Outcome::NotStricter
-    } else {
-        Outcome::Effective
+/// What narrower values must keep to.
+struct Bound(Option<(Value, PolicyAuthority)>);
+
+impl Bound {
+    fn first(definition: &Definition) -> Self {
+        Self(match definition.narrowing {
+            Narrowing::OnlyStricter => Some((definition.default_value(), PolicyAuthority::Platform)),
+            Narrowing::Free => None,
+        })
+    }
+
+    fn outcome(&self, definition: &Definition, stored: &StoredValue) -> Outcome {
+        if definition.check(&stored.value).is_err() {
+            return Outcome::OutOfBounds;
+        }
+        let within = match (&self.0, definition.narrowing) {
+            (None, _) => true,
+            _ if stored.scope == PolicyScope::Global => true,
+            (Some((bound, _)), Narrowing::OnlyStricter) => definition.may_narrow(bound, &stored.value),
+            (Some((bound, set_by)), Narrowing::Free) => stored.set_by <= *set_by || stored.value == *bound,
+        };
+        if within { Outcome::Effective } else { Outcome::NotStricter }
+    }
+
+    /// The bound for what is narrower than a value that holds.
+    fn after(self, definition: &Definition, stored: &StoredValue) -> Self {
+        let own = || Self(Some((stored.value.clone(), stored.set_by)));
+        match definition.narrowing {
+            // The platform's own value takes the place of the product's.
+            Narrowing::OnlyStricter if stored.scope == PolicyScope::Global => own(),
+            Narrowing::OnlyStricter if stored.is_default => self,
+            Narrowing::OnlyStricter => own(),
+            // Somebody below who keeps to what is fixed does not lift it.
+            Narrowing::Free if self.0.as_ref().is_some_and(|(_, set_by)| stored.set_by > *set_by) => self,
+            Narrowing::Free if stored.is_default => Self(None),
+            Narrowing::Free => own(),
+        }
     }
 }
 
@@ -207,24 +288,70 @@ pub fn only_global(key: &str) -> bool {
     ["rate_limit.", "api.", "identity."].iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// May somebody with `roles` store `value` at `scope`, where the `stored` values are those in force?
+/// What somebody wants to store at a scope.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedValue<'a> {
+    pub scope: PolicyScope,
+    pub value: &'a Value,
+    pub is_default: bool,
+}
+
+/// May somebody with `roles` store a value, where the `stored` values are those in force?
 pub fn check_set(
     definition: &Definition,
-    scope: PolicyScope,
-    value: &Value,
+    wanted: WantedValue<'_>,
     stored: &[StoredValue],
     roles: &[Role],
 ) -> Result<(), Problem> {
+    let WantedValue { scope, value, is_default } = wanted;
     check_authority(definition, scope, roles)?;
     definition.check(value).map_err(|message| Problem::field("value", message))?;
-    let outer = outside(definition, stored, scope);
-    if acceptable(definition, scope, &outer, value) == Outcome::NotStricter {
-        let text = format!("{} may only be made stricter here; {outer} holds around it.", definition.key);
-        return Err(Problem::new(Code::Unprocessable, text)
-            .detail("outer_value", outer)
-            .suggest("Choose a stricter value, or ask for the wider scope to be changed."));
+    if is_default && scope == PolicyScope::Global && definition.narrowing == Narrowing::OnlyStricter {
+        let text = "this key may only become stricter, so the platform's value is always a bound";
+        return Err(Problem::field("is_default", text));
+    }
+    check_replace(definition, scope, stored, roles)?;
+    let mut wider: Vec<StoredValue> = stored.iter().filter(|v| v.scope < scope).cloned().collect();
+    let outer = resolve(definition, &wider).value;
+    let set_by = PolicyAuthority::of(roles);
+    wider.push(StoredValue { scope, value: value.clone(), version: 0, set_by, is_default });
+    let outcome = resolve(definition, &wider).considered.pop().map(|candidate| candidate.outcome);
+    if outcome == Some(Outcome::NotStricter) {
+        let text = match definition.narrowing {
+            Narrowing::OnlyStricter => {
+                format!("{} may only be made stricter here; {outer} holds around it.", definition.key)
+            }
+            Narrowing::Free => format!("{} was set to {outer} from above.", definition.key),
+        };
+        return Err(Problem::new(Code::Unprocessable, text).detail("outer_value", outer).suggest(
+            "Choose a stricter value, or ask for the wider scope to be changed or marked as a default.",
+        ));
     }
     Ok(())
+}
+
+/// Refuses to replace or remove what a higher authority set at this very scope, unless it is only a default.
+pub fn check_replace(
+    definition: &Definition,
+    scope: PolicyScope,
+    stored: &[StoredValue],
+    roles: &[Role],
+) -> Result<(), Problem> {
+    let mine = PolicyAuthority::of(roles);
+    let Some(there) = stored.iter().find(|v| v.scope == scope && v.set_by < mine && !v.is_default) else {
+        return Ok(());
+    };
+    let (code, above) = match there.set_by {
+        PolicyAuthority::Platform => (Code::AdminRequired, "a platform administrator"),
+        _ => (Code::InsufficientPermissions, "an owner or admin of the organization"),
+    };
+    let text = format!("{} was set here to {} by {above}, as a bound.", definition.key, there.value);
+    Err(Problem::new(code, text)
+        .detail("bound", there.value.clone())
+        .detail("set_by", there.set_by.name())
+        .suggest(format!(
+            "Set a stricter value further down, or ask {above} to change it or mark it as a default."
+        )))
 }
 
 /// May somebody with `roles` change the key at `scope` at all? What limits somebody is set from above them: an

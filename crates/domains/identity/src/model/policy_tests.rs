@@ -37,12 +37,27 @@ fn cases_of(
     })
 }
 
+/// Bounds, each set by whoever the scope belongs to.
 fn stored(values: &[Option<Value>]) -> Vec<StoredValue> {
     let pairs = STORED.into_iter().zip(values);
     let stored = |(scope, value): (_, &Option<Value>)| {
-        value.clone().map(|value| StoredValue { scope, value, version: 1 })
+        let set_by = match scope {
+            PolicyScope::Default | PolicyScope::Global => PolicyAuthority::Platform,
+            PolicyScope::Org | PolicyScope::User => PolicyAuthority::Org,
+            PolicyScope::Project => PolicyAuthority::Project,
+        };
+        value.clone().map(|value| StoredValue { scope, value, version: 1, set_by, is_default: false })
     };
     pairs.filter_map(stored).collect()
+}
+
+/// The same values as defaults.
+fn as_defaults(values: &[StoredValue]) -> Vec<StoredValue> {
+    values.iter().cloned().map(|v| StoredValue { is_default: true, ..v }).collect()
+}
+
+fn wanted(scope: PolicyScope, value: &Value) -> WantedValue<'_> {
+    WantedValue { scope, value, is_default: false }
 }
 
 proptest! {
@@ -71,7 +86,8 @@ proptest! {
     }
 
     #[test]
-    fn a_free_key_follows_the_narrowest_good_value((definition, values) in any_case_that_is(Narrowing::Free)) {
+    fn a_free_key_follows_the_narrowest_good_value_among_defaults((definition, values) in any_case_that_is(Narrowing::Free)) {
+        let values = as_defaults(&values);
         let narrowest = values.iter().filter(|v| definition.check(&v.value).is_ok()).max_by_key(|v| v.scope);
         let expected = narrowest.map_or(definition.default_value(), |v| v.value.clone());
         prop_assert_eq!(resolve(definition, &values).value, expected);
@@ -89,13 +105,37 @@ proptest! {
     }
 
     #[test]
+    fn what_the_platform_set_for_a_free_key_holds_for_everybody_below((definition, values) in any_case_that_is(Narrowing::Free)) {
+        let global = values.iter().find(|v| v.scope == PolicyScope::Global && definition.check(&v.value).is_ok());
+        if let Some(global) = global {
+            prop_assert_eq!(&resolve(definition, &values).value, &global.value);
+        }
+    }
+
+    #[test]
+    fn a_default_never_bounds_and_never_lifts_a_bound((definition, mut values) in any_case_that_is(Narrowing::OnlyStricter)) {
+        for value in &mut values {
+            value.is_default = value.scope == PolicyScope::Org;
+        }
+        let without: Vec<_> = values.iter().filter(|v| v.scope != PolicyScope::Org).cloned().collect();
+        let narrower = values.iter().any(|v| v.scope > PolicyScope::Org && definition.check(&v.value).is_ok());
+        let (with, without) = (resolve(definition, &values), resolve(definition, &without));
+        if narrower && without.scope > PolicyScope::Global {
+            prop_assert_eq!(with.value, without.value);
+        } else {
+            prop_assert!(definition.may_narrow(&without.value, &with.value));
+        }
+    }
+
+    #[test]
     fn what_may_be_set_takes_effect_at_its_scope((definition, values) in any_case(), scope in 0..STORED.len(), pick in any::<u8>()) {
         let scope = STORED[scope];
         let candidates: Vec<Value> = values.iter().map(|v| v.value.clone()).chain([definition.default_value()]).collect();
         let value = candidates[usize::from(pick) % candidates.len()].clone();
-        if check_set(definition, scope, &value, &values, &[Role::PlatformAdmin]).is_ok() {
+        if check_set(definition, wanted(scope, &value), &values, &[Role::PlatformAdmin]).is_ok() {
             let mut after: Vec<StoredValue> = values.iter().filter(|v| v.scope < scope).cloned().collect();
-            after.push(StoredValue { scope, value: value.clone(), version: 1 });
+            let (set_by, is_default) = (PolicyAuthority::Platform, false);
+            after.push(StoredValue { scope, value: value.clone(), version: 1, set_by, is_default });
             let resolved = resolve(definition, &after);
             prop_assert_eq!((resolved.value, resolved.scope), (value, scope));
         }
@@ -123,11 +163,12 @@ fn an_explanation_names_the_source_and_what_it_overrode() {
 #[test]
 fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
     let ttl = &keys::TERMINAL_SESSION_MAX_TTL_SECONDS;
-    assert!(check_set(ttl, PolicyScope::Global, &json!(20_000), &[], &[Role::PlatformAdmin]).is_ok());
-    let refused = check_set(ttl, PolicyScope::Org, &json!(20_000), &[], &[Role::OrgOwner]).unwrap_err();
+    assert!(check_set(ttl, wanted(PolicyScope::Global, &json!(20_000)), &[], &[Role::PlatformAdmin]).is_ok());
+    let refused =
+        check_set(ttl, wanted(PolicyScope::Org, &json!(20_000)), &[], &[Role::OrgOwner]).unwrap_err();
     assert_eq!(refused.code, Code::Unprocessable);
     let raised = stored(&[Some(json!(30_000))]);
-    assert!(check_set(ttl, PolicyScope::Org, &json!(20_000), &raised, &[Role::OrgOwner]).is_ok());
+    assert!(check_set(ttl, wanted(PolicyScope::Org, &json!(20_000)), &raised, &[Role::OrgOwner]).is_ok());
 }
 
 #[test]
@@ -151,4 +192,41 @@ fn nobody_lifts_what_limits_them() {
     {
         assert!(!tenant_may_set(key), "{key}");
     }
+}
+
+#[test]
+fn what_a_higher_authority_set_is_replaced_from_below_only_when_it_is_a_default() {
+    let limit = &keys::ALLOCATION_MAX_CONCURRENT_PER_USER;
+    let set_by_platform = |is_default| {
+        vec![StoredValue {
+            scope: PolicyScope::Org,
+            value: json!(10),
+            version: 1,
+            set_by: PolicyAuthority::Platform,
+            is_default,
+        }]
+    };
+    let set = |scope, value: i64, stored: &[StoredValue], role| {
+        check_set(limit, wanted(scope, &json!(value)), stored, &[role]).map_err(|problem| problem.code)
+    };
+    let bound = set_by_platform(false);
+    assert_eq!(set(PolicyScope::Org, 50, &bound, Role::OrgOwner), Err(Code::AdminRequired), "lifted");
+    assert_eq!(set(PolicyScope::Project, 20, &bound, Role::OrgOwner), Err(Code::Unprocessable));
+    assert_eq!(set(PolicyScope::Project, 5, &bound, Role::OrgOwner), Ok(()), "stricter further down");
+    assert_eq!(set(PolicyScope::Org, 50, &bound, Role::PlatformAdmin), Ok(()));
+    assert_eq!(
+        check_replace(limit, PolicyScope::Org, &bound, &[Role::OrgOwner]).map_err(|problem| problem.code),
+        Err(Code::AdminRequired),
+        "nor removed"
+    );
+    let default = set_by_platform(true);
+    assert_eq!(set(PolicyScope::Org, 50, &default, Role::OrgOwner), Ok(()));
+    assert_eq!(set(PolicyScope::Project, 20, &default, Role::OrgOwner), Ok(()), "a default is no bound");
+    assert_eq!(
+        set(PolicyScope::Project, 51, &default, Role::OrgOwner),
+        Err(Code::Unprocessable),
+        "50 is one"
+    );
+    let default = WantedValue { scope: PolicyScope::Global, value: &json!(7), is_default: true };
+    assert!(check_set(limit, default, &[], &[Role::PlatformAdmin]).is_err());
 }

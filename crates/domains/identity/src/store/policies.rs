@@ -9,7 +9,7 @@ use pg::{Connection, Swap};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::policy::{PolicyScope, StoredValue};
+use crate::model::policy::{PolicyAuthority, PolicyScope, StoredValue};
 
 /// Where a value is stored. The scope follows from which ids are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,8 @@ pub struct Entry {
 /// Everything that can matter in `org`: its own values at every scope, and the global ones.
 pub async fn all_in_org(conn: &mut Connection, org: Option<OrgId>) -> Result<Vec<Entry>, sqlx::Error> {
     let rows = sqlx::query!(
-        "SELECT scope, key, value, version, project_id, user_id FROM policy_values WHERE org_id IS NULL OR org_id = $1",
+        "SELECT scope, key, value, version, set_by, is_default, project_id, user_id FROM policy_values
+         WHERE org_id IS NULL OR org_id = $1",
         org.map(OrgId::uuid),
     )
     .fetch_all(conn)
@@ -71,6 +72,8 @@ pub async fn all_in_org(conn: &mut Connection, org: Option<OrgId>) -> Result<Vec
                 scope: PolicyScope::parse(&row.scope)?,
                 value: row.value,
                 version: row.version,
+                set_by: PolicyAuthority::parse(&row.set_by)?,
+                is_default: row.is_default,
             };
             let (project, user) = (row.project_id.map(ProjectId::from), row.user_id.map(UserId::from));
             Some(Entry { key: row.key, project, user, stored })
@@ -86,7 +89,7 @@ pub async fn values_in(
 ) -> Result<Vec<(String, StoredValue)>, sqlx::Error> {
     let (org, project, user) = place.ids();
     let rows = sqlx::query!(
-        "SELECT scope, key, value, version FROM policy_values
+        "SELECT scope, key, value, version, set_by, is_default FROM policy_values
          WHERE (org_id IS NULL OR org_id = $1)
            AND (project_id IS NULL OR project_id = $2) AND (user_id IS NULL OR user_id = $3)
            AND ($4::text IS NULL OR key = $4)",
@@ -101,7 +104,9 @@ pub async fn values_in(
         .into_iter()
         .filter_map(|row| {
             let scope = PolicyScope::parse(&row.scope)?;
-            Some((row.key, StoredValue { scope, value: row.value, version: row.version }))
+            let set_by = PolicyAuthority::parse(&row.set_by)?;
+            let (value, version, is_default) = (row.value, row.version, row.is_default);
+            Some((row.key, StoredValue { scope, value, version, set_by, is_default }))
         })
         .collect())
 }
@@ -111,6 +116,8 @@ pub struct NewValue<'a> {
     pub place: Place,
     pub key: &'a str,
     pub value: &'a Value,
+    pub set_by: PolicyAuthority,
+    pub is_default: bool,
     pub updated_by: Uuid,
     pub now: DateTime<Utc>,
 }
@@ -124,10 +131,11 @@ pub async fn set(
     let (org, project, user) = new.place.ids();
     let Some(expected) = if_match else {
         let version = sqlx::query_scalar!(
-            "INSERT INTO policy_values (id, scope, org_id, project_id, user_id, key, value, updated_by, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+            "INSERT INTO policy_values (id, scope, org_id, project_id, user_id, key, value, updated_by, created_at,
+                 updated_at, set_by, is_default)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11)
              ON CONFLICT (org_id, project_id, user_id, key) DO UPDATE SET value = excluded.value,
-                 updated_by = excluded.updated_by, version = policy_values.version + 1, updated_at = excluded.updated_at
+                 set_by = excluded.set_by, is_default = excluded.is_default, updated_by = excluded.updated_by, version = policy_values.version + 1, updated_at = excluded.updated_at
              RETURNING version",
             new.id,
             new.place.scope().name(),
@@ -138,6 +146,8 @@ pub async fn set(
             new.value,
             new.updated_by,
             new.now,
+            new.set_by.name(),
+            new.is_default,
         )
         .fetch_one(conn)
         .await
@@ -154,7 +164,8 @@ pub async fn set(
         return Ok(Swap::Updated(version));
     };
     let version = sqlx::query_scalar!(
-        "UPDATE policy_values SET value = $5, updated_by = $6, version = version + 1, updated_at = $7
+        "UPDATE policy_values SET value = $5, updated_by = $6, version = version + 1, updated_at = $7,
+             set_by = $9, is_default = $10
          WHERE org_id IS NOT DISTINCT FROM $1 AND project_id IS NOT DISTINCT FROM $2
            AND user_id IS NOT DISTINCT FROM $3 AND key = $4 AND version = $8
          RETURNING version",
@@ -166,6 +177,8 @@ pub async fn set(
         new.updated_by,
         new.now,
         expected,
+        new.set_by.name(),
+        new.is_default,
     )
     .fetch_optional(&mut *conn)
     .await?;

@@ -4,7 +4,7 @@ use identity::{
     model::role::MemberRole,
     service::{
         invitations::{Invite, invitation_create},
-        policies::{Place, policy_set},
+        policies::{NewPolicy, Place, policy_set},
         service_accounts::{service_account_create, service_account_key_create},
     },
 };
@@ -36,9 +36,16 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
         service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
     let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
     service_account_key_create(&mut tx, (org, project.id), account.id, None, limit).await.unwrap();
-    policy_set(&mut tx, Place::Org(org), "quota.gpus_per_org", &4.into(), None, &[Role::PlatformAdmin])
-        .await
-        .unwrap();
+    policy_set(
+        &mut tx,
+        Place::Org(org),
+        "quota.gpus_per_org",
+        NewPolicy::bound(&4.into()),
+        None,
+        &[Role::PlatformAdmin],
+    )
+    .await
+    .unwrap();
     tx.commit(None).await.unwrap();
     allocated(world, owner, org, project.id.uuid()).await;
     charged(world, org, project.id.uuid()).await;

@@ -314,3 +314,41 @@ async fn parameters_that_mean_nothing_here_are_ignored() {
         assert_eq!(kit.post("/auth/device_authorization", &form).await.0, 200);
     }
 }
+
+/// Acts as the API does for the person and session of a token.
+async fn sign_out_everywhere_else(kit: &Kit, token: &serde_json::Value) {
+    let Caller::User { id, session, .. } = kit.who(token).await.unwrap() else { panic!("a person") };
+    let actor = pg::Actor { kind: pg::ActorKind::User, id: Some(id.uuid()), role: "person" };
+    let granted = kernel::Role::Person.permissions().authorize(kernel::Permission::SessionRevoke).unwrap();
+    let origin = pg::Origin::internal(kernel::CorrelationId(kit.db.db.ambient().uuid()));
+    let permit = pg::Permit::granted(actor, pg::Scope::Person, origin, granted);
+    let mut tx = kit.db.db.write(permit, "session.revoke_others").await.unwrap();
+    identity::service::sessions::session_revoke_others(&mut tx, id, session, &kit.base).await.unwrap();
+    tx.commit(None).await.unwrap();
+}
+
+#[tokio::test]
+async fn signing_out_everywhere_else_ends_other_browsers_and_what_was_begun_in_them() {
+    let kit = Kit::start().await;
+    let (mut here, mut there) = (Browser::default(), Browser::default());
+    kit.sign_up(&mut here, "ann@example.org").await;
+    kit.sign_in(&mut there, "ann@example.org", kit::PASSWORD).await;
+    let mut stranger = Browser::default();
+    kit.sign_up(&mut stranger, "bob@example.org").await;
+    let tokens = kit.tokens(&mut here, "here").await;
+    let (code, verifier) = kit.code(&mut there, "there").await;
+
+    sign_out_everywhere_else(&kit, &tokens["access_token"]).await;
+    let device =
+        async |browser: &mut Browser| browser.open(kit.url("/auth/device"), None).await.url.path().to_owned();
+    assert_eq!(device(&mut there).await, "/auth/login", "the other browser is signed out");
+    let (status, answer) = kit.exchange(&code, &verifier).await;
+    assert_eq!(
+        (status, &answer["error"]),
+        (400, &json!("invalid_grant")),
+        "a code that it had got is worth nothing"
+    );
+    assert_eq!(device(&mut here).await, "/auth/device", "the browser of the session that asked is not");
+    assert_eq!(kit.refresh(&tokens["refresh_token"]).await.0, 200);
+    assert_eq!(device(&mut stranger).await, "/auth/device", "nor is anybody else");
+}

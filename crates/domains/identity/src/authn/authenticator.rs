@@ -9,6 +9,7 @@ use kernel::{
     Code, CorrelationId, Failure, Problem,
     digest::sha256,
     ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    policy::{IntegerKey, keys},
     text::Email,
 };
 use pg::{Db, Origin, Permit};
@@ -22,12 +23,16 @@ use super::{
     store,
     verify::{TrustedIssuer, check_expiry, verify},
 };
+use crate::service::policy_cache::{Policies, Where};
 
 const LONGEST_TOKEN_BYTES: usize = 16 * 1024;
 const MOST_TOKENS: usize = 20_000;
 const NOTE_USE_EVERY: TimeDelta = TimeDelta::minutes(1);
 /// Uses that may be noted at the same time; beyond that a use goes unnoted until the next request.
 const NOTING_AT_ONCE: usize = 2;
+
+/// What to do when a session was revoked that cannot be told from a new one.
+const UNNAMED: &str = "Your issuer does not say which sign-in a token belongs to, so tokens through this client stay refused until none was seen for the hours that the policy identity.unnamed_session_quiet_hours says. Sign in through another client meanwhile, and have the issuer send the claim sid or auth_time.";
 
 struct Inner {
     db: Db,
@@ -36,6 +41,7 @@ struct Inner {
     tokens: Cache<[u8; 32], Arc<Verified>>,
     remembered: Remembered,
     noting: Arc<Semaphore>,
+    policies: Policies,
 }
 
 /// Turns bearer tokens into callers. Cheap to clone; making one touches no database.
@@ -60,6 +66,7 @@ impl Authn {
             tokens: Cache::new(MOST_TOKENS),
             remembered: Remembered::new(),
             noting: Arc::new(Semaphore::new(NOTING_AT_ONCE)),
+            policies: Policies::new(db.clone()),
             db,
         });
         let listener = Arc::downgrade(&inner);
@@ -97,14 +104,18 @@ impl Authn {
     async fn person(&self, verified: &Verified, client: &ClientInfo) -> Result<Caller, Failure> {
         let now = self.0.db.ambient().now();
         let person = match self.0.remembered.person(&verified.session_key, now) {
-            Some(person) => person,
-            None => self.load_person(verified, client, now).await?,
+            // Another token of the revoked session may have been made for a new sign-in.
+            Some(person) if !(person.value.revoked && verified.is_unnamed()) => person,
+            _ => self.load_person(verified, client, now).await?,
         };
         let value = &person.value;
         if value.subject != verified.claims.sub {
             return Err(refused(Code::TokenInvalid));
         }
         // The built-in issuer ends its sessions; how long an external one lives is the external issuer's affair.
+        if value.revoked && verified.is_unnamed() {
+            return Err(Problem::of(Code::TokenRevoked).suggest(UNNAMED).into());
+        }
         if value.revoked || (verified.builtin && value.expires_at <= now) {
             return Err(refused(Code::TokenRevoked));
         }
@@ -119,15 +130,25 @@ impl Authn {
         now: DateTime<Utc>,
     ) -> Result<Arc<Dated<Person>>, Failure> {
         let mut mark = self.0.remembered.mark();
+        let session = || SeenSession {
+            issuer_sid: verified.sid.clone(),
+            client_id: verified.client().map(str::to_owned),
+            expires_at: verified.expires_at,
+        };
         let row = match self.read_person(verified).await? {
+            Some(row)
+                if row.revoked && verified.is_unnamed() && self.is_new_sign_in(verified, &row).await? =>
+            {
+                let (user, revoked) = (row.user_id.into(), row.session_id.into());
+                let issuer = &verified.claims.iss;
+                service::reopen_session(&self.0.db, user, issuer, revoked, &session(), client).await?;
+                mark = self.0.remembered.mark();
+                self.read_person(verified).await?.ok_or_else(|| refused(Code::TokenInvalid))?
+            }
             Some(row) => row,
             None if verified.builtin => return Err(refused(Code::TokenRevoked)),
             None => {
-                let session = SeenSession {
-                    issuer_sid: verified.sid.clone(),
-                    client_id: verified.client().map(str::to_owned),
-                    expires_at: verified.expires_at,
-                };
+                let session = session();
                 let chosen = self.0.first_admin.as_ref().is_some_and(|email| verified.is_proven_to_be(email));
                 service::first_sign_in(&self.0.db, &verified.identity(), &session, client, chosen).await?;
                 mark = self.0.remembered.mark();
@@ -137,6 +158,26 @@ impl Authn {
         let person = Arc::new(Dated { at: now, value: Person::of(row) });
         self.0.remembered.keep_person(mark, verified.session_key, &person);
         Ok(person)
+    }
+
+    /// Whether a token of a revoked session whose issuer does not name sessions can be of a new sign-in. Whoever still
+    /// refreshes tokens of the revoked one goes on doing so: only after a time without any is a token taken for new.
+    async fn is_new_sign_in(&self, verified: &Verified, row: &store::PrincipalRow) -> Result<bool, Failure> {
+        let Some(issued_at) = verified.issued_at() else { return Ok(false) };
+        let hours =
+            self.0.policies.setting_at(IntegerKey(&keys::UNNAMED_SESSION_QUIET_HOURS), Where::default());
+        if row.ended_by_itself {
+            return Ok(row.revoked_at.is_some_and(|revoked_at| issued_at > revoked_at));
+        }
+        let last_seen = row.revoked_at.unwrap_or(row.last_seen_at).max(row.last_seen_at);
+        if issued_at >= last_seen + TimeDelta::hours(hours.await?.get()) {
+            return Ok(true);
+        }
+        if issued_at > last_seen {
+            let mut upkeep = self.0.db.upkeep("note a token of a revoked session").await?;
+            store::session_note_refused(upkeep.conn(), row.session_id, issued_at).await?;
+        }
+        Ok(false)
     }
 
     async fn read_person(&self, verified: &Verified) -> Result<Option<store::PrincipalRow>, Failure> {

@@ -99,26 +99,40 @@ impl Verified {
         Self { builtin, claims, expires_at, sid, session_key }
     }
 
+    /// Whether the issuer vouches for the address. Silence about it is not enough: an address that nobody verified
+    /// proves nothing about its bearer.
+    fn email_is_verified(&self) -> bool {
+        match &self.claims.email_verified {
+            Some(Value::Bool(verified)) => *verified,
+            Some(Value::String(text)) => text == "true",
+            _ => false,
+        }
+    }
+
+    /// Whether the issuer says neither which session the token belongs to nor when its bearer signed in. Tokens of such
+    /// an issuer are one session for each person and client: a refreshed token cannot be told from a new sign-in.
+    pub fn is_unnamed(&self) -> bool {
+        !self.builtin && sid(&self.claims).is_none() && self.claims.auth_time.is_none()
+    }
+
+    pub fn issued_at(&self) -> Option<DateTime<Utc>> {
+        self.claims.iat.and_then(|at| DateTime::from_timestamp(at, 0))
+    }
+
     pub fn identity(&self) -> Identity {
         let claims = &self.claims;
-        // An address that nobody verified proves nothing about its bearer.
-        let refuted = matches!(&claims.email_verified, Some(Value::Bool(false)))
-            || claims.email_verified.as_ref().and_then(Value::as_str) == Some("false");
-        let email = claims.email.clone().filter(|_| !refuted).and_then(|e| Email::parse(e).ok());
+        let email =
+            claims.email.clone().filter(|_| self.email_is_verified()).and_then(|e| Email::parse(e).ok());
         let names = [&claims.name, &claims.preferred_username].into_iter().flatten().cloned();
         Identity::new(&claims.iss, &claims.sub, email, names)
     }
 
-    /// Whether another issuer than our own vouches that the bearer can be reached at `email`. Silence about
-    /// it is not enough, and addresses at the built-in issuer are what people typed.
+    /// Whether another issuer than our own vouches that the bearer can be reached at `email`; addresses at the
+    /// built-in issuer are what people typed.
     pub fn is_proven_to_be(&self, email: &Email) -> bool {
-        let claims = &self.claims;
-        let vouched = match &claims.email_verified {
-            Some(Value::Bool(verified)) => *verified,
-            Some(Value::String(text)) => text == "true",
-            _ => false,
-        };
-        let same = claims.email.as_ref().is_some_and(|claimed| claimed.eq_ignore_ascii_case(email.as_str()));
+        let vouched = self.email_is_verified();
+        let same =
+            self.claims.email.as_ref().is_some_and(|claimed| claimed.eq_ignore_ascii_case(email.as_str()));
         !self.builtin && vouched && same
     }
 
@@ -127,12 +141,17 @@ impl Verified {
     }
 }
 
-/// The claim `sid`; issuers without it get a name made of who, since when and through which client.
+fn sid(claims: &Claims) -> Option<&String> {
+    claims.sid.as_ref().filter(|s| !s.is_empty() && s.len() <= 200)
+}
+
+/// The claim `sid`; issuers without it get a name made of who, since when they are signed in, and through which client.
+/// When a token was made is no part of it: a refreshed token belongs to the same session.
 fn session_name(claims: &Claims) -> String {
-    if let Some(sid) = claims.sid.as_ref().filter(|s| !s.is_empty() && s.len() <= 200) {
+    if let Some(sid) = sid(claims) {
         return sid.clone();
     }
-    let since = claims.auth_time.or(claims.iat).unwrap_or_default();
+    let since = claims.auth_time;
     let through = claims.azp.as_deref().or(claims.client_id.as_deref()).unwrap_or_default();
     let digest = sha256(serde_json::json!([claims.sub, since, through]).to_string());
     format!("derived:{}", hex::encode(&digest[..16]))
@@ -207,6 +226,9 @@ mod tests {
             "refreshed tokens share it"
         );
         assert_ne!(base, derived(json!({ "auth_time": 6, "azp": "cli" })));
+        let unnamed = derived(json!({ "iat": 7, "azp": "cli" }));
+        assert_eq!(unnamed, derived(json!({ "iat": 9, "azp": "cli" })), "also where nothing says since when");
+        assert_ne!(unnamed, derived(json!({ "iat": 7, "azp": "web" })));
         assert_ne!(base, derived(json!({ "auth_time": 5, "azp": "web" })));
     }
 
@@ -217,7 +239,9 @@ mod tests {
             Verified::new(false, claims, DateTime::UNIX_EPOCH).identity().email.is_some()
         };
         assert!(seen(json!(true)) && seen(json!("true")));
-        assert!(!seen(json!(false)) && !seen(json!("false")));
+        assert!(!seen(json!(false)) && !seen(json!("false")) && !seen(json!(null)));
+        let silent = claims(json!({ "email": "ann@example.org" }));
+        assert!(Verified::new(false, silent, DateTime::UNIX_EPOCH).identity().email.is_none());
     }
 
     #[test]

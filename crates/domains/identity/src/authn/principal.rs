@@ -176,6 +176,8 @@ mod tests {
             user_id: Uuid::from_u128(user),
             subject: String::new(),
             revoked: false,
+            revoked_at: None,
+            ended_by_itself: false,
             expires_at: DateTime::UNIX_EPOCH,
             last_seen_at: DateTime::UNIX_EPOCH,
             platform_roles: vec!["platform_ops".into(), "unheard_of".into()],

@@ -176,6 +176,50 @@ pub(crate) async fn make_first_admin(tx: &mut WriteTx, user: UserId) -> Result<(
     Ok(())
 }
 
+/// A session where there was a revoked one of the same person, issuer and client, whose tokens are no longer seen.
+pub(crate) async fn reopen_session(
+    db: &Db,
+    user: UserId,
+    issuer: &str,
+    revoked: SessionId,
+    session: &SeenSession,
+    client: &ClientInfo,
+) -> Result<(), Failure> {
+    let permit = Permit::system("a new session was seen", origin(db, client));
+    let mut tx = db.write(permit, "session.open").await?;
+    let ambient = tx.db().ambient().clone();
+    let (id, now): (SessionId, _) = (ambient.id(), ambient.now());
+    let new = new_session(id, user, issuer, session, client, now);
+    if store::session_reopen(tx.conn(), revoked.uuid(), new, now).await? {
+        tx.record::<(), ()>("session", id, None, None)?;
+        tx.invalidate(format!("session:{}", revoked.uuid()));
+        tx.commit(None).await?;
+    } else {
+        tx.roll_back().await;
+    }
+    Ok(())
+}
+
+fn new_session<'a>(
+    id: SessionId,
+    user: UserId,
+    issuer: &'a str,
+    session: &'a SeenSession,
+    client: &'a ClientInfo,
+    now: DateTime<Utc>,
+) -> store::NewSession<'a> {
+    store::NewSession {
+        id: id.uuid(),
+        user: user.uuid(),
+        issuer,
+        issuer_sid: &session.issuer_sid,
+        client_id: session.client_id.as_deref(),
+        user_agent: client.user_agent.as_deref(),
+        source_ip: client.source_ip.as_deref(),
+        expires_at: session.expires_at.max(now + REMEMBERED_FOR),
+    }
+}
+
 /// Nothing when the session is there already.
 async fn open_session(
     tx: &mut WriteTx,
@@ -186,15 +230,6 @@ async fn open_session(
 ) -> Result<Option<SessionId>, Failure> {
     let ambient = tx.db().ambient().clone();
     let (id, now): (SessionId, _) = (ambient.id(), ambient.now());
-    let new = store::NewSession {
-        id: id.uuid(),
-        user: user.uuid(),
-        issuer,
-        issuer_sid: &session.issuer_sid,
-        client_id: session.client_id.as_deref(),
-        user_agent: client.user_agent.as_deref(),
-        source_ip: client.source_ip.as_deref(),
-        expires_at: session.expires_at.max(now + REMEMBERED_FOR),
-    };
+    let new = new_session(id, user, issuer, session, client, now);
     Ok(store::session_insert(tx.conn(), new, now).await?.then_some(id))
 }

@@ -11,6 +11,8 @@ pub(crate) struct PrincipalRow {
     pub user_id: Uuid,
     pub subject: String,
     pub revoked: bool,
+    pub revoked_at: Option<DateTime<Utc>>,
+    pub ended_by_itself: bool,
     pub expires_at: DateTime<Utc>,
     pub last_seen_at: DateTime<Utc>,
     pub platform_roles: Vec<String>,
@@ -28,7 +30,7 @@ pub(crate) async fn principal(
 ) -> Result<Option<PrincipalRow>, Error> {
     sqlx::query_as!(
         PrincipalRow,
-        r#"SELECT s.id AS session_id, s.user_id, u.subject, s.revoked_at IS NOT NULL AS "revoked!", s.expires_at,
+        r#"SELECT s.id AS session_id, s.user_id, u.subject, s.revoked_at IS NOT NULL AS "revoked!", s.revoked_at, s.ended_by_itself, s.expires_at,
                s.last_seen_at,
                ARRAY(SELECT b.role FROM platform_bindings b WHERE b.user_id = s.user_id ORDER BY b.role) AS "platform_roles!",
                coalesce(o.ids, '{}') AS "org_ids!", coalesce(o.roles, '{}') AS "org_roles!",
@@ -205,6 +207,48 @@ pub(crate) async fn session_touch(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Notes that a token was made for a session that is revoked.
+pub(crate) async fn session_note_refused(
+    conn: &mut Connection,
+    session: Uuid,
+    issued_at: DateTime<Utc>,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "UPDATE account_sessions SET last_seen_at = greatest(last_seen_at, $2) WHERE id = $1 AND revoked_at IS NOT NULL",
+        session,
+        issued_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Makes a revoked session into a new one; false when somebody was faster.
+pub(crate) async fn session_reopen(
+    conn: &mut Connection,
+    revoked: Uuid,
+    new: NewSession<'_>,
+    now: DateTime<Utc>,
+) -> Result<bool, Error> {
+    let done = sqlx::query!(
+        "UPDATE account_sessions SET id = $2, user_agent = $3, source_ip = $4, created_at = $5, last_seen_at = $5,
+             expires_at = $6, revoked_at = NULL, ended_by_itself = false
+         WHERE id = $1 AND revoked_at IS NOT NULL AND user_id = $7 AND issuer = $8 AND issuer_sid = $9",
+        revoked,
+        new.id,
+        new.user_agent,
+        new.source_ip,
+        now,
+        new.expires_at,
+        new.user,
+        new.issuer,
+        new.issuer_sid,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// True when this call revoked it.

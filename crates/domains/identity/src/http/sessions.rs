@@ -21,7 +21,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .handle(identity.clone(), list),
         delete("/api/v1/me/sessions", "session_revoke_others", "Sign out everywhere else")
             .describe(
-                "Revokes every session but the one that asks. Their tokens stop working within five seconds.",
+                "Revokes every session but the one that asks, and signs browsers out of the built-in issuer. Tokens stop working within five seconds.",
             )
             .in_scope(ScopeKind::Person)
             .needs(Permission::SessionRevoke)
@@ -53,15 +53,17 @@ async fn list(
 }
 
 async fn revoke_others(
-    _: Identity,
+    identity: Identity,
     mut tx: Write,
     input: In<Empty, Empty, ()>,
 ) -> Result<NoContent, Failure> {
-    session_revoke_others(&mut tx, input.access.user()?, session(&input.access)?).await?;
+    let issuer = &identity.auth().issuer;
+    session_revoke_others(&mut tx, input.access.user()?, session(&input.access)?, issuer).await?;
     Ok(NoContent)
 }
 
 async fn revoke(_: Identity, mut tx: Write, input: In<SessionPath, Empty, ()>) -> Result<NoContent, Failure> {
-    session_revoke(&mut tx, input.access.user()?, input.path.session_id).await?;
+    let (user, current) = (input.access.user()?, session(&input.access)?);
+    session_revoke(&mut tx, user, input.path.session_id, current).await?;
     Ok(NoContent)
 }

@@ -25,9 +25,16 @@ pub async fn session_list(
     Ok(page.page(sessions, |session| session.id.uuid()))
 }
 
-pub async fn session_revoke(tx: &mut WriteTx, user: UserId, id: SessionId) -> Result<(), Failure> {
+/// `current` is the session that asks: it may end itself.
+pub async fn session_revoke(
+    tx: &mut WriteTx,
+    user: UserId,
+    id: SessionId,
+    current: SessionId,
+) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
-    let was_alive = found(store::sessions::revoke(tx.conn(), user, id, now).await?, "session")?;
+    let revoked = store::sessions::revoke(tx.conn(), user, id, id == current, now).await?;
+    let was_alive = found(revoked, "session")?;
     removed(tx, "session", id, &id)?;
     if was_alive {
         tx.emit(&SessionRevoked { user_id: user, session_id: id })?;
@@ -36,13 +43,17 @@ pub async fn session_revoke(tx: &mut WriteTx, user: UserId, id: SessionId) -> Re
     Ok(())
 }
 
-/// Everything but the session that asks.
+/// Everything but the session that asks, and the browser it was made from: sessions, and sign-ins of browsers at
+/// `issuer`, from which new sessions could be made.
 pub async fn session_revoke_others(
     tx: &mut WriteTx,
     user: UserId,
     current: SessionId,
+    issuer: &str,
 ) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
+    // First, because it locks the account: nothing more is made from these browsers after this.
+    store::sessions::end_browsers(tx.conn(), issuer, current).await?;
     let revoked = store::sessions::revoke_others(tx.conn(), user, current, now).await?;
     removed(tx, "session", user, &revoked)?;
     for id in revoked {

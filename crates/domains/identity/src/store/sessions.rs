@@ -37,13 +37,16 @@ pub async fn revoke(
     conn: &mut Connection,
     user: UserId,
     id: SessionId,
+    by_itself: bool,
     now: DateTime<Utc>,
 ) -> Result<Option<bool>, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE account_sessions SET revoked_at = $3 WHERE user_id = $1 AND id = $2 AND revoked_at IS NULL",
+        "UPDATE account_sessions SET revoked_at = $3, ended_by_itself = $4
+         WHERE user_id = $1 AND id = $2 AND revoked_at IS NULL",
         user.uuid(),
         id.uuid(),
         now,
+        by_itself,
     )
     .execute(&mut *conn)
     .await?;
@@ -58,6 +61,15 @@ pub async fn revoke(
     .fetch_optional(conn)
     .await?;
     Ok(known.map(|_| false))
+}
+
+/// Ends the browsers that the acting person has signed in at the built-in issuer, and what was about to be signed in
+/// from them; all but what the session was made from.
+pub async fn end_browsers(conn: &mut Connection, issuer: &str, keep: SessionId) -> Result<(), sqlx::Error> {
+    sqlx::query!(r#"SELECT issuer_browsers_end($1, $2) AS "ended: ()""#, issuer, keep.uuid())
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 pub async fn revoke_others(

@@ -29,6 +29,9 @@ pub fn publish(db: &pg::Db, failure: Failure) -> Problem {
         Failure::Problem(problem) => return problem,
         Failure::Internal(error) => error,
     };
+    if pg::is_restoring(&*error) {
+        return Problem::of(Code::RestorePending);
+    }
     let transient = error.downcast_ref::<pg::Error>().is_some_and(pg::Error::is_transient)
         || error.downcast_ref().is_some_and(pg::is_transient);
     let mut chain = error.to_string();

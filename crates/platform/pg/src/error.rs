@@ -52,3 +52,15 @@ pub fn is_transient(error: &sqlx::Error) -> bool {
 pub fn constraint_violated(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error().and_then(|e| e.constraint())
 }
+
+/// The database refused it because it was restored from a backup (`refuse_while_restoring` of migration 0026).
+pub fn is_restoring(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<sqlx::Error>().and_then(sqlstate).as_deref() == Some("GR001") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

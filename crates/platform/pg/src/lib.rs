@@ -24,6 +24,7 @@ mod cas;
 mod connect;
 mod db;
 mod error;
+mod installation;
 mod listen;
 mod migrate;
 mod permit;
@@ -37,7 +38,11 @@ pub use audit_entry::{Refusal, refuse};
 pub use cas::Swap;
 pub use connect::{Connect, Roles};
 pub use db::Db;
-pub use error::{Error, constraint_violated, is_transient};
+pub use error::{Error, constraint_violated, is_restoring, is_transient};
+pub use installation::{
+    INSTALLATION_CHANGED, Installation, Mode, Outside, Restored, installation_advance, installation_get,
+    installation_lock, installation_restore_begin, installation_resume,
+};
 pub use listen::{Notice, Wake};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};

@@ -25,7 +25,9 @@ use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{config::Config, money::Money, roles::Role, simulated_fleet::SimulatedFleet};
+use crate::{
+    config::Config, money::Money, restore::NormalMode, roles::Role, simulated_fleet::SimulatedFleet,
+};
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
@@ -259,7 +261,8 @@ impl Platform {
     }
 
     /// Follows the fleet and runs the workflows: consumers that queue work, sagas, and periodic jobs.
-    pub fn start_provisioning(&self, wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+    pub fn start_provisioning(&self, wake: &Wake, mode: &NormalMode<'_>) {
+        let NormalMode { tasks, cancel, .. } = *mode;
         let bus = bus::Bus::on_postgres(self.db.clone(), wake.clone());
         let consumers =
             fleet::jobs::consumers(&self.fleet).into_iter().chain(capacity::jobs::consumers(&self.capacity));
@@ -274,12 +277,19 @@ impl Platform {
     }
 
     /// The workers of money, as the roles say.
-    pub fn start_money(&self, roles: &[Role], wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
-        self.money.start(roles, wake, tasks, cancel);
+    pub fn start_money(&self, roles: &[Role], wake: &Wake, mode: &NormalMode<'_>) {
+        self.money.start(roles, wake, mode);
+    }
+
+    /// After a restore: the records are compared with what the nodes report, and nothing else is done.
+    pub fn start_comparison(&self, tasks: &TaskTracker, cancel: &CancellationToken) {
+        let compare = capacity::jobs::restore::run(self.capacity.clone());
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(compare));
     }
 
     /// The relay, the consumers and the periodic jobs.
-    pub fn start_workers(&self, wake: Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+    pub fn start_workers(&self, wake: Wake, mode: &NormalMode<'_>) {
+        let NormalMode { tasks, cancel, .. } = *mode;
         let bus = bus::Bus::on_postgres(self.db.clone(), wake);
         tasks.spawn(bus.relay().run(cancel.clone()));
         for consumer in identity::jobs::consumers() {

@@ -9,6 +9,7 @@ mod explain;
 mod groups;
 mod operations;
 mod platform;
+mod restore;
 mod skus;
 
 use endpoint::Endpoint;
@@ -27,6 +28,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         groups::endpoints(capacity),
         platform::endpoints(capacity),
         discrepancies::endpoints(capacity),
+        restore::endpoints(capacity),
     ]
     .into_iter()
     .flatten()

@@ -5,6 +5,7 @@ mod fault_consumers;
 mod group_consumer;
 mod money_consumers;
 
+pub mod restore;
 use std::time::Duration;
 
 use bus::periodic::every;

@@ -50,6 +50,9 @@ kinds! {
     /// A task is open for a workflow that is over.
     TaskUnawaited = "task_unawaited",
         "Nothing, when it expires soon; otherwise cancel the task.";
+    /// A machine has keys of people who may no longer log in.
+    KeysNotRemoved = "keys_not_removed",
+        "Bring the node back, or update its agent when that does not know the work; release the allocation when neither is possible.";
     /// A node has a user or a machine that no allocation explains.
     UnknownOnNode = "unknown_on_node",
         "Find out whose it is before anything else. Retry the cleanup of the slot it stands on, or remove it by hand.";
@@ -140,9 +143,9 @@ impl Expected {
         self.id.to_string()
     }
 
-    /// True when a report of `at` was made after the last change.
-    fn is_settled(&self, at: DateTime<Utc>) -> bool {
-        at >= self.changed_at + REPORT_LAG
+    /// True when a report of `at`, which takes up to `lag` to arrive, was made after the last change.
+    fn is_settled(&self, at: DateTime<Utc>, lag: TimeDelta) -> bool {
+        at >= self.changed_at + lag
     }
 }
 
@@ -155,7 +158,7 @@ pub struct Strays {
 
 /// Compares reports with what should be. A name counts as explained as long as the end of its allocation may be
 /// younger than the report, and as missing only when the report is certainly younger than the allocation.
-pub fn strays(reports: &[Report], expected: &[Expected]) -> Strays {
+pub fn strays(reports: &[Report], expected: &[Expected], lag: TimeDelta) -> Strays {
     let mut by_node: HashMap<NodeId, Vec<&Expected>> = HashMap::new();
     for allocation in expected {
         by_node.entry(allocation.node).or_default().push(allocation);
@@ -163,7 +166,7 @@ pub fn strays(reports: &[Report], expected: &[Expected]) -> Strays {
     let mut strays = Strays::default();
     for report in reports {
         let here = by_node.remove(&report.node).unwrap_or_default();
-        let explained = |allocation: &&&Expected| !allocation.over || !allocation.is_settled(report.at);
+        let explained = |allocation: &&&Expected| !allocation.over || !allocation.is_settled(report.at, lag);
         let on_host = |allocation: &&&Expected| allocation.shape == Shape::Baremetal;
         let users: HashSet<&str> =
             here.iter().filter(explained).filter(on_host).map(|a| a.username.as_str()).collect();
@@ -175,7 +178,7 @@ pub fn strays(reports: &[Report], expected: &[Expected]) -> Strays {
         for machine in report.machines.iter().filter(|machine| !machines.contains(*machine)) {
             strays.unknown.push(unknown(report.node, "machine", machine));
         }
-        for allocation in here.iter().filter(|a| a.active && a.is_settled(report.at)) {
+        for allocation in here.iter().filter(|a| a.active && a.is_settled(report.at, lag)) {
             let (names, name, what) = match allocation.shape {
                 Shape::Baremetal => (&report.users, allocation.username.clone(), "user"),
                 Shape::GpuSlice | Shape::CpuVm => (&report.machines, allocation.machine(), "machine"),
@@ -210,6 +213,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    fn strays(reports: &[Report], expected: &[Expected]) -> Strays {
+        super::strays(reports, expected, REPORT_LAG)
+    }
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(1_900_000_000 + seconds, 0).unwrap()

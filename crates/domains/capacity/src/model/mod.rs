@@ -7,4 +7,5 @@ pub mod events;
 pub mod group;
 pub mod history;
 pub mod placement;
+pub mod restore;
 pub mod sku;

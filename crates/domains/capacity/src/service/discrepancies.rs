@@ -55,8 +55,33 @@ pub struct Checked {
     pub next_node: Option<NodeId>,
 }
 
+/// Which reports of nodes are believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Belief {
+    /// An older one says nothing about now.
+    since: DateTime<Utc>,
+    /// How much younger than a change it must be.
+    lag: TimeDelta,
+}
+
+impl Belief {
+    /// Records of which nothing has changed since then, as after a restore: reports are believed at once.
+    pub const fn unchanged_since(since: DateTime<Utc>) -> Self {
+        Self { since, lag: TimeDelta::zero() }
+    }
+}
+
 /// One turn: every look at our own records, and as many nodes as fit in, beginning after `after`.
 pub async fn check(capacity: &Capacity, after: Option<NodeId>) -> Result<Checked, Failure> {
+    let since = capacity.db.ambient().now() - REPORT_LIFETIME;
+    check_by(capacity, after, Belief { since, lag: REPORT_LAG }).await
+}
+
+pub async fn check_by(
+    capacity: &Capacity,
+    after: Option<NodeId>,
+    belief: Belief,
+) -> Result<Checked, Failure> {
     let db = &capacity.db;
     let now = db.ambient().now();
     let settled = now - SETTLE;
@@ -71,6 +96,7 @@ pub async fn check(capacity: &Capacity, after: Option<NodeId>) -> Result<Checked
         (Kind::ClaimOnFreeSlot, store::discrepancies::claims_on_free_slots(conn, settled, MOST_FOUND).await?),
         (Kind::WorkflowMissing, store::discrepancies::workflows_missing(conn, settled, MOST_FOUND).await?),
         (Kind::HoldingsDiffer, store::discrepancies::holdings_differ(conn, MOST_FOUND).await?),
+        (Kind::KeysNotRemoved, store::discrepancies::keys_not_removed(conn, settled, MOST_FOUND).await?),
         (Kind::TaskUnawaited, store::discrepancies::tasks_unawaited(conn, settled, MOST_FOUND).await?),
     ];
     let mut checked = Checked::default();
@@ -79,7 +105,7 @@ pub async fn check(capacity: &Capacity, after: Option<NodeId>) -> Result<Checked
         let complete = i64::try_from(found.len()).is_ok_and(|count| count < MOST_FOUND);
         keep.keep(kind, &found, complete.then_some(Reach::Everything)).await?;
     }
-    let next = nodes(conn, &mut keep, after).await?;
+    let next = nodes(conn, &mut keep, after, belief).await?;
     let open = store::discrepancies::open(conn).await?;
     let of = |kind: &Kind| (*kind, open.iter().find(|(name, _)| name == kind.name()).map_or(0, |(_, n)| *n));
     checked.open = Kind::ALL.iter().map(of).collect();
@@ -92,6 +118,7 @@ async fn nodes(
     conn: &mut Connection,
     keep: &mut Keeping<'_>,
     mut after: Option<NodeId>,
+    belief: Belief,
 ) -> Result<Option<NodeId>, Failure> {
     let mut looked_at = 0;
     while looked_at < NODES_PER_TURN {
@@ -105,15 +132,14 @@ async fn nodes(
             .into_iter()
             .filter(|node| node.state != "offline")
             .filter_map(|node| {
-                let at = node.last_seen_at.filter(|at| *at > keep.now - REPORT_LIFETIME)?;
+                let at = node.last_seen_at.filter(|at| *at > belief.since)?;
                 let (users, machines) = (node.inventory.users, node.inventory.machines);
                 Some(Report { node: node.node_id, at, users, machines })
             })
             .collect();
         let heard: Vec<NodeId> = reports.iter().map(|report| report.node).collect();
-        let since = keep.now - REPORT_LIFETIME - REPORT_LAG;
-        let expected = store::discrepancies::expected(conn, &heard, since).await?;
-        let strays = strays(&reports, &expected);
+        let expected = store::discrepancies::expected(conn, &heard, belief.since - REPORT_LAG).await?;
+        let strays = strays(&reports, &expected, belief.lag);
         keep.keep(Kind::UnknownOnNode, &strays.unknown, Some(Reach::Nodes(&heard))).await?;
         keep.keep(Kind::MissingOnNode, &strays.missing, Some(Reach::Nodes(&heard))).await?;
 

@@ -17,5 +17,6 @@ pub mod project_stream;
 pub mod regions;
 pub mod release;
 pub mod running;
+pub mod restore;
 pub mod uids;
 pub mod watching;

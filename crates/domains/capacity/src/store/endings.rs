@@ -1,6 +1,7 @@
 //! What is written about an allocation that people end or interrupt, besides its state; and slots that were left
 //! uncleaned.
 
+use chrono::{DateTime, Utc};
 use kernel::{
     Failure, Problem,
     ids::{AllocationId, SlotId},
@@ -23,6 +24,25 @@ pub(super) async fn again(
         return Err(Problem::version_conflict(now.version).into());
     }
     Ok(now)
+}
+
+/// It was used until then only, though its end is noticed now.
+pub async fn meter_closed_set(
+    tx: &mut WriteTx,
+    before: &Allocation,
+    at: DateTime<Utc>,
+) -> Result<Allocation, Failure> {
+    let changed = sqlx::query!(
+        "UPDATE allocations SET meter_closed_at = greatest($3, meter_opened_at), version = version + 1
+         WHERE id = $1 AND version = $2 AND state = 'releasing'",
+        before.id.uuid(),
+        before.version,
+        at,
+    )
+    .execute(tx.conn())
+    .await?
+    .rows_affected();
+    again(tx, before, changed).await
 }
 
 /// Remembers who ended a launch.

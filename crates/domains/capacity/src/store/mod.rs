@@ -13,4 +13,5 @@ pub mod groups;
 pub mod progress;
 pub mod reserve;
 pub mod running;
+pub mod restore;
 pub mod uids;

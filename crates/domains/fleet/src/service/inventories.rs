@@ -45,6 +45,16 @@ pub async fn node_inventories(
     Ok(rows::nodes(conn, after.map_or(Uuid::nil(), NodeId::uuid), limit).await?)
 }
 
+/// Nodes that are not cordoned, on which something may run or be placed, and which have not reported since then; at
+/// most `limit`.
+pub async fn nodes_unheard(
+    conn: &mut Connection,
+    since: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<NodeId>, Failure> {
+    Ok(rows::unheard(conn, since, limit).await?)
+}
+
 /// Those of them that exist, by node and place.
 pub async fn slot_facts(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<SlotFacts>, Failure> {
     Ok(rows::slots(conn, slots).await?)

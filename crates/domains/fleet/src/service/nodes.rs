@@ -214,7 +214,7 @@ pub async fn node_uncordon(tx: &mut WriteTx, id: NodeId, if_match: Option<i64>) 
 }
 
 /// Cordons unless that was done already; the first reason stays. For use within another change.
-pub(crate) async fn cordon_once(tx: &mut WriteTx, id: NodeId, reason: &str) -> Result<(), Failure> {
+pub async fn cordon_once(tx: &mut WriteTx, id: NodeId, reason: &str) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
     let before = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     if before.cordon_reason.is_none() {

@@ -41,7 +41,8 @@ pub struct Claimed {
 }
 
 /// Hands out, in one statement and for any number of nodes, what waits for each: what is queued, and what was
-/// handed out before but, by the node's own word, never started. Rows that somebody else holds are skipped.
+/// handed out before but, by the node's own word, never started. Rows that somebody else holds are skipped. Nothing
+/// while a restore is not settled: what the restored rows say may be done already, or be undone.
 pub async fn claim(
     conn: &mut Connection,
     asks: &[Ask],
@@ -57,6 +58,7 @@ pub async fn claim(
     let rows = sqlx::query!(
         r#"WITH asked AS (
                SELECT * FROM UNNEST($1::uuid[], $2::int4[], $3::bool[]) AS a (node_id, room, tells)
+               WHERE EXISTS (SELECT FROM installation WHERE mode = 'normal')
            ), held AS (
                SELECT * FROM UNNEST($4::uuid[], $5::uuid[]) AS h (node_id, id)
            ), fresh AS (

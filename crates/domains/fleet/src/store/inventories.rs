@@ -1,5 +1,6 @@
 //! What nodes say is in use on them, and what slots are made of: for comparing with what should be.
 
+use chrono::{DateTime, Utc};
 use kernel::ids::{NodeId, SlotId};
 use pg::Connection;
 use uuid::Uuid;
@@ -30,6 +31,23 @@ pub async fn nodes(
         inventory: read(row.3),
     };
     Ok(rows.into_iter().map(|r| inventory((r.id, r.state, r.last_seen_at, r.inventory))).collect())
+}
+
+/// Nodes on which something may run or be placed, and which have not reported since then; at most `limit`.
+pub async fn unheard(
+    conn: &mut Connection,
+    since: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<NodeId>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        "SELECT n.id FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
+         WHERE n.state IN ('active', 'offline', 'quarantined', 'draining') AND n.cordon_reason IS NULL
+           AND (c.last_seen_at IS NULL OR c.last_seen_at < $1)
+         ORDER BY n.id LIMIT $2",
+        since,
+        limit,
+    );
+    Ok(ids.fetch_all(conn).await?.into_iter().map(NodeId::from).collect())
 }
 
 pub async fn slots(conn: &mut Connection, ids: &[SlotId]) -> Result<Vec<SlotFacts>, sqlx::Error> {

@@ -1,0 +1,125 @@
+//! After a restore from a backup: what differs between the records and the nodes, and what operators decide about it.
+
+use chrono::{DateTime, Utc};
+use kernel::{Code, Problem};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::discrepancy::{Discrepancy, DiscrepancyKind};
+
+/// What becomes of a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Decision {
+    /// The records stay as they are.
+    Keep,
+    /// Nothing new is placed on the node, at once and until somebody uncordons it.
+    Cordon,
+    /// The allocation is gone: it is released when work is resumed, and paid for until the time of the backup.
+    End,
+}
+
+impl Decision {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Cordon => "cordon",
+            Self::End => "end",
+        }
+    }
+
+    /// Whether this can be decided about the difference.
+    pub fn check(self, about: &Discrepancy) -> Result<(), Problem> {
+        if about.state != "open" {
+            return Err(Problem::new(
+                Code::InvalidTransition,
+                "The difference is gone: nothing is to be decided.",
+            )
+            .suggest("Look at the list of differences again."));
+        }
+        let missing = about.kind == DiscrepancyKind::MissingOnNode.name();
+        match self {
+            Self::End if !missing || about.allocation_id.is_none() => Err(Problem::field(
+                "decision",
+                "only an allocation that its node does not have (missing_on_node) can be ended; keep it, or cordon the node",
+            )),
+            Self::Cordon if about.node_id.is_none() => {
+                Err(Problem::field("decision", "the difference is about no node; keep it"))
+            }
+            Self::Keep | Self::Cordon | Self::End => Ok(()),
+        }
+    }
+}
+
+/// Whether the installation was restored from a backup, and what is left to do.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RestoreStatus {
+    /// `normal`; or `restore`, in which nothing is launched, released or charged.
+    #[schemars(extend("enum" = ["normal", "restore"]))]
+    pub mode: String,
+    pub generation: i64,
+    /// When the restore was noticed, and how.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restored_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// The records are of this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_at: Option<DateTime<Utc>>,
+    /// Nodes that have not reported since, and are not cordoned: what they have is not known. At most a hundred.
+    pub nodes_unheard: Vec<kernel::ids::NodeId>,
+    /// Differences that are open, and how many of them nobody has decided about.
+    pub differences: i64,
+    pub undecided: i64,
+}
+
+/// A difference, and what was decided about it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RestoreDifference {
+    #[serde(flatten)]
+    pub discrepancy: Discrepancy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["keep", "cordon", "end"]))]
+    pub decision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<DateTime<Utc>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn difference(kind: DiscrepancyKind) -> Discrepancy {
+        Discrepancy {
+            id: Uuid::from_u128(1).into(),
+            kind: kind.name().to_owned(),
+            subject: String::new(),
+            node_id: Some(Uuid::from_u128(2).into()),
+            allocation_id: Some(Uuid::from_u128(3).into()),
+            message: String::new(),
+            suggestion: String::new(),
+            state: "open".to_owned(),
+            first_seen_at: DateTime::UNIX_EPOCH,
+            last_seen_at: DateTime::UNIX_EPOCH,
+            resolved_at: None,
+        }
+    }
+
+    #[test]
+    fn only_what_is_missing_is_ended_and_nothing_is_decided_about_what_is_gone() {
+        for kind in DiscrepancyKind::ALL {
+            let about = difference(*kind);
+            assert_eq!(Decision::End.check(&about).is_ok(), *kind == DiscrepancyKind::MissingOnNode);
+            assert!(Decision::Keep.check(&about).is_ok() && Decision::Cordon.check(&about).is_ok());
+            let nowhere = Discrepancy { node_id: None, ..about.clone() };
+            assert!(Decision::Cordon.check(&nowhere).is_err());
+            let gone = Discrepancy { state: "resolved".to_owned(), ..about };
+            assert!(Decision::Keep.check(&gone).is_err());
+        }
+    }
+}

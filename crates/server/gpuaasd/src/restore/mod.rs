@@ -1,0 +1,200 @@
+//! Notices that the database was restored from a backup, and holds back what must not run then.
+//!
+//! Each process counts the generation of the installation up in the database, commits, and writes it to a file of its
+//! own. So a file that is behind is normal (a crash between the two, another replica), and a file that is ahead of the
+//! database means that the database holds an earlier state: the mode is `restore`. The same is noticed by a process
+//! that runs while its external database is restored, because the number that it gets is not above its last one.
+//!
+//! What places, releases, charges or tells people is started only with a [`NormalMode`], which exists only while the
+//! mode is normal; it is stopped when the mode changes, in every process. Below that the database refuses such rows.
+
+mod outside_file;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use kernel::Failure;
+use pg::{Db, INSTALLATION_CHANGED, Installation, Mode, Outside};
+use tokio::sync::{Notify, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use outside_file::OutsideFile;
+
+/// A backup that is younger than this when its database is restored may not be told from the database itself.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+const COUNT_AT_MOST: Duration = Duration::from_secs(30);
+
+/// Proof that the mode was normal when it was made; what is started with it ends when the mode changes.
+pub struct NormalMode<'a> {
+    pub tasks: &'a TaskTracker,
+    pub cancel: &'a CancellationToken,
+    _made_here: (),
+}
+
+/// Follows the mode of the installation for this process.
+pub struct Generation {
+    db: Db,
+    file: OutsideFile,
+    last: Outside,
+    mode: watch::Sender<Mode>,
+}
+
+impl Generation {
+    /// Compares the file with the database, and counts up for the first time.
+    pub async fn begin(db: &Db, file: OutsideFile) -> anyhow::Result<Self> {
+        let known = read(db).await?;
+        match file.read()? {
+            None if known.generation > 0 => tracing::warn!(
+                file = %file.path().display(),
+                "there is no generation file, so a restored database would not be noticed; run `gpuaasd restore` if it was restored"
+            ),
+            None => {}
+            Some(outside) if outside.installation != known.id => anyhow::bail!(
+                "{} is of installation {}, and the database is of {}: correct database.url or server.data_dir; \
+                 if the installation was made anew on purpose, delete the file",
+                file.path().display(),
+                outside.installation,
+                known.id,
+            ),
+            Some(outside) if outside.generation > known.generation => {
+                let because = format!(
+                    "the database holds generation {}, and this process has seen {}",
+                    known.generation, outside.generation
+                );
+                enter(db, Some(&outside), &because).await?;
+            }
+            Some(_) => {}
+        }
+        let (now, last) = advance(db).await?;
+        file.write(&last)?;
+        if now.mode() == Mode::Restore {
+            warn();
+        }
+        Ok(Self { db: db.clone(), file, last, mode: watch::Sender::new(now.mode()) })
+    }
+
+    pub fn mode(&self) -> watch::Receiver<Mode> {
+        self.mode.subscribe()
+    }
+
+    /// Counts up again and again, until `cancel`; and a last time, so that a backup from before a clean stop is told
+    /// from the database after it.
+    pub async fn follow(mut self, cancel: CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let notified = changed.clone();
+        self.db.on_invalidate(move |key| {
+            if key == INSTALLATION_CHANGED || key == "*" {
+                notified.notify_one();
+            }
+        });
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = changed.notified() => {}
+                () = tokio::time::sleep(COUNT_EVERY) => {}
+            }
+            self.count_within(COUNT_AT_MOST).await;
+        }
+        self.count_within(COUNT_EVERY).await;
+    }
+
+    async fn count_within(&mut self, limit: Duration) {
+        match tokio::time::timeout(limit, self.count()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the generation could not be counted up; trying again"
+                );
+            }
+            Err(_) => tracing::warn!("counting the generation up took too long; trying again"),
+        }
+    }
+
+    async fn count(&mut self) -> anyhow::Result<()> {
+        let (mut now, mut next) = advance(&self.db).await?;
+        anyhow::ensure!(now.id == self.last.installation, "the database is of another installation");
+        if now.generation <= self.last.generation {
+            let because = format!(
+                "the database went back from generation {} to {} while this process ran",
+                self.last.generation, now.generation
+            );
+            enter(&self.db, Some(&self.last), &because).await?;
+            (now, next) = advance(&self.db).await?;
+        }
+        self.file.write(&next)?;
+        self.last = next;
+        let mode = now.mode();
+        let turned = self.mode.send_if_modified(|known| std::mem::replace(known, mode) != mode);
+        match (turned, mode) {
+            (true, Mode::Restore) => warn(),
+            (true, Mode::Normal) => tracing::info!("an operator has resumed after the restore"),
+            (false, _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Starts `normal` whenever the mode is normal and `restoring` whenever it is not, and stops the other one; until
+/// `cancel`.
+pub async fn run_by_mode(
+    mut mode: watch::Receiver<Mode>,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+    normal: impl Fn(&NormalMode<'_>),
+    restoring: impl Fn(&TaskTracker, &CancellationToken),
+) {
+    loop {
+        let now = *mode.borrow_and_update();
+        let these = cancel.child_token();
+        match now {
+            Mode::Normal => normal(&NormalMode { tasks: &tasks, cancel: &these, _made_here: () }),
+            Mode::Restore => restoring(&tasks, &these),
+        }
+        let turned = cancel.run_until_cancelled(mode.wait_for(|mode| *mode != now)).await;
+        if !matches!(turned, Some(Ok(_))) {
+            return;
+        }
+        these.cancel();
+    }
+}
+
+/// The command `gpuaasd restore`.
+pub async fn restore(db: &Db, file: &OutsideFile) -> anyhow::Result<()> {
+    let known = read(db).await?;
+    // A file of another installation says nothing about this one.
+    let outside = file.read()?.filter(|outside| outside.installation == known.id);
+    enter(db, outside.as_ref(), "an operator said so (gpuaasd restore)").await?;
+    let (_, next) = advance(db).await?;
+    Ok(file.write(&next)?)
+}
+
+async fn read(db: &Db) -> anyhow::Result<Installation> {
+    let mut upkeep = db.upkeep("read the generation of the installation").await?;
+    Ok(pg::installation_get(upkeep.conn()).await?)
+}
+
+async fn advance(db: &Db) -> anyhow::Result<(Installation, Outside)> {
+    pg::installation_advance(db).await.map_err(error).context("the generation cannot be counted up")
+}
+
+async fn enter(db: &Db, outside: Option<&Outside>, because: &str) -> anyhow::Result<()> {
+    tracing::error!(because, "the database was restored from a backup");
+    let entered = pg::installation_restore_begin(db, outside, because).await;
+    entered.map_err(error).context("the mode cannot be set to restore")?;
+    Ok(())
+}
+
+fn error(failure: Failure) -> anyhow::Error {
+    match failure {
+        Failure::Problem(problem) => anyhow::anyhow!("{problem}"),
+        Failure::Internal(error) => anyhow::Error::from_boxed(error),
+    }
+}
+
+fn warn() {
+    tracing::warn!(
+        "the database was restored from a backup: nothing is launched, released or charged; \
+         see `gpuaas ops restore status`"
+    );
+}

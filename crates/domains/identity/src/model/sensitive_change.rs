@@ -134,6 +134,18 @@ pub fn check_appoint_alone(others_may_approve: bool, ever_changed: bool) -> Resu
     ))
 }
 
+/// Whether one person may reset the password of somebody with these roles: the one who knows the password of somebody who may
+/// approve is two people.
+pub fn check_reset_alone(roles: &[PlatformRole], is_own: bool) -> Result<(), Problem> {
+    if is_own || !may_approve(roles) {
+        return Ok(());
+    }
+    let text = "The password of somebody who may approve is not reset by another administrator.";
+    Err(Problem::new(Code::InsufficientPermissions, text)
+        .detail("reason", "second_approver_required")
+        .suggest("Take their platform_admin role away first; giving it back takes two administrators."))
+}
+
 /// Whether somebody with these permissions may apply or reject such a change.
 pub fn check_decide(kind: SensitiveChangeKind, held: PermissionSet) -> Result<(), Problem> {
     if held.holds(kind.permission()) {
@@ -173,6 +185,9 @@ mod tests {
         for (others, ever) in [(true, false), (false, true), (true, true)] {
             assert!(check_appoint_alone(others, ever).is_err(), "{others} {ever}");
         }
+        assert!(check_reset_alone(&[PlatformRole::PlatformAdmin], true).is_ok());
+        assert!(check_reset_alone(&[PlatformRole::PlatformAdmin], false).is_err());
+        assert!(check_reset_alone(&[PlatformRole::PlatformOps], false).is_ok());
         assert!(may_approve(&[PlatformRole::PlatformOps, PlatformRole::PlatformAdmin]));
         assert!(!may_approve(&[PlatformRole::PlatformOps, PlatformRole::PlatformAuditor]));
     }

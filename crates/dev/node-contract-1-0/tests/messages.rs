@@ -95,6 +95,7 @@ fn what_is_said_since_1_1_does_not_stop_a_reader_of_1_0() {
     assert_eq!(json!(read), message("heartbeat"));
 
     let answer = new::HeartbeatAnswer {
+        renew_now: Some(true),
         keyset_serial: Some(7),
         authority_ids: Some(Vec::new()),
         ..serde_json::from_value(message("heartbeat_answer")).unwrap()

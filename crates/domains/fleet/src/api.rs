@@ -6,7 +6,11 @@ pub use crate::{
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
         credits::{CreditFinding, credit_finding_held, credit_findings_open},
-        inventories::{NodeInventory, SlotFacts, node_inventories, node_is_simulated, slot_facts},
+        identity::node_rekey,
+        inventories::{
+            NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_unheard, slot_facts,
+        },
+        nodes::cordon_once,
         orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{
             slots_block, slots_clean, slots_cleaned, slots_doubt, slots_force_cleaned, slots_occupy,

@@ -128,7 +128,7 @@ impl<C: Connect> Client<C> {
         let waited: Waited = self.call(&contract::WAIT, path, None, WAIT_LIMIT, LARGEST_WAITED).await?;
         let times = |_: &SignedTask| if self.transport.repeats(&contract::WAIT) { 2 } else { 1 };
         let tasks = waited.tasks.into_iter().flat_map(|task| std::iter::repeat_n(task.clone(), times(&task)));
-        Ok(Waited { tasks: tasks.collect() })
+        Ok(Waited { tasks: tasks.collect(), renew_now: waited.renew_now })
     }
 
     pub async fn progress(&self, task: TaskId, progress: &Progress) -> Result<ProgressAnswer, CallError> {

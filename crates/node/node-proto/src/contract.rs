@@ -178,6 +178,9 @@ impl WaitQuery {
 pub struct Waited {
     /// Empty when there was nothing to do.
     pub tasks: Vec<SignedTask>,
+    /// Since 1.1: see [`HeartbeatAnswer::renew_now`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_now: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -337,6 +340,10 @@ pub struct HeartbeatAnswer {
     pub keyset_serial: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_ids: Option<Vec<kernel::ids::AuthorityId>>,
+    /// Since 1.1: the certificate that was shown is from before the end of a tenancy; the node makes a new key and
+    /// renews at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_now: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -385,15 +392,4 @@ pub struct JoinInfo {
     pub root_sha256: Vec<String>,
     /// The public key, in hex, that signs the list of signers.
     pub keyset_key: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_filled_in_order() {
-        assert_eq!(RESULT.fill(&["n", "t"]), "/internal/v1/nodes/n/tasks/t/result");
-        assert_eq!(ENROLL.fill(&[]), ENROLL.path);
-    }
 }

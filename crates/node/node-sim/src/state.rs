@@ -67,6 +67,9 @@ struct Kept {
     current: Option<KeptPair>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<KeptPair>,
+    /// The key of a request whose answer has not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending: Option<String>,
 }
 
 /// The one place where a node's key is written down; the file is closed to others.
@@ -125,14 +128,14 @@ impl NodeStore {
 
 impl IdentityStore for NodeStore {
     fn load(&self) -> Result<Option<Identity>, IdentityError> {
-        let Some(Kept { join: Some(join), trust: Some(trust), current, next }) = self.read()? else {
+        let Some(Kept { join: Some(join), trust: Some(trust), current, next, .. }) = self.read()? else {
             return Ok(None);
         };
         let mut found: Result<Certified, IdentityError> =
             Err(IdentityError::Certificate("there is none".to_owned()));
         for pair in [current, next].into_iter().flatten() {
             match (Certified::check(pair.into(), join.node_id), &found) {
-                (Ok(checked), Ok(held)) if checked.not_after <= held.not_after => {}
+                (Ok(checked), Ok(held)) if checked.not_before <= held.not_before => {}
                 (Err(_), Ok(_)) => {}
                 (checked, _) => found = checked,
             }
@@ -143,7 +146,7 @@ impl IdentityStore for NodeStore {
     fn save_joined(&self, join: &JoinInfo, pair: &Pair, trust: &StoredTrust) -> Result<(), IdentityError> {
         let _writing = self.lock();
         let (join, trust) = (Some(join.clone()), Some(trust.clone()));
-        self.write(&Kept { join, trust, current: Some(pair.into()), next: None })
+        self.write(&Kept { join, trust, current: Some(pair.into()), next: None, pending: None })
     }
 
     fn save_trust(&self, trust: &StoredTrust) -> Result<(), IdentityError> {
@@ -160,5 +163,17 @@ impl IdentityStore for NodeStore {
 
     fn discard_next(&self) -> Result<(), IdentityError> {
         self.change(|kept| kept.next = None)
+    }
+
+    fn save_pending(&self, key_pem: &Secret<String>) -> Result<(), IdentityError> {
+        self.change(|kept| kept.pending = Some(key_pem.expose().clone()))
+    }
+
+    fn load_pending(&self) -> Result<Option<Secret<String>>, IdentityError> {
+        Ok(self.read()?.and_then(|kept| kept.pending).map(Secret::new))
+    }
+
+    fn discard_pending(&self) -> Result<(), IdentityError> {
+        self.change(|kept| kept.pending = None)
     }
 }

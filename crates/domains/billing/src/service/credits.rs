@@ -15,7 +15,7 @@ use kernel::{
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use pg::WriteTx;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::balance;
 use crate::{
@@ -155,6 +155,11 @@ fn reason(credit: &FaultCredit) -> String {
     format!("faulty hardware ({})", credit.code)
 }
 
+/// What the tenant may know of it.
+fn evidence(credit: &FaultCredit) -> Value {
+    json!({ "code": credit.code, "part": credit.part, "since": credit.since })
+}
+
 /// What was given.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
@@ -172,7 +177,7 @@ async fn give(
     let now = tx.db().ambient().now();
     let (allocation, finding) = (credit.allocation_id, credit.finding_id);
     let reason = reason(credit);
-    let evidence = json!({ "code": credit.code, "part": credit.part, "since": credit.since });
+    let evidence = evidence(credit);
     let paused = match credit.until {
         None => pauses::pause(tx, allocation, credit.since, finding, &reason, &evidence).await?,
         Some(_) => None,
@@ -216,8 +221,10 @@ pub async fn credit_approved(
     let now = tx.db().ambient().now();
     let until = credit.until.map_or(now, |until| until.min(now));
     let quote = fault_credits::quote(tx.conn(), credit.allocation_id, credit.since, until).await?;
+    // Up to now as a time in the past, charged and given back: what was decided stands in the ledger.
+    let past = FaultCredit { until: Some(until), ..credit.clone() };
     let given = match &quote {
-        Some(quote) => give(billing, tx, quote, credit).await?,
+        Some(quote) => give(billing, tx, quote, &past).await?,
         None => Given::default(),
     };
     let Some(seq) = given.seq else {
@@ -225,6 +232,11 @@ pub async fn credit_approved(
         let problem = Problem::new(Code::Unprocessable, text);
         return Err(problem.suggest("Reject it, or wait while the fault lasts.").into());
     };
+    if credit.until.is_none() {
+        pauses::pause(tx, credit.allocation_id, now, credit.finding_id, &reason(credit), &evidence(credit))
+            .await?;
+        balance::evaluate(billing, tx, adjustment.org_id).await?;
+    }
     adjustment.amount_minor = given.amount_minor;
     fault_credits::amount_set(tx.conn(), adjustment.id, given.amount_minor).await?;
     Ok(seq)

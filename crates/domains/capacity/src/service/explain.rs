@@ -128,7 +128,10 @@ pub async fn explain(
         other_sizes: product.other_sizes(profile.gpus),
     };
     let of = SlotsOf { kind: &product.sku.slot_kind, model: &product.sku.slot_model };
-    let place = placing::outlook(conn, of, &request).await?;
+    let who = Where { org: Some(asker.org), project: Some(asker.project), user: asker.user };
+    let isolation = placing::isolation(capacity, who).await?;
+    let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
+    let place = placing::outlook(conn, of, &request, installs).await?;
     let limits = limits(capacity, conn, asker).await?;
     // A launch looks for a place before it counts.
     let answer = match place {

@@ -26,10 +26,10 @@ use crate::{
     },
     service::{
         money::Meter,
-        placing::{PlacedMember, place_in},
+        placing::{self, PlacedMember},
     },
     store::{
-        claims,
+        claims, machine_keys,
         reserve::{Limit, Limits, Reserved, reserve},
     },
     workflow::{LaunchInput, provision_spec},
@@ -120,7 +120,9 @@ pub async fn launch_all(
         sku: product.sku.sku.clone(),
         other_sizes: product.other_sizes(profile.gpus),
     };
-    let placed = place_in(tx, &product.sku.slot_kind, &product.sku.slot_model, &request, packing).await?;
+    let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
+    let (kind, model) = (&product.sku.slot_kind, &product.sku.slot_model);
+    let placed = placing::place_of(tx, kind, model, &request, packing, installs).await?;
     let uids = capacity.uids.take(tx, ids.len()).await?;
 
     // After whatever was waited for.
@@ -196,9 +198,7 @@ async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Isol
             .await?
             .get(),
     };
-    let isolation = policies.resolve(&keys::ALLOCATION_ISOLATION_MODEL, place).await?.value;
-    // The stricter one when it cannot be read.
-    let isolation = isolation.as_str().and_then(Isolation::parse).unwrap_or(Isolation::FullReimage);
+    let isolation = placing::isolation(capacity, place).await?;
     let packing = policies.resolve(&keys::CAPACITY_PLACEMENT, place).await?.value;
     let packing = if packing.as_str() == Some("spread") { Packing::Spread } else { Packing::Pack };
     Ok((limits, isolation, packing))

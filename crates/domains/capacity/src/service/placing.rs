@@ -5,20 +5,29 @@
 //! nothing else is left are they waited for, and only while no other is held, so that no two requests can wait for
 //! each other. Whatever still fails is explained from an outlook over the counts.
 
-use kernel::{Code, Failure, Problem, ids::SlotId};
-use node_proto::catalog::SlotDevices;
+use identity::api::Where;
+use kernel::{Code, Failure, Problem, ids::SlotId, policy::keys};
+use node_proto::catalog::{Isolation, SlotDevices};
 use pg::{Connection, WriteTx};
 use serde_json::{Value, json};
 
 use crate::{
-    model::placement::{self, Change, NodeView, Packing, Placed, Refusal, Request},
+    Capacity,
+    model::{
+        allocation::Shape,
+        placement::{self, Change, NodeView, Packing, Placed, Refusal, RefusalReason, Request},
+    },
     store::candidates::{self, Candidate, Search, SlotsOf},
+    workflow::reimage::Installs,
 };
 
 /// How often a request looks again when the counts say that it fits and others were quicker every time.
 const ROUNDS: u32 = 3;
 /// More nodes to look at, when slots of the best ones are held by something that is no placement.
 const SPARE_NODES: u32 = 3;
+
+/// So many machines that cannot be installed anew are passed over in the search for one that can.
+const MOST_PASSED_OVER: u32 = 64;
 
 /// Where one member goes, and what its node needs to know about the slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,16 +48,43 @@ pub async fn place_in(
     request: &Request,
     packing: Packing,
 ) -> Result<Vec<PlacedMember>, Failure> {
+    place_of(tx, kind, model, request, packing, Installs::Every).await
+}
+
+/// The same, on machines that can be installed anew by whoever installs so many.
+pub async fn place_of(
+    tx: &mut WriteTx,
+    kind: &str,
+    model: &str,
+    request: &Request,
+    packing: Packing,
+    installs: Installs,
+) -> Result<Vec<PlacedMember>, Failure> {
     let of = SlotsOf { kind, model };
     for _ in 0..ROUNDS {
-        if let Some(members) = hold(tx.conn(), of, request, packing).await? {
+        if let Some(members) = hold(tx.conn(), of, request, packing, installs).await? {
             return Ok(members);
         }
-        if let Err(refusal) = outlook(tx.conn(), of, request).await? {
+        if let Err(refusal) = outlook(tx.conn(), of, request, installs).await? {
             return Err(refused(&refusal).into());
         }
     }
     Err(too_busy().into())
+}
+
+/// What a launch asks of whoever installs machines: nothing, unless its tenant may be root on a whole one.
+pub(crate) fn needed(capacity: &Capacity, shape: Shape, isolation: Isolation) -> Installs {
+    match (shape, isolation) {
+        (Shape::Baremetal, Isolation::FullReimage) => capacity.reimager.installs(),
+        (Shape::Baremetal, Isolation::UserRevoke) | (Shape::GpuSlice | Shape::CpuVm, _) => Installs::Every,
+    }
+}
+
+/// How machines are cleaned between tenants, for whoever asks there.
+pub(crate) async fn isolation(capacity: &Capacity, place: Where) -> Result<Isolation, Failure> {
+    let set = capacity.policies.resolve(&keys::ALLOCATION_ISOLATION_MODEL, place).await?.value;
+    // The stricter one when it cannot be read.
+    Ok(set.as_str().and_then(Isolation::parse).unwrap_or(Isolation::FullReimage))
 }
 
 /// In which region the request fits now, or why it does not. Reads only, and goes by what is committed.
@@ -56,10 +92,29 @@ pub(crate) async fn outlook(
     conn: &mut Connection,
     of: SlotsOf<'_>,
     request: &Request,
+    installs: Installs,
 ) -> Result<Result<String, Refusal>, Failure> {
     let nodes = candidates::outlook(conn, of, request).await?;
-    let region = placement::fitting_region(&nodes, request).map(str::to_owned);
-    Ok(region.ok_or_else(|| placement::refuse(&nodes, request)))
+    let Some(region) = placement::fitting_region(&nodes, request) else {
+        return Ok(Err(placement::refuse(&nodes, request)));
+    };
+    if installs == Installs::Every {
+        return Ok(Ok(region.to_owned()));
+    }
+    let installable = candidates::installable(conn, nodes, |view| view.id, installs).await?;
+    let region = placement::fitting_region(&installable, request).map(str::to_owned);
+    Ok(region.ok_or_else(not_reimageable))
+}
+
+fn not_reimageable() -> Refusal {
+    let message = "There is room for it, but the policy allocation.isolation_model is full-reimage, and nothing can install \
+                   the free machines anew after a tenant who is root on them.";
+    Refusal {
+        reason: RefusalReason::NotReimageable,
+        message: message.to_owned(),
+        smallest_change: None,
+        after_cleaning: false,
+    }
 }
 
 async fn hold(
@@ -67,11 +122,18 @@ async fn hold(
     of: SlotsOf<'_>,
     request: &Request,
     packing: Packing,
+    installs: Installs,
 ) -> Result<Option<Vec<PlacedMember>>, Failure> {
+    // Machines that cannot be installed anew may come first.
+    let limit = match installs {
+        Installs::Every => request.count,
+        Installs::Simulated => request.count.saturating_add(MOST_PASSED_OVER),
+    };
     for wait in [false, true] {
         for region in &request.regions {
-            let search = Search { packing, limit: request.count, wait };
+            let search = Search { packing, limit, wait };
             let mut found = candidates::hold(conn, of, region, request, search).await?;
+            found = candidates::installable(conn, found, |candidate| candidate.view.id, installs).await?;
             if found.is_empty() {
                 continue;
             }
@@ -79,8 +141,9 @@ async fn hold(
                 return Ok(Some(members));
             }
             // These nodes are held and some of their slots are not ours: from here on nothing may be waited for.
-            let search = Search { packing, limit: request.count.saturating_add(SPARE_NODES), wait: false };
+            let search = Search { packing, limit: limit.saturating_add(SPARE_NODES), wait: false };
             found = candidates::hold(conn, of, region, request, search).await?;
+            found = candidates::installable(conn, found, |candidate| candidate.view.id, installs).await?;
             return match decide(&found, request, region, packing) {
                 Some(members) => Ok(Some(members)),
                 None => Err(too_busy().into()),
@@ -121,6 +184,12 @@ pub fn refused(refusal: &Refusal) -> Problem {
             "smallest_change",
             refusal.smallest_change.as_ref().map_or(Value::Null, |change| json!(change)),
         );
+    if refusal.reason == RefusalReason::NotReimageable {
+        return problem.suggest(
+            "Set the policy allocation.isolation_model to user-revoke, which gives no root, or ask an operator for \
+             machines that a provisioner can install.",
+        );
+    }
     match &refusal.smallest_change {
         Some(change) => problem.suggest(advice(change)),
         None if refusal.after_cleaning => problem.suggest("Try again in some minutes."),

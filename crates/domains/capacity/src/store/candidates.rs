@@ -9,7 +9,10 @@ use kernel::{
 use node_proto::catalog::SlotDevices;
 use pg::Connection;
 
-use crate::model::placement::{NodeView, Packing, Request, SlotView, Take};
+use crate::{
+    model::placement::{NodeView, Packing, Request, SlotView, Take},
+    workflow::reimage::Installs,
+};
 
 /// Which slots a product is made of.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +163,23 @@ pub async fn outlook(
             free: count(row.free),
         })
         .collect())
+}
+
+/// Those of them whose node can be installed anew.
+pub async fn installable<T>(
+    conn: &mut Connection,
+    mut found: Vec<T>,
+    node: impl Fn(&T) -> NodeId,
+    installs: Installs,
+) -> Result<Vec<T>, Failure> {
+    if installs == Installs::Every || found.is_empty() {
+        return Ok(found);
+    }
+    let nodes: Vec<_> = found.iter().map(|one| node(one).uuid()).collect();
+    let simulated =
+        sqlx::query_scalar!(r#"SELECT fleet_simulated($1) AS "id!""#, &nodes).fetch_all(conn).await?;
+    found.retain(|one| simulated.contains(&node(one).uuid()));
+    Ok(found)
 }
 
 /// Every region, in the order in which they are tried.

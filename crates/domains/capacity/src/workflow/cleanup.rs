@@ -42,6 +42,9 @@ impl Saga for Cleanup {
                 tasks::ordered::<VmRelease>(&self.0, cx, &allocation, &allocation.work_order).await
             }
             ("verify", Shape::Baremetal) => {
+                if let Some(wait) = release_machine::new_key(cx, &allocation).await? {
+                    return Ok(wait);
+                }
                 tasks::probe(&self.0, cx, &allocation, ProbeProfile::BetweenTenants).await
             }
             // The node proved it when it cleaned.

@@ -17,9 +17,19 @@ pub enum Reimaging {
     Failed(String),
 }
 
+/// Which machines whoever installs can install.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installs {
+    Every,
+    /// Only those that are made of software.
+    Simulated,
+}
+
 /// Whoever can install a machine anew. Both calls bear repetition: the key names the one installation that is meant.
 #[async_trait]
 pub trait Reimager: Send + Sync {
+    /// Known without asking anybody: launches are refused by it.
+    fn installs(&self) -> Installs;
     async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure>;
     async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure>;
 }
@@ -45,6 +55,10 @@ impl NoProvisioner {
 
 #[async_trait]
 impl Reimager for NoProvisioner {
+    fn installs(&self) -> Installs {
+        Installs::Simulated
+    }
+
     async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure> {
         self.simulated.begin(node, key).await
     }
@@ -105,6 +119,10 @@ impl SimulatedReimager {
 
 #[async_trait]
 impl Reimager for SimulatedReimager {
+    fn installs(&self) -> Installs {
+        Installs::Every
+    }
+
     async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure> {
         let at = self.ambient.now();
         let mut memory = self.lock();

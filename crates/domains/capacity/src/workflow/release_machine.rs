@@ -21,6 +21,8 @@ use crate::{
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often a node that is to make a new key is looked at.
+const KEY_EVERY: Duration = Duration::from_secs(1);
 /// Of one call to whoever installs.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -48,6 +50,9 @@ impl Saga for ReleaseMachine {
             "reimage" => self.reimage(cx).await,
             "verify" => {
                 let allocation = release::releasing(cx).await?;
+                if let Some(wait) = new_key(cx, &allocation).await? {
+                    return Ok(wait);
+                }
                 tasks::probe(&self.0, cx, &allocation, ProbeProfile::BetweenTenants).await
             }
             _ => {
@@ -132,6 +137,13 @@ impl ReleaseMachine {
             Err(_) => Err(tasks::retry(words::NOT_INSTALLED, "the installer did not answer")),
         }
     }
+}
+
+/// The tenant is gone and may have had the node's key: the node makes a new one before it is sold again. Something to
+/// return while it has not.
+pub async fn new_key(cx: &mut StepCx<'_>, allocation: &Allocation) -> Result<Option<Step>, StepError> {
+    let done = fleet::api::node_rekey(cx.tx, allocation.node_id, allocation.state_changed_at).await?;
+    Ok((!done).then_some(Step::Again { after: KEY_EVERY }))
 }
 
 /// Keeps the evidence, whatever it says.

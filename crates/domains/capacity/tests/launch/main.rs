@@ -7,6 +7,7 @@ mod groups;
 mod invariants;
 mod project_deletion;
 mod races;
+mod reimaging;
 mod requests;
 mod tenants;
 mod world;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use capacity::{
     Capacity, Money, Parts, Reimager,
     service::{money::Meter, release::Asked},
-    workflow::reimage::Reimaging,
+    workflow::reimage::{Installs, Reimaging},
 };
 use chrono::{DateTime, Utc};
 use fleet::{
@@ -66,6 +66,9 @@ struct NoReimaging;
 
 #[async_trait]
 impl Reimager for NoReimaging {
+    fn installs(&self) -> Installs {
+        Installs::Every
+    }
     async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
         Ok(())
     }

@@ -6,8 +6,17 @@ use chrono::{DateTime, Utc};
 use kernel::{Code, Failure, Problem, ids::NodeId};
 use trust::peer::{PeerCertificate, PeerRefusal};
 
+use node_proto::contract::{self, Route};
+use pg::Origin;
+
 use super::Shared;
-use crate::{model::node::NodeState, service::standing::Standing};
+use crate::{
+    model::node::NodeState,
+    service::{
+        identity,
+        standing::{Standing, Worth},
+    },
+};
 
 /// What the peer of a connection showed, judged once.
 pub enum Presented {
@@ -20,6 +29,7 @@ pub enum Presented {
 pub struct Connection {
     pub presented: Presented,
     pub source: IpAddr,
+    pub opened_at: DateTime<Utc>,
 }
 
 impl Connection {
@@ -36,6 +46,16 @@ impl Connection {
 pub struct Refusal {
     pub reason: &'static str,
     pub problem: Problem,
+}
+
+/// The reason of a refusal that may mean that somebody has a copy of a key.
+const SUPERSEDED: &str = "superseded";
+const RENEWING: &str = "renewing";
+impl Refusal {
+    /// A later certificate took the place of the one that was shown.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.reason, SUPERSEDED | RENEWING)
+    }
 }
 
 const REPAIR: &str = "Ask an operator for a repair token and enrol again.";
@@ -88,18 +108,41 @@ pub fn own(certificate: &PeerCertificate, named: &str) -> Result<NodeId, Refusal
 }
 
 impl Shared {
-    /// Whether the node may still speak: not revoked, by an authority in force, and part of the fleet.
+    /// Whether the node may still speak: by its one certificate that counts, by an authority in force, and as part of
+    /// the fleet.
     pub async fn standing(
         &self,
         certificate: &PeerCertificate,
+        route: &Route,
     ) -> Result<Result<Standing, Refusal>, Failure> {
-        let Some(standing) = self.fleet.standings.of(certificate.node_id).await? else {
+        let (standings, node) = (&self.fleet.standings, certificate.node_id);
+        let (serial, ends) = (certificate.serial.as_str(), certificate.not_after);
+        let mut standing = standings.of(node).await?;
+        // What is remembered may be older than the certificate, or than the use of it.
+        if standing.as_ref().is_none_or(|known| known.worth(serial, ends) != Worth::Live) {
+            standing = standings.fresh(node).await?;
+        }
+        let Some(standing) = standing else {
             let text = "There is no such node in the fleet.";
             return Ok(Err(refuse("unknown_node", Code::TokenRevoked, text, "Enrol as a new node.")));
         };
-        if standing.is_revoked(&certificate.serial) {
-            let text = "The client certificate was revoked.";
-            return Ok(Err(refuse("revoked", Code::TokenRevoked, text, REPAIR)));
+        match standing.worth(serial, ends) {
+            Worth::Live | Worth::Later => {}
+            Worth::FirstUse => identity::first_use(&self.fleet, node, serial).await?,
+            Worth::Renewing if route.id == contract::RENEW.id => {}
+            Worth::Renewing => {
+                let text = "A later certificate was given for this one, and was not used yet.";
+                let what_to_do = "Ask for it once more: renew with the same key.";
+                return Ok(Err(refuse(RENEWING, Code::TokenRevoked, text, what_to_do)));
+            }
+            Worth::Superseded { .. } => {
+                let text = "The client certificate was replaced by a later one.";
+                return Ok(Err(refuse(SUPERSEDED, Code::TokenRevoked, text, REPAIR)));
+            }
+            Worth::Revoked => {
+                let text = "The client certificate was revoked.";
+                return Ok(Err(refuse("revoked", Code::TokenRevoked, text, REPAIR)));
+            }
         }
         if !self.fleet.trust().believes(certificate.authority_id).await? {
             let text = "The authority of the client certificate is no longer in force.";
@@ -111,6 +154,28 @@ impl Shared {
         }
         Ok(Ok(standing))
     }
+
+    /// A connection that was opened with a certificate after a later one was used was not opened by the node: it would
+    /// have used the later one. One that was open before is the node's own, and only over.
+    pub async fn note_copy(
+        &self,
+        connection: &Connection,
+        refusal: &Refusal,
+        origin: &Origin,
+    ) -> Result<(), Failure> {
+        let Presented::Node(certificate) = &connection.presented else { return Ok(()) };
+        if refusal.reason != SUPERSEDED {
+            return Ok(());
+        }
+        let (node, serial) = (certificate.node_id, certificate.serial.as_str());
+        let Some(standing) = self.fleet.standings.of(node).await? else { return Ok(()) };
+        match standing.worth(serial, certificate.not_after) {
+            Worth::Superseded { since } if connection.opened_at > since => {
+                identity::copied(&self.fleet, node, serial, connection.source, origin).await
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +186,8 @@ mod tests {
     use super::*;
 
     fn presenting(presented: Presented) -> Connection {
-        Connection { presented, source: [127, 0, 0, 1].into() }
+        let opened_at = Ambient::system().now();
+        Connection { presented, source: [127, 0, 0, 1].into(), opened_at }
     }
 
     fn good(now: DateTime<Utc>) -> PeerCertificate {

@@ -3,11 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use kernel::{
-    Failure, Problem,
-    ids::{NodeId, TaskId},
-    policy::keys,
-};
+use kernel::{Failure, Problem, ids::TaskId, policy::keys};
 use node_proto::contract::{
     self, EnrollRequest, FINDINGS_PER_HEARTBEAT, Heartbeat, HeartbeatAnswer, LogBatch, Progress,
     RenewRequest, Route, TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
@@ -25,7 +21,7 @@ use crate::{
     service::{
         contacts::Contact,
         dispatch::{self, Ask},
-        enrollment,
+        enrollment::{self, LostAnswer},
         standing::Standing,
     },
 };
@@ -69,7 +65,7 @@ pub async fn run(
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
         id if id == contract::WAIT.id => Box::pin(wait(shared, &asked.parts.uri, certificate)).await,
-        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, node, standing)).await,
+        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, certificate, standing)).await,
         id if id == contract::PROGRESS.id => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
             json(&Box::pin(dispatch::progress(fleet, node, task, told)).await?)
@@ -81,8 +77,15 @@ pub async fn run(
         id if id == contract::RENEW.id => {
             let request: RenewRequest = Box::pin(asked.json()).await?;
             json(
-                &Box::pin(enrollment::renew(fleet, node, &certificate.serial, &request, &asked.origin))
-                    .await?,
+                &Box::pin(enrollment::renew(
+                    fleet,
+                    node,
+                    &certificate.serial,
+                    &request,
+                    if asked.contract.minor == 0 { LostAnswer::MakesAnother } else { LostAnswer::KeepsKey },
+                    &asked.origin,
+                ))
+                .await?,
             )
         }
         id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
@@ -127,7 +130,7 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
     let room = query.room.unwrap_or(WAIT_TASKS).clamp(1, WAIT_TASKS);
     let ask = Ask { node, room: i32::try_from(room).unwrap_or(1), holding };
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
-    let nothing = || json(&Waited { tasks: Vec::new() });
+    let nothing = || json(&Waited { tasks: Vec::new(), renew_now: None });
 
     // Entered before the first look: whatever is queued from here on rings.
     let ticket = shared.hub.enter(node, ask.holding.as_deref().map(Arc::from));
@@ -142,7 +145,7 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
         let looked_in_vain = claimed.is_empty();
         let tasks = Box::pin(dispatch::checked(&shared.fleet, node, claimed)).await?;
         if !tasks.is_empty() {
-            return json(&Waited { tasks });
+            return json(&Waited { tasks, renew_now: None });
         }
         if !looked_in_vain {
             continue;
@@ -152,9 +155,15 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
             () = tokio::time::sleep_until(deadline) => return nothing(),
             () = shared.stop.cancelled() => return nothing(),
         }
-        // It may have been rung because the node was revoked.
-        if let Err(refusal) = Box::pin(shared.standing(certificate)).await? {
-            return Err(refusal.problem.into());
+        // It may have been rung because the node was revoked, or is to make a new key.
+        match Box::pin(shared.standing(certificate, &contract::WAIT)).await? {
+            // The node has renewed while it waited, and comes again with the new one.
+            Err(refusal) if refusal.is_replaced() => return nothing(),
+            Err(refusal) => return Err(refusal.problem.into()),
+            Ok(standing) if standing.renew_now(&certificate.serial) => {
+                return json(&Waited { tasks: Vec::new(), renew_now: Some(true) });
+            }
+            Ok(_) => {}
         }
     }
 }
@@ -174,10 +183,12 @@ fn cut(text: &mut String, most: usize) {
 async fn heartbeat(
     shared: &Shared,
     mut asked: Asked<'_>,
-    node: NodeId,
+    certificate: &PeerCertificate,
     standing: &Standing,
 ) -> Result<Response, Failure> {
-    let fleet = &shared.fleet;
+    let (fleet, node) = (&shared.fleet, certificate.node_id);
+    let renew_now = standing.renew_now(&certificate.serial);
+    shared.heartbeats.admit(node, fleet.policy(&keys::FLEET_HEARTBEATS_PER_MINUTE).await?)?;
     let mut report: Heartbeat = asked.json().await?;
     report.metrics.gpus.truncate(MOST_GPUS);
     for gpu in &mut report.metrics.gpus {
@@ -219,6 +230,7 @@ async fn heartbeat(
     json(&HeartbeatAnswer {
         heartbeat_seconds: u32::try_from(every).unwrap_or(10),
         desired_version: u64::try_from(desired).unwrap_or(0),
+        renew_now: renew_now.then_some(true),
         keyset_serial: Some(fleet.trust().keyset().await?.0.serial),
         authority_ids: Some(verifier.authorities().to_vec()),
     })

@@ -148,6 +148,7 @@ impl Listener {
         address: SocketAddr,
     ) -> Option<(Box<TlsStream<TcpStream>>, Arc<Connection>)> {
         let _ = stream.set_nodelay(true);
+        let opened_at = self.shared.fleet.db().ambient().now();
         let handshake = tokio::time::timeout(self.patience, self.tls.accept(stream));
         let Ok(Ok(stream)) = handshake.await else {
             metrics::counter!("node_refusals_total", "reason" => "handshake").increment(1);
@@ -156,7 +157,7 @@ impl Listener {
         match self.judge(&stream).await {
             Ok(presented) => {
                 let source = address.ip().to_canonical();
-                Some((Box::new(stream), Arc::new(Connection { presented, source })))
+                Some((Box::new(stream), Arc::new(Connection { presented, source, opened_at })))
             }
             Err(failure) => {
                 tracing::warn!(error = ?failure, "a certificate could not be judged; the node has to come again");

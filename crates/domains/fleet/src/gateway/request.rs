@@ -285,9 +285,10 @@ impl Shared {
         );
         // What stands in the path may be long, and goes into the trail.
         let named: String = asked.named("node_id").chars().take(64).collect();
-        let (certificate, standing) = match Box::pin(self.admit(&connection, &named)).await? {
+        let (certificate, standing) = match Box::pin(self.admit(&connection, &named, route)).await? {
             Ok(admitted) => admitted,
             Err(refusal) => {
+                Box::pin(self.note_copy(&connection, &refusal, &origin)).await?;
                 let refused = Refused {
                     reason: refusal.reason,
                     action: "node.authenticate",
@@ -325,6 +326,7 @@ impl Shared {
         &self,
         connection: &'a Connection,
         named: &str,
+        route: &Route,
     ) -> Result<Result<(&'a PeerCertificate, Standing), caller::Refusal>, Failure> {
         let now = self.fleet.db().ambient().now();
         let certificate = match caller::certificate(connection, now) {
@@ -334,7 +336,7 @@ impl Shared {
         if let Err(refusal) = caller::own(certificate, named) {
             return Ok(Err(refusal));
         }
-        Ok(self.standing(certificate).await?.map(|standing| (certificate, standing)))
+        Ok(self.standing(certificate, route).await?.map(|standing| (certificate, standing)))
     }
 }
 

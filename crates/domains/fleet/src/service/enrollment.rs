@@ -22,8 +22,8 @@ use crate::{
     store::{self, certificates::NewCertificate},
 };
 
-/// A node that renews more often than this is broken; its certificates are not multiplied without end.
-const MOST_LIVE_CERTIFICATES: i64 = 48;
+/// So many that have not ended. A node that renews more often is broken, or is given to tenants every few minutes; its certificates are not multiplied without end.
+const MOST_CERTIFICATES: i64 = 200;
 const LONGEST_TOKEN: usize = 256;
 
 /// Exchanges a bootstrap or repair token for a certificate. Every refusal looks the same from outside.
@@ -125,10 +125,13 @@ async fn admit(
         }
         TokenPurpose::Repair => {
             store::certificates::revoke(tx.conn(), id, None, "replaced by a repair", now).await?;
-            tx.invalidate(invalidation_key(id));
         }
     }
-    keep(tx, id, issued, now).await?;
+    if store::certificates::key_is_known(tx.conn(), &issued.key_sha256).await? {
+        return Err(known_key().into());
+    }
+    keep(tx, id, issued, None, now).await?;
+    tx.invalidate(invalidation_key(id));
     let facts = json!({
         "purpose": purpose, "token_id": token.id, "serial": issued.serial, "authority_id": issued.authority_id,
         "not_after": issued.validity.not_after, "agent_version": tame(&request.agent_version, 64),
@@ -138,12 +141,25 @@ async fn admit(
     Ok(Ok(()))
 }
 
-async fn keep(tx: &mut WriteTx, node: NodeId, issued: &Issued, now: DateTime<Utc>) -> Result<(), Failure> {
+fn known_key() -> Problem {
+    Problem::field("csr_pem", "a certificate was given for this key before: make a new key")
+}
+
+async fn keep(
+    tx: &mut WriteTx,
+    node: NodeId,
+    issued: &Issued,
+    renewed_from: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<(), Failure> {
     let new = NewCertificate {
         serial: &issued.serial,
         node,
         authority: issued.authority_id.uuid(),
         fingerprint: &issued.fingerprint,
+        key_sha256: &issued.key_sha256,
+        chain_pem: &issued.chain_pem,
+        renewed_from,
         not_before: issued.validity.not_before,
         not_after: issued.validity.not_after,
         now,
@@ -184,20 +200,36 @@ async fn note_refusal(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefu
     }
 }
 
-/// A new certificate for a node that proved who it is by the one it has, which has the serial number `shown`.
+/// Whom the answer to a renewal may have been lost for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostAnswer {
+    /// Asks again with the key that it kept.
+    KeepsKey,
+    /// An agent of contract 1.0, which makes another key for each attempt.
+    MakesAnother,
+}
+
+/// A new certificate for a node that proved who it is by the one it has, which has the serial number `shown`. It takes
+/// the place of that one. When its answer is lost, the same request is answered with the same certificate, until the
+/// node was heard with it.
 pub async fn renew(
     fleet: &Fleet,
     node: NodeId,
     shown: &str,
     request: &RenewRequest,
+    lost: LostAnswer,
     origin: &Origin,
 ) -> Result<Renewed, Failure> {
     let issued = fleet.trust().issue_node(&request.csr_pem, node, lifetime(fleet).await?).await?;
     let trust: contract::Trust = fleet.trust().for_nodes().await?;
     let permit = Permit::node("a node renews its certificate", node, origin.clone());
     let mut tx = fleet.db().write(permit, "node.renew").await?;
-    match prolong(&mut tx, node, shown, &issued).await {
-        Ok(()) => {
+    match prolong(&mut tx, node, shown, &issued, lost).await {
+        Ok(Some(again)) => {
+            tx.roll_back().await;
+            Ok(Renewed { certificate: again, trust })
+        }
+        Ok(None) => {
             tx.commit(None).await?;
             Ok(Renewed { certificate: certificate(&issued), trust })
         }
@@ -208,25 +240,50 @@ pub async fn renew(
     }
 }
 
-async fn prolong(tx: &mut WriteTx, id: NodeId, shown: &str, issued: &Issued) -> Result<(), Failure> {
+/// What was given for this key already, and not used; or nothing, and the new one is kept.
+async fn prolong(
+    tx: &mut WriteTx,
+    id: NodeId,
+    shown: &str,
+    issued: &Issued,
+    lost: LostAnswer,
+) -> Result<Option<IssuedCertificate>, Failure> {
     let now = tx.db().ambient().now();
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
-    let (live, is_live) = store::certificates::live(tx.conn(), id, shown, now).await?;
     // Under the node's lock: a revocation that came in between is seen here, also one of this certificate alone.
-    if !is_live || !node.state().is_some_and(NodeState::is_enrolled) {
-        let text = "The node's certificates no longer count.";
-        return Err(Problem::new(Code::TokenRevoked, text)
-            .suggest("Ask an operator for a repair token.")
-            .into());
+    let live = store::certificates::live(tx.conn(), id, now).await?;
+    let Some(live) = live.filter(|_| node.state().is_some_and(NodeState::is_enrolled)) else {
+        return Err(over().into());
+    };
+    if live.serial != shown {
+        let unheard = live.renewed_from.as_deref() == Some(shown) && live.first_used_at.is_none();
+        let same_key = live.key_sha256.as_deref() == Some(&issued.key_sha256[..]);
+        match live.chain_pem {
+            Some(chain_pem) if unheard && same_key => {
+                let (not_before, not_after) = (live.not_before, live.not_after);
+                return Ok(Some(IssuedCertificate { chain_pem, not_before, not_after }));
+            }
+            _ if unheard && lost == LostAnswer::MakesAnother => {}
+            _ => return Err(over().into()),
+        }
     }
-    if live >= MOST_LIVE_CERTIFICATES {
+    if store::certificates::key_is_known(tx.conn(), &issued.key_sha256).await? {
+        return Err(known_key().into());
+    }
+    if store::certificates::unexpired(tx.conn(), id, now).await? >= MOST_CERTIFICATES {
         let text = "The node has as many certificates as it may have.";
         return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(3600).into());
     }
-    keep(tx, id, issued, now).await?;
+    keep(tx, id, issued, Some(shown), now).await?;
+    tx.invalidate(invalidation_key(id));
     let facts = json!({
         "serial": issued.serial, "authority_id": issued.authority_id, "not_after": issued.validity.not_after,
     });
     tx.record("node", id, None::<&()>, Some(&facts))?;
-    Ok(())
+    Ok(None)
+}
+
+fn over() -> Problem {
+    Problem::new(Code::TokenRevoked, "The node's certificate no longer counts.")
+        .suggest("Ask an operator for a repair token.")
 }

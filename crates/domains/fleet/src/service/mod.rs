@@ -14,6 +14,7 @@ pub mod enrollment;
 pub mod findings;
 pub mod health_rules;
 pub mod history;
+pub mod identity;
 pub mod inventories;
 pub mod logs;
 pub mod nodes;

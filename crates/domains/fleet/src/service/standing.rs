@@ -1,4 +1,4 @@
-//! Whether a node may speak: its state and its revoked certificates, cached and dropped at once when they change.
+//! Whether a node may speak: its state and its certificates, cached and dropped at once when they change.
 
 use std::sync::{
     Arc,
@@ -19,14 +19,67 @@ const NODES_KEPT: usize = 50_000;
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub state: NodeState,
-    /// Serial numbers, in lower-case hexadecimal, of certificates that no longer count.
+    /// Serial numbers, in lower-case hexadecimal, of certificates that somebody took back.
     pub revoked: Arc<[String]>,
+    /// Those that a later one took the place of.
+    pub superseded: Arc<[String]>,
+    /// The one that counts.
+    pub live: Option<Arc<LiveCertificate>>,
     pub simulated: bool,
 }
 
+/// The one certificate of a node that counts.
+#[derive(Clone, Debug)]
+pub struct LiveCertificate {
+    pub serial: String,
+    /// The certificate that was shown for it.
+    pub renewed_from: Option<String>,
+    pub made_at: DateTime<Utc>,
+    /// When the node was first heard with it.
+    pub used_at: Option<DateTime<Utc>>,
+    pub ends_at: DateTime<Utc>,
+    /// It is from before the end of a tenancy, and is to be renewed with a new key.
+    pub rekey: bool,
+}
+
+/// What a certificate of a node is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    Live,
+    /// Live, and seen for the first time.
+    FirstUse,
+    /// Later than all that is recorded: the records are older than it, as after a restore.
+    Later,
+    /// Superseded by one that was never heard: good for asking for that one once more.
+    Renewing,
+    /// Superseded by one that was heard at this time, or by others after it.
+    Superseded {
+        since: DateTime<Utc>,
+    },
+    Revoked,
+}
+
 impl Standing {
-    pub fn is_revoked(&self, serial: &str) -> bool {
-        self.revoked.iter().any(|revoked| revoked == serial)
+    pub fn worth(&self, serial: &str, not_after: DateTime<Utc>) -> Worth {
+        let is_in = |list: &[String]| list.iter().any(|known| known == serial);
+        match self.live.as_deref() {
+            Some(live) if live.serial == serial && live.used_at.is_none() => Worth::FirstUse,
+            Some(live) if live.serial == serial => Worth::Live,
+            Some(live) if is_in(&self.superseded) => {
+                if live.renewed_from.as_deref() == Some(serial) && live.used_at.is_none() {
+                    Worth::Renewing
+                } else {
+                    Worth::Superseded { since: live.used_at.unwrap_or(live.made_at) }
+                }
+            }
+            Some(live) if !is_in(&self.revoked) && not_after > live.ends_at => Worth::Later,
+            _ => Worth::Revoked,
+        }
+    }
+
+    /// Whether the node is to make a new key now, having shown this certificate.
+    pub fn renew_now(&self, serial: &str) -> bool {
+        self.live.as_ref().is_some_and(|live| live.rekey && live.serial == serial)
     }
 }
 
@@ -72,6 +125,12 @@ impl Standings {
         Self(inner)
     }
 
+    /// As it is now.
+    pub async fn fresh(&self, node: NodeId) -> Result<Option<Standing>, Failure> {
+        self.0.known.remove(&node);
+        self.of(node).await
+    }
+
     /// At most ten seconds old, and never older than the last change that was announced.
     pub async fn of(&self, node: NodeId) -> Result<Option<Standing>, Failure> {
         let inner = &self.0;
@@ -86,7 +145,19 @@ impl Standings {
         let mut read = inner.db.read(&Permit::system("whether a node may speak", origin)).await?;
         let Some(row) = store::standing::get(read.conn(), node, now).await? else { return Ok(None) };
         let Some(state) = NodeState::parse(&row.state) else { return Ok(None) };
-        let standing = Standing { state, revoked: row.revoked.into(), simulated: row.simulated };
+        let live = match (row.live_serial, row.live_made_at, row.live_ends_at) {
+            (Some(serial), Some(made_at), Some(ends_at)) => Some(Arc::new(LiveCertificate {
+                serial,
+                renewed_from: row.live_from,
+                made_at,
+                used_at: row.live_used_at,
+                ends_at,
+                rekey: row.rekey,
+            })),
+            _ => None,
+        };
+        let (revoked, superseded) = (row.revoked.into(), row.superseded.into());
+        let standing = Standing { state, revoked, superseded, live, simulated: row.simulated };
         inner.known.insert(node, Arc::new(Dated { at: now, standing: standing.clone() }));
         if inner.generation.load(Ordering::SeqCst) != generation {
             // It changed while it was read; whoever asks next reads anew.

@@ -46,15 +46,21 @@ pub struct NewCertificate<'a> {
     pub node: NodeId,
     pub authority: Uuid,
     pub fingerprint: &'a [u8],
+    pub key_sha256: &'a [u8],
+    pub chain_pem: &'a str,
+    /// The certificate that was shown for it.
+    pub renewed_from: Option<&'a str>,
     pub not_before: DateTime<Utc>,
     pub not_after: DateTime<Utc>,
     pub now: DateTime<Utc>,
 }
 
+/// The node's one that counts; the database supersedes the one before.
 pub async fn insert(conn: &mut Connection, new: &NewCertificate<'_>) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, created_at,
+             key_sha256, chain_pem, renewed_from)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         new.serial,
         new.node.uuid(),
         new.authority,
@@ -62,6 +68,9 @@ pub async fn insert(conn: &mut Connection, new: &NewCertificate<'_>) -> Result<(
         new.not_before,
         new.not_after,
         new.now,
+        new.key_sha256,
+        new.chain_pem,
+        new.renewed_from,
     )
     .execute(conn)
     .await?;
@@ -93,23 +102,107 @@ pub async fn list(
     Ok(rows.into_iter().map(|row| row.read(now)).collect())
 }
 
-/// How many certificates of the node would be accepted now, and whether the one with this serial is among them.
+/// The node's certificate that counts.
+pub struct Live {
+    pub serial: String,
+    pub renewed_from: Option<String>,
+    pub first_used_at: Option<DateTime<Utc>>,
+    pub key_sha256: Option<Vec<u8>>,
+    pub chain_pem: Option<String>,
+    pub not_before: DateTime<Utc>,
+    pub not_after: DateTime<Utc>,
+}
+
 pub async fn live(
     conn: &mut Connection,
     node: NodeId,
-    serial: &str,
     now: DateTime<Utc>,
-) -> Result<(i64, bool), sqlx::Error> {
-    let row = sqlx::query!(
-        r#"SELECT count(*) AS "count!", COALESCE(bool_or(serial = $2), false) AS "is_live!" FROM node_certificates
-           WHERE node_id = $1 AND not_after > $3 AND revoked_at IS NULL"#,
+) -> Result<Option<Live>, sqlx::Error> {
+    sqlx::query_as!(
+        Live,
+        "SELECT serial, renewed_from, first_used_at, key_sha256, chain_pem, not_before, not_after
+         FROM node_certificates WHERE node_id = $1 AND revoked_at IS NULL AND not_after > $2",
         node.uuid(),
-        serial,
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// How many certificates the node was given that have not ended by themselves.
+pub async fn unexpired(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM node_certificates WHERE node_id = $1 AND not_after > $2"#,
+        node.uuid(),
         now,
     )
     .fetch_one(conn)
+    .await
+}
+
+/// Whether a certificate was given for this key before, to whomever.
+pub async fn key_is_known(conn: &mut Connection, key_sha256: &[u8]) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM node_certificates WHERE key_sha256 = $1) AS "known!""#,
+        key_sha256,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// The node was heard with it.
+pub async fn first_used(conn: &mut Connection, serial: &str, now: DateTime<Utc>) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE node_certificates SET first_used_at = $2 WHERE serial = $1 AND first_used_at IS NULL",
+        serial,
+        now,
+    )
+    .execute(conn)
     .await?;
-    Ok((row.count, row.is_live))
+    Ok(())
+}
+
+/// Certificates from before `now` are to be renewed at once, unless that was asked for after `unless_since` already.
+/// Says since when.
+pub async fn rekey(
+    conn: &mut Connection,
+    node: NodeId,
+    unless_since: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"UPDATE nodes SET rekey_since = CASE WHEN rekey_since >= $2 THEN rekey_since ELSE $3 END
+           WHERE id = $1 RETURNING rekey_since AS "since!""#,
+        node.uuid(),
+        unless_since,
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Whether no certificate from before that counts any more, and the one that does was used. Those from before are
+/// copies in the hands of whoever still shows them.
+pub async fn rekeyed(conn: &mut Connection, node: NodeId, since: DateTime<Utc>) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query_scalar!(
+        r#"SELECT NOT EXISTS (SELECT FROM node_certificates WHERE node_id = $1 AND revoked_at IS NULL
+               AND (created_at < $2 OR first_used_at IS NULL)) AS "done!""#,
+        node.uuid(),
+        since,
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    if done {
+        sqlx::query!(
+            "UPDATE node_certificates SET superseded = true
+             WHERE node_id = $1 AND created_at < $2 AND revoked_at IS NOT NULL AND NOT superseded",
+            node.uuid(),
+            since,
+        )
+        .execute(conn)
+        .await?;
+    }
+    Ok(done)
 }
 
 /// Revokes the certificate with this serial, or all that are still valid. Returns those it revoked.

@@ -113,6 +113,18 @@ pub async fn open(conn: &mut Connection, new: &NewFinding<'_>) -> Result<Option<
     Ok(row.map(Finding::from))
 }
 
+/// Whether a finding with this code about the node waits for somebody.
+pub async fn is_open(conn: &mut Connection, node: NodeId, code: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM health_findings WHERE node_id = $1 AND code = $2 AND state <> 'resolved')
+               AS "is_open!""#,
+        node.uuid(),
+        code,
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub async fn open_count(conn: &mut Connection, node: NodeId) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM health_findings WHERE node_id = $1 AND state <> 'resolved'"#,

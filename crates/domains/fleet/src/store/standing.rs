@@ -8,6 +8,13 @@ pub struct StandingRow {
     pub state: String,
     pub simulated: bool,
     pub revoked: Vec<String>,
+    pub superseded: Vec<String>,
+    pub live_serial: Option<String>,
+    pub live_from: Option<String>,
+    pub live_made_at: Option<DateTime<Utc>>,
+    pub live_used_at: Option<DateTime<Utc>>,
+    pub live_ends_at: Option<DateTime<Utc>>,
+    pub rekey: bool,
 }
 
 /// Revoked certificates count as long as they would be valid otherwise, and a little longer.
@@ -20,9 +27,17 @@ pub async fn get(
         StandingRow,
         r#"SELECT n.state, n.simulated,
                   ARRAY(SELECT c.serial FROM node_certificates c
-                        WHERE c.node_id = n.id AND c.revoked_at IS NOT NULL
-                          AND c.not_after > $2::timestamptz - interval '1 hour') AS "revoked!"
-           FROM nodes n WHERE n.id = $1"#,
+                        WHERE c.node_id = n.id AND c.revoked_at IS NOT NULL AND NOT c.superseded
+                          AND c.not_after > $2::timestamptz - interval '1 hour') AS "revoked!",
+                  ARRAY(SELECT c.serial FROM node_certificates c
+                        WHERE c.node_id = n.id AND c.superseded
+                          AND c.not_after > $2::timestamptz - interval '1 hour') AS "superseded!",
+                  live.serial AS "live_serial?", live.renewed_from AS "live_from?",
+                  live.created_at AS "live_made_at?", live.first_used_at AS "live_used_at?",
+                  live.not_after AS "live_ends_at?",
+                  COALESCE(live.created_at < n.rekey_since, false) AS "rekey!"
+           FROM nodes n LEFT JOIN node_certificates live ON live.node_id = n.id AND live.revoked_at IS NULL
+           WHERE n.id = $1"#,
         node.uuid(),
         now,
     )

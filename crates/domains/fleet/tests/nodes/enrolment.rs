@@ -3,7 +3,9 @@ use fleet::{
     model::{page::KeyPageQuery, text::CertificateSerial},
     service::{
         certificates::{node_certificate_revoke, node_certificates},
-        enrollment::{enroll, renew},
+        enrollment::{LostAnswer, enroll, renew},
+        identity::{first_use, node_rekey},
+        standing::{Standing, Standings, Worth},
         tokens::{node_bootstrap_token, node_repair_token},
     },
 };
@@ -18,9 +20,22 @@ async fn renewal(world: &World, node: NodeId) -> Result<String, Failure> {
 }
 
 async fn renewal_by(world: &World, node: NodeId, serial: &str) -> Result<String, Failure> {
-    let renewed =
-        renew(&world.fleet, node, serial, &RenewRequest { csr_pem: csr() }, &world.origin()).await?;
-    Ok(renewed.certificate.chain_pem)
+    renewal_of(world, node, serial, &csr(), LostAnswer::KeepsKey).await
+}
+
+async fn renewal_of(
+    world: &World,
+    node: NodeId,
+    serial: &str,
+    csr: &str,
+    lost: LostAnswer,
+) -> Result<String, Failure> {
+    let request = RenewRequest { csr_pem: csr.to_owned() };
+    Ok(renew(&world.fleet, node, serial, &request, lost, &world.origin()).await?.certificate.chain_pem)
+}
+
+async fn standing(world: &World, node: NodeId) -> Standing {
+    Standings::new(&world.test.db).of(node).await.unwrap().unwrap()
 }
 
 async fn repair_token(world: &World, node: NodeId) -> Result<String, Failure> {
@@ -169,48 +184,114 @@ async fn a_repair_revokes_every_earlier_certificate_and_leaves_the_work_alone() 
 }
 
 #[tokio::test]
-async fn a_certificate_that_was_revoked_alone_renews_nothing_though_the_node_has_others() {
+async fn a_renewal_supersedes_the_certificate_that_was_shown_and_a_lost_answer_is_given_again() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    let stolen = world.serial(node.id).await;
+    let first = world.serial(node.id).await;
     world.pass(TimeDelta::seconds(1));
-    renewal_by(&world, node.id, &stolen).await.unwrap();
-    let serial = CertificateSerial::parse(stolen.clone()).unwrap();
-    let mut tx = world.write("node.certificate_revoke").await;
-    node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await.unwrap();
-    tx.commit(None).await.unwrap();
-    assert_eq!(code(renewal_by(&world, node.id, &stolen).await), Some(Code::TokenRevoked));
+    let request = csr();
+    let keeps = LostAnswer::KeepsKey;
+    let given = renewal_of(&world, node.id, &first, &request, keeps).await.unwrap();
+    let live = "SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL";
+    assert_eq!(world.count(live).await, 1);
+    // The answer was lost: the same key gets the same certificate, however often; another key gets none.
+    for _ in 0..3 {
+        assert_eq!(renewal_of(&world, node.id, &first, &request, keeps).await.unwrap(), given);
+    }
+    assert_eq!(code(renewal_by(&world, node.id, &first).await), Some(Code::TokenRevoked));
+    assert_eq!(world.count("SELECT count(*) FROM node_certificates").await, 2);
+    // The node is heard with it: from now on the one before is worth nothing.
+    let second = world.serial(node.id).await;
+    assert_ne!(first, second);
+    first_use(&world.fleet, node.id, &second).await.unwrap();
+    assert_eq!(code(renewal_of(&world, node.id, &first, &request, keeps).await), Some(Code::TokenRevoked));
+    let made_again = LostAnswer::MakesAnother;
+    assert_eq!(code(renewal_of(&world, node.id, &first, &csr(), made_again).await), Some(Code::TokenRevoked));
+    assert_eq!(code(renewal_by(&world, node.id, "00").await), Some(Code::TokenRevoked), "nobody gave it");
+    // A key is certified once.
     assert_eq!(
-        code(renewal_by(&world, node.id, "00").await),
-        Some(Code::TokenRevoked),
-        "one that nobody gave"
+        code(renewal_of(&world, node.id, &second, &request, keeps).await),
+        Some(Code::ValidationError)
     );
+    // An agent of 1.0 makes another key when the answer was lost.
+    world.pass(TimeDelta::seconds(1));
     renewal(&world, node.id).await.unwrap();
+    world.pass(TimeDelta::seconds(1));
+    renewal_of(&world, node.id, &second, &csr(), made_again).await.unwrap();
+    assert_eq!(world.count(live).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_fifty_renewals_with_one_certificate_one_counts() {
+    let world = World::new().await;
+    let node = world.enrolled("gpu-01").await;
+    let shown = world.serial(node.id).await;
+    let attempts = (0..50).map(|_| renewal_by(&world, node.id, &shown));
+    let outcomes = futures_util::future::join_all(attempts).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    assert_eq!(world.count("SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL").await, 1);
+    let second = "INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, created_at)
+        SELECT 'ff', node_id, authority_id, fingerprint, not_before, not_after, now() FROM node_certificates LIMIT 1";
+    world.test.sql(second).await;
+    let live = "SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL AND serial = 'ff'";
+    assert_eq!(world.count(live).await, 1, "whoever writes one, it is the only one");
+}
+
+#[tokio::test]
+async fn a_node_makes_a_new_key_after_a_tenancy_and_all_before_it_is_revoked() {
+    let world = World::new().await;
+    let node = world.enrolled("gpu-01").await;
+    first_use(&world.fleet, node.id, &world.serial(node.id).await).await.unwrap();
+    world.pass(TimeDelta::seconds(1));
+    let began = world.now();
+    let rekeyed = async || {
+        let mut tx = world.write("allocation.release_run").await;
+        let done = node_rekey(&mut tx, node.id, began).await.unwrap();
+        tx.record("node", node.id, None::<&()>, None::<&()>).unwrap();
+        tx.commit(None).await.unwrap();
+        done
+    };
+    world.pass(TimeDelta::seconds(1));
+    assert!(!rekeyed().await, "the certificate is the one of the tenancy");
+    let before = world.serial(node.id).await;
+    assert!(standing(&world, node.id).await.renew_now(&before));
+    world.pass(TimeDelta::seconds(1));
+    renewal(&world, node.id).await.unwrap();
+    assert!(!rekeyed().await, "nobody has heard the node with it");
+    let after = world.serial(node.id).await;
+    first_use(&world.fleet, node.id, &after).await.unwrap();
+    assert!(rekeyed().await && rekeyed().await);
+    let now = standing(&world, node.id).await;
+    assert!(!now.renew_now(&after));
+    let ends = now.live.as_ref().unwrap().ends_at;
+    assert_eq!(now.worth(&after, ends), Worth::Live);
+    assert!(matches!(now.worth(&before, ends), Worth::Superseded { .. }));
 }
 
 #[tokio::test]
 async fn a_revoked_node_cannot_renew_and_a_renewing_one_has_bounds() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    for _ in 0..47 {
+    for _ in 1..200 {
+        world.pass(TimeDelta::seconds(1));
         renewal(&world, node.id).await.unwrap();
     }
     assert_eq!(code(renewal(&world, node.id).await), Some(Code::RateLimitExceeded));
     let page = node_certificates(&world.fleet, &mut world.read().await, node.id, &KeyPageQuery::default())
         .await
         .unwrap();
-    let serial = CertificateSerial::parse(page.items[0].serial.clone()).unwrap();
+    assert_eq!(page.items.iter().filter(|one| one.state == "valid").count(), 1);
+    let serial = CertificateSerial::parse(world.serial(node.id).await).unwrap();
     let mut tx = world.write("node.certificate_revoke").await;
     let one =
         node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await.unwrap();
     assert_eq!((one.len(), one[0].state.as_str()), (1, "revoked"));
     let again = node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await;
     assert_eq!(code(again), Some(Code::InvalidTransition));
-    let rest = node_certificate_revoke(&mut tx, node.id, None, &reason("it was stolen")).await.unwrap();
-    assert_eq!(rest.len(), 47);
+    let rest = node_certificate_revoke(&mut tx, node.id, None, &reason("it was stolen")).await;
+    assert_eq!(code(rest), Some(Code::InvalidTransition), "there was only this one");
     tx.commit(None).await.unwrap();
     assert_eq!(code(renewal(&world, node.id).await), Some(Code::TokenRevoked));
     let token = repair_token(&world, node.id).await.unwrap();
     world.enroll(&node, &token).await.unwrap();
-    renewal(&world, node.id).await.unwrap();
 }

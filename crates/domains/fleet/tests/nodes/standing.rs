@@ -1,7 +1,10 @@
 use chrono::TimeDelta;
 use fleet::{
     model::node::{NodeEvent, NodeState},
-    service::{certificates::node_certificate_revoke, standing::Standings},
+    service::{
+        certificates::node_certificate_revoke,
+        standing::{Standing, Standings, Worth},
+    },
 };
 
 use crate::world::{World, reason};
@@ -17,12 +20,10 @@ async fn a_change_of_state_and_a_revocation_are_seen_at_once() {
     assert_eq!(state().await, NodeState::Enrolling);
     let mut tx = world.write("node.certificate_revoke").await;
     let revoked = node_certificate_revoke(&mut tx, node.id, None, &reason("stolen")).await.unwrap();
-    assert!(
-        !standings.of(node.id).await.unwrap().unwrap().is_revoked(&revoked[0].serial),
-        "not yet committed"
-    );
+    let worth = |standing: &Standing| standing.worth(&revoked[0].serial, revoked[0].not_after);
+    assert!(worth(&standings.of(node.id).await.unwrap().unwrap()) != Worth::Revoked, "not yet committed");
     tx.commit(None).await.unwrap();
-    assert!(standings.of(node.id).await.unwrap().unwrap().is_revoked(&revoked[0].serial));
+    assert_eq!(worth(&standings.of(node.id).await.unwrap().unwrap()), Worth::Revoked);
     world.transition(node.id, NodeEvent::Remove).await.unwrap();
     assert_eq!(state().await, NodeState::Removing);
     assert!(standings.of(world.test.db.ambient().id()).await.unwrap().is_none());

@@ -17,12 +17,26 @@ pub struct FreshKey {
 impl FreshKey {
     /// A new ECDSA P-256 key and a request for it. The request has no name: the authority gives one.
     pub fn generate() -> Result<Self, IdentityError> {
-        let failed = |error: rcgen::Error| IdentityError::Key(error.to_string());
-        let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+        Self::requested(pair.map_err(|error| IdentityError::Key(error.to_string()))?)
+    }
+
+    /// One that was kept while its request was under way, with a request for it.
+    pub fn read(key_pem: &Secret<String>) -> Result<Self, IdentityError> {
+        let pair =
+            KeyPair::from_pem(key_pem.expose()).map_err(|error| IdentityError::Key(error.to_string()))?;
+        Self::requested(pair)
+    }
+
+    fn requested(pair: KeyPair) -> Result<Self, IdentityError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        let csr_pem = params.serialize_request(&pair).and_then(|csr| csr.pem()).map_err(failed)?;
-        Ok(Self { pair, csr_pem })
+        let csr = params.serialize_request(&pair).and_then(|csr| csr.pem());
+        Ok(Self { csr_pem: csr.map_err(|error| IdentityError::Key(error.to_string()))?, pair })
+    }
+
+    pub fn key_pem(&self) -> Secret<String> {
+        Secret::new(self.pair.serialize_pem())
     }
 
     /// The pair, if the certificate is for this key and this node.
@@ -41,6 +55,11 @@ pub struct Certified {
 }
 
 impl Certified {
+    /// When it was made: the order of certificates of one node.
+    pub(super) fn issued(&self) -> (DateTime<Utc>, DateTime<Utc>) {
+        (self.not_before, self.not_after)
+    }
+
     pub fn check(pair: Pair, node: NodeId) -> Result<Self, IdentityError> {
         let bad = |what: &str| IdentityError::Certificate(what.to_owned());
         let chain = certificates(&pair.chain_pem).map_err(|error| bad(&error.to_string()))?;

@@ -30,6 +30,11 @@ pub trait IdentityStore: Send + Sync + 'static {
     fn promote_next(&self) -> Result<(), IdentityError>;
     /// The next pair does not work: it is forgotten.
     fn discard_next(&self) -> Result<(), IdentityError>;
+    /// A key whose certificate is asked for. It is kept until the certificate has worked: the control plane certifies
+    /// a key once, and answers a request for it again as long as nobody has used its certificate.
+    fn save_pending(&self, key_pem: &Secret<String>) -> Result<(), IdentityError>;
+    fn load_pending(&self) -> Result<Option<Secret<String>>, IdentityError>;
+    fn discard_pending(&self) -> Result<(), IdentityError>;
 }
 
 fn identity(
@@ -42,7 +47,7 @@ fn identity(
     for pair in pairs {
         match Certified::check(pair, join.node_id) {
             Err(error) => problem = error,
-            Ok(found) if newest.as_ref().is_none_or(|held| held.not_after < found.not_after) => {
+            Ok(found) if newest.as_ref().is_none_or(|held| held.issued() < found.issued()) => {
                 newest = Some(found)
             }
             Ok(_) => {}
@@ -54,6 +59,7 @@ fn identity(
 const LARGEST_FILE: u64 = 1024 * 1024;
 const NODE: &str = "node.json";
 const TRUST: &str = "trust.json";
+const PENDING: &str = "key.pending.pem";
 const KEYS: [&str; 2] = ["key.next.pem", "key.pem"];
 const CHAINS: [&str; 2] = ["chain.next.pem", "chain.pem"];
 
@@ -125,7 +131,8 @@ impl IdentityStore for FileStore {
         self.write_json(TRUST, trust)?;
         self.save_next(pair)?;
         self.write_json(NODE, join)?;
-        self.promote_next()
+        self.promote_next()?;
+        self.discard_pending()
     }
 
     fn save_trust(&self, trust: &StoredTrust) -> Result<(), IdentityError> {
@@ -153,6 +160,18 @@ impl IdentityStore for FileStore {
         }
         Ok(())
     }
+
+    fn save_pending(&self, key_pem: &Secret<String>) -> Result<(), IdentityError> {
+        self.write(PENDING, key_pem.expose())
+    }
+
+    fn load_pending(&self) -> Result<Option<Secret<String>>, IdentityError> {
+        Ok(self.read(PENDING)?.map(Secret::new))
+    }
+
+    fn discard_pending(&self) -> Result<(), IdentityError> {
+        atomic::remove(&self.dir.join(PENDING)).map_err(|error| self.failed(PENDING, error))
+    }
 }
 
 /// In memory; clones share, so that a simulated node can crash and come back.
@@ -165,6 +184,7 @@ struct Memory {
     trust: Option<StoredTrust>,
     current: Option<Pair>,
     next: Option<Pair>,
+    pending: Option<Secret<String>>,
 }
 
 impl MemoryStore {
@@ -187,6 +207,7 @@ impl IdentityStore for MemoryStore {
             trust: Some(trust.clone()),
             current: Some(pair.clone()),
             next: None,
+            pending: None,
         };
         Ok(())
     }
@@ -211,6 +232,20 @@ impl IdentityStore for MemoryStore {
 
     fn discard_next(&self) -> Result<(), IdentityError> {
         self.lock().next = None;
+        Ok(())
+    }
+
+    fn save_pending(&self, key_pem: &Secret<String>) -> Result<(), IdentityError> {
+        self.lock().pending = Some(key_pem.clone());
+        Ok(())
+    }
+
+    fn load_pending(&self) -> Result<Option<Secret<String>>, IdentityError> {
+        Ok(self.lock().pending.clone())
+    }
+
+    fn discard_pending(&self) -> Result<(), IdentityError> {
+        self.lock().pending = None;
         Ok(())
     }
 }

@@ -51,12 +51,20 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         let mut carried = Carried::default();
         let mut swept_at = self.ambient.now();
         loop {
-            match Box::pin(self.beat_once(&mut carried)).await {
+            let asked_as = self.identity();
+            let beaten = Box::pin(self.beat_once(&mut carried)).await;
+            // It may have renewed meanwhile, and then the answer is not about the pair in use.
+            let as_now = Arc::ptr_eq(&asked_as, &self.identity());
+            match beaten {
                 Ok(answer) => {
+                    if as_now && answer.renew_now == Some(true) {
+                        self.renew_asked.notify_one();
+                    }
                     let seconds = answer.heartbeat_seconds.clamp(*INTERVALS.start(), *INTERVALS.end());
                     interval = Duration::from_secs(seconds.into());
-                    self.heard(&answer, &mut carried).await;
+                    self.heard(&answer, as_now, &mut carried).await;
                 }
+                Err(error) if error.is_about_identity() && !as_now => continue,
                 Err(error) => {
                     if error.is_about_identity() {
                         self.new_pair_refused().await;
@@ -115,13 +123,15 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         Ok(answer)
     }
 
-    async fn heard(&self, answer: &HeartbeatAnswer, carried: &mut Carried) {
+    async fn heard(&self, answer: &HeartbeatAnswer, as_now: bool, carried: &mut Carried) {
         if !self.in_contact.swap(true, Ordering::Relaxed) {
             self.log.info("session", &format!("{} is in contact with the control plane", self.node));
             // What goes wrong next is a new matter, and is said at once.
             *lock(&self.complained) = None;
         }
-        self.new_pair_works();
+        if as_now {
+            self.new_pair_works();
+        }
         self.updates.confirm();
         self.proved.notify_one();
         self.note_clock(carried);
@@ -162,6 +172,11 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// Says that something does not work; once, until it has worked again.
     pub(super) fn note_error(&self, what: &str, error: &CallError) {
         if error.is_about_identity() {
+            // What was under way when the pair changed is refused, and says nothing.
+            if lock(&self.who).before.is_some() {
+                tracing::debug!(target: super::TARGET, node_id = %self.node, %error, "{what} was under way with the pair before");
+                return;
+            }
             self.not_believed.notify_one();
         }
         if self.in_contact.swap(false, Ordering::Relaxed) {

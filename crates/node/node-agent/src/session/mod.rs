@@ -164,6 +164,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             held_changed: Notify::new(),
             beat_now: Notify::new(),
             not_believed: Notify::new(),
+            renew_asked: Notify::new(),
             complained: Mutex::default(),
             awaits_proof: Mutex::new(recovered.awaits_proof),
             proved: Notify::new(),
@@ -215,6 +216,8 @@ struct Session<C, J, E> {
     beat_now: Notify,
     /// The control plane has refused the certificate.
     not_believed: Notify,
+    /// The control plane wants a new key.
+    renew_asked: Notify,
     /// When the operator was last told of a certificate that does not work.
     complained: Mutex<Option<Instant>>,
     awaits_proof: Mutex<Option<TaskId>>,

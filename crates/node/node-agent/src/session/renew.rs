@@ -1,7 +1,9 @@
 //! Keeping the certificate alive, and following changes of trust.
 //!
-//! A new pair is used as soon as it is there; the old one is kept until the control plane has heard the new
-//! one, and comes back if the new one is refused. A certificate that has expired cannot renew itself: the agent
+//! A new key is kept before its certificate is asked for, and the request is made again with the same key until the
+//! control plane has heard the new pair: a crash or a lost answer at any point leaves a node that can go on. A new pair
+//! is used as soon as it is there; the old one is kept until the control plane has heard the new one, and comes back if
+//! the new one is refused. A certificate that has expired cannot renew itself: the agent
 //! says so, keeps trying, and takes over the identity that `gpuaas-agent repair` leaves in the store.
 
 use std::{sync::Arc, time::Duration};
@@ -12,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Session, Who, lock};
 use crate::{
+    client::CallError,
     executor::Executor,
     identity::{FreshKey, Identity, IdentityError, TrustInForce},
     journal::Journal,
@@ -24,6 +27,8 @@ const LEAD: TimeDelta = TimeDelta::hours(1);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// After an attempt the control plane is not asked for trust again sooner.
 const TRUST_PAUSE: Duration = Duration::from_secs(10);
+/// An answer that asks for a new key may come twice.
+const AFTER_ASKED: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// When the pair in use is to be renewed.
@@ -38,27 +43,39 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     pub(super) async fn renew(self: &Arc<Self>) {
         let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
         let mut plan = self.plan();
+        // A request whose answer was lost is made again first of all.
+        let mut asked = self.is_pending();
         loop {
             if plan.expires_at != self.identity().expires_at() {
                 plan = self.plan();
             }
             let now = self.client.server_now();
-            if now < plan.due_at {
+            if now < plan.due_at && !asked {
                 let left = (plan.due_at - now).to_std().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
                 tokio::select! {
                     () = sleep(left) => {}
-                    () = self.not_believed.notified() => self.refused_early().await,
+                    () = self.renew_asked.notified() => asked = true,
+                    () = self.not_believed.notified() => {
+                        asked = self.is_pending();
+                        if !asked {
+                            self.refused_early().await;
+                        }
+                    }
                 }
                 continue;
             }
             match Box::pin(self.renew_once()).await {
                 Ok(()) => {
                     backoff.succeeded();
+                    if std::mem::take(&mut asked) {
+                        sleep(AFTER_ASKED).await;
+                        continue;
+                    }
                     // A certificate that is refused at once must not be followed by the next one at once.
                     sleep(plan.lead.to_std().map_or(LONGEST_SLEEP, |lead| (lead / 4).min(LONGEST_SLEEP)))
                         .await;
                 }
-                Err(_) if self.take_over_repair().await => {}
+                Err(_) if self.take_over_repair().await => asked = false,
                 Err(error) => {
                     self.say_not_renewed(&plan, now, &error);
                     sleep(backoff.failed(&self.ambient)).await;
@@ -117,11 +134,18 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     async fn renew_once(&self) -> Result<(), IdentityError> {
         let _changing = self.changing_trust.lock().await;
         let identity = self.identity();
-        let key = FreshKey::generate()?;
-        let renewed = self.client.renew(&RenewRequest { csr_pem: key.csr_pem.clone() }).await?;
+        let key = self.pending_key(&identity)?;
+        let renewed = match self.client.renew(&RenewRequest { csr_pem: key.csr_pem.clone() }).await {
+            // This key is not taken: the next attempt makes another.
+            Err(error @ CallError::Refused { status: 400 | 422, .. }) => {
+                self.store.discard_pending()?;
+                return Err(error.into());
+            }
+            other => other?,
+        };
         let certified = key.certified(&renewed.certificate.chain_pem, self.node)?;
-        if certified.not_after <= identity.expires_at() {
-            return Err(IdentityError::Certificate("the new one ends no later than the old one".to_owned()));
+        if certified.not_after <= self.client.server_now() {
+            return Err(IdentityError::Certificate("the new one has ended already".to_owned()));
         }
         let trust = match identity.trust.newer(renewed.trust) {
             Ok(trust) => {
@@ -146,11 +170,31 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         Ok(())
     }
 
+    /// A key whose certificate was asked for, and has not been used.
+    fn is_pending(&self) -> bool {
+        let pending = self.store.load_pending().ok().flatten();
+        pending.is_some_and(|key| key.expose() != self.identity().certified.pair.key_pem.expose())
+    }
+
+    /// The key of a request whose answer may have been lost; or a new one, which is kept before it is used.
+    fn pending_key(&self, identity: &Identity) -> Result<FreshKey, IdentityError> {
+        if let Some(kept) = self.store.load_pending()?
+            && kept.expose() != identity.certified.pair.key_pem.expose()
+            && let Ok(key) = FreshKey::read(&kept)
+        {
+            return Ok(key);
+        }
+        let key = FreshKey::generate()?;
+        self.store.save_pending(&key.key_pem())?;
+        Ok(key)
+    }
+
     /// The control plane has heard this node with the pair in use.
     pub(super) fn new_pair_works(&self) {
-        if lock(&self.who).before.take().is_some()
-            && let Err(error) = self.store.promote_next()
-        {
+        if lock(&self.who).before.take().is_none() {
+            return;
+        }
+        if let Err(error) = self.store.promote_next().and_then(|()| self.store.discard_pending()) {
             // What is kept beside the old pair is found there as well.
             self.log.warn("identity", &error.to_string());
         }

@@ -63,8 +63,11 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             };
             let asked = Instant::now();
             match self.client.wait(&query).await {
-                Ok(Waited { tasks }) => {
+                Ok(Waited { tasks, renew_now }) => {
                     backoff.succeeded();
+                    if renew_now == Some(true) {
+                        self.renew_asked.notify_one();
+                    }
                     let mut fresh = false;
                     for signed in tasks.iter().take(room) {
                         let next = Box::pin(self.intake(signed)).await;

@@ -63,6 +63,12 @@ pub struct Told {
     pub refused: u32,
     /// So many results are taken, but their senders do not hear it.
     pub lose_result_answers: u32,
+    /// The public keys of renewals, in the order in which they came.
+    pub renewal_keys: Vec<Vec<u8>>,
+    /// So many renewals are granted, but the node does not hear it.
+    pub lose_renewal_answers: u32,
+    /// The node is to make a new key.
+    pub renew_now: bool,
     /// So many results are answered with 503 and not taken.
     pub busy_results: u32,
     pub refuse_results: bool,
@@ -261,7 +267,10 @@ impl Gateway {
         match path[1..] {
             ["cert", "renew"] => {
                 let request: RenewRequest = serde_json::from_slice(&body).unwrap();
-                self.told().renewals += 1;
+                if self.renewal_is_lost(&request) {
+                    cut.notify_one();
+                    return std::future::pending().await;
+                }
                 self.json(&Renewed { certificate: self.issue(&request.csr_pem, node), trust: self.trust() })
             }
             ["trust"] => self.json(&self.trust()),
@@ -286,6 +295,7 @@ impl Gateway {
                 let mut told = self.told();
                 told.heartbeats.push(serde_json::from_slice(&body).unwrap());
                 let answer = HeartbeatAnswer {
+                    renew_now: told.renew_now.then_some(true),
                     heartbeat_seconds: 10,
                     desired_version: 7,
                     keyset_serial: Some(told.keyset_serial),
@@ -306,6 +316,19 @@ impl Gateway {
     }
 
     /// `None` when the answer is lost.
+    /// Notes a renewal; true when its answer is not to arrive.
+    fn renewal_is_lost(&self, request: &RenewRequest) -> bool {
+        let csr = rcgen::CertificateSigningRequestParams::from_pem(&request.csr_pem).unwrap();
+        let mut told = self.told();
+        told.renewals += 1;
+        told.renew_now = false;
+        told.renewal_keys.push(rcgen::PublicKeyData::der_bytes(&csr.public_key).to_vec());
+        let lost = told.lose_renewal_answers > 0;
+        told.lose_renewal_answers = told.lose_renewal_answers.saturating_sub(1);
+        self.changed.notify_waiters();
+        lost
+    }
+
     fn take_result(&self, id: TaskId, body: &[u8]) -> Option<Response<Full<Bytes>>> {
         let mut told = self.told();
         if told.refuse_results {
@@ -339,7 +362,7 @@ impl Gateway {
                 tasks
             };
             if !tasks.is_empty() || tokio::time::timeout_at(ends, changed).await.is_err() {
-                return self.json(&Waited { tasks });
+                return self.json(&Waited { tasks, renew_now: None });
             }
         }
     }

@@ -250,3 +250,46 @@ async fn files_of_an_identity_hold_a_working_pair_after_a_crash_at_any_point() {
         assert_eq!(mode & 0o077, 0);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_asked_for_a_new_key_renews_at_once_and_once() {
+    let node = joined_for_an_hour().await;
+    let before = node.store.load().unwrap().unwrap();
+    let running = node.start();
+    node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
+    node.gateway.told().renew_now = true;
+    node.gateway.until("a renewal", |told| told.renewals == 1).await;
+    tokio::time::sleep(5 * MINUTE).await;
+    assert_eq!((node.gateway.told().renewals, node.gateway.told().refused), (1, 0));
+    let after = node.store.load().unwrap().unwrap();
+    assert_ne!(before.certified.pair.key_pem.expose(), after.certified.pair.key_pem.expose());
+    assert!(node.store.load_pending().unwrap().is_none(), "nothing is kept of what has worked");
+    running.stop().await;
+}
+
+/// The control plane certifies a key once and answers for it again: another key would look like a thief's.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_never_heard_the_answer_to_a_renewal_asks_again_with_the_same_key() {
+    for crashes in [false, true] {
+        let node = joined_for_an_hour().await;
+        let mut running = node.start();
+        node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
+        node.gateway.told().lose_renewal_answers = 1;
+        node.gateway.told().renew_now = true;
+        node.gateway.until("a renewal whose answer is lost", |told| told.renewals == 1).await;
+        if crashes {
+            running.stop().await;
+            running = node.start();
+        }
+        node.gateway.until("the renewal once more", |told| told.renewals == 2).await;
+        tokio::time::sleep(MINUTE).await;
+        let keys = node.gateway.told().renewal_keys.clone();
+        assert!(keys.len() == 2 && keys[0] == keys[1], "{crashes}");
+        assert!(node.store.load_pending().unwrap().is_none());
+        // The next one is another key.
+        node.gateway.told().renew_now = true;
+        node.gateway.until("the next renewal", |told| told.renewals == 3).await;
+        assert_ne!(node.gateway.told().renewal_keys[2], keys[0]);
+        running.stop().await;
+    }
+}

@@ -328,6 +328,7 @@ impl Shared {
                 seen.inventories.insert(node, heartbeat.inventory);
                 drop(seen);
                 write(HeartbeatAnswer {
+                    renew_now: None,
                     heartbeat_seconds: 1,
                     desired_version: 0,
                     keyset_serial: Some(1),
@@ -357,7 +358,7 @@ impl Shared {
             let queued = self.queued.notified();
             let tasks = self.claim(node, query);
             if !tasks.is_empty() || Instant::now() >= deadline {
-                return write(Waited { tasks });
+                return write(Waited { tasks, renew_now: None });
             }
             // Leases lapse without a word.
             let _ = tokio::time::timeout(LEASE, queued).await;

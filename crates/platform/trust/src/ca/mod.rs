@@ -78,6 +78,8 @@ pub struct Issued {
     pub serial: String,
     /// SHA-256 of the certificate.
     pub fingerprint: [u8; 32],
+    /// SHA-256 of the public key.
+    pub key_sha256: [u8; 32],
     /// What it says, to the second.
     pub validity: Validity,
 }

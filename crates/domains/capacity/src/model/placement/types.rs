@@ -99,6 +99,8 @@ pub enum RefusalReason {
     NoSingleNodeFits,
     /// It would fit if nodes or slots that are offline, cordoned, sick or being cleaned were ready.
     ReadinessBlocks,
+    /// Machines are to be installed anew after their tenants, and nothing can do that to those that are free.
+    NotReimageable,
     Quota,
     Funds,
 }

@@ -154,7 +154,14 @@ struct RefundSettle {
 /// As the provider writes it.
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct ProviderRefund(#[schemars(length(min = 1, max = 255))] String);
+struct ProviderRefund(#[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,255}$"))] String);
+
+impl ProviderRefund {
+    fn is_id(&self) -> bool {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        (1..=255).contains(&self.0.len()) && self.0.bytes().all(fits)
+    }
+}
 
 async fn settle(
     payments: Payments,
@@ -163,12 +170,14 @@ async fn settle(
 ) -> Result<Json<Refund>, Failure> {
     let (by, body) = (input.access.user()?, input.body.0);
     let settlement = match (body.outcome, body.provider_refund.0) {
-        (Outcome::Sent, Some(ProviderRefund(id))) if (1..=255).contains(&id.len()) => {
-            Settlement::Sent { provider_refund: id }
-        }
+        (Outcome::Sent, Some(id)) if id.is_id() => Settlement::Sent { provider_refund: id.0 },
         (Outcome::NotSent, None) => Settlement::NotSent,
         (Outcome::Sent, _) => {
-            return Err(Problem::field("provider_refund", "what was sent has an id at the provider").into());
+            return Err(Problem::field(
+                "provider_refund",
+                "must be the id that the provider gave what it sent: letters, digits, _ and -",
+            )
+            .into());
         }
         (Outcome::NotSent, Some(_)) => {
             return Err(

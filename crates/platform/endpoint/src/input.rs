@@ -110,10 +110,36 @@ pub(crate) fn parse_query<Q: DeserializeOwned>(query: &str, known: &[String]) ->
             seen.push(name);
         }
     }
-    // As JSON, because there a present value also fits an optional field.
-    let map = pairs.into_iter().map(|(name, value)| (name, serde_json::Value::String(value)));
+    let error = match read_query(pairs.iter()) {
+        Ok(query) => return Ok(query),
+        Err(error) => error,
+    };
+    let path = error.path().to_string();
+    if path != "." {
+        return Err(field_problem(&error));
+    }
+    // A parameter of a flattened type has no path: it is the one without which the error is another.
+    let text = error.inner().to_string();
+    let without = |left_out: &str| read_query::<Q>(pairs.iter().filter(|(name, _)| name != left_out)).err();
+    let wrong = pairs.iter().map(|(name, _)| name).find(|name| match without(name) {
+        None => true,
+        Some(other) => {
+            let other = other.inner().to_string();
+            other != text && !other.starts_with("missing field")
+        }
+    });
+    Err(match wrong {
+        Some(name) => Problem::field(name.clone(), text),
+        None => field_problem(&error),
+    })
+}
+
+/// As JSON, because there a present value also fits an optional field.
+fn read_query<'a, Q: DeserializeOwned>(
+    pairs: impl Iterator<Item = &'a (String, String)>,
+) -> Result<Q, serde_path_to_error::Error<serde_json::Error>> {
+    let map = pairs.map(|(name, value)| (name.clone(), serde_json::Value::String(value.clone())));
     serde_path_to_error::deserialize(serde_json::Value::Object(map.collect()))
-        .map_err(|error| field_problem(&error))
 }
 
 /// The parameter names of a query type; computed once per endpoint.
@@ -143,6 +169,28 @@ mod tests {
         for broken in [&b"{"[..], b"{\"count\":1} x", b"\xff", b""] {
             let problem = <Json<Body> as BodyInput>::parse(broken).map(|_| ()).unwrap_err();
             assert_eq!(problem.code, Code::InvalidRequest, "{broken:?}");
+        }
+    }
+
+    #[derive(Deserialize, JsonSchema, Debug)]
+    struct Filtered {
+        #[allow(dead_code)]
+        state: String,
+        #[serde(flatten)]
+        #[allow(dead_code)]
+        page: PageQuery,
+    }
+
+    #[test]
+    fn a_wrong_parameter_of_a_flattened_type_is_named() {
+        let known = known_parameters::<Filtered>();
+        for (query, field) in [
+            ("state=x&page_size=0", "page_size"),
+            ("state=x&cursor=zz", "cursor"),
+            ("page_size=0&cursor=zz&state=x", "page_size"),
+        ] {
+            let problem = parse_query::<Filtered>(query, &known).unwrap_err();
+            assert_eq!(problem.details["fields"][0]["field"], field, "{query}");
         }
     }
 

@@ -43,6 +43,7 @@ mod reply;
 mod request;
 mod respond;
 mod router;
+mod standing;
 
 pub use authorize::Access;
 pub use caller::{
@@ -56,4 +57,5 @@ pub use input::{Empty, In, Json};
 pub use pipeline::Limits;
 pub use reply::{Accepted, Created, Csv, Html, Ndjson, NoContent, Pdf, Reply, Sse, SseFrame};
 pub use respond::{problem_response, publish};
-pub use router::router;
+pub use router::{refuse_repeated_headers, router};
+pub use standing::Stopping;

@@ -3,14 +3,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::ConnectInfo, response::Response};
-use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, request::Parts};
 use kernel::{Code, CorrelationId, Failure, Problem};
 use pg::{Begin, Claim, Origin, Permit, Refusal, Scope, StoredResponse};
 use tracing::Instrument as _;
 
 use crate::{
     answers::bound_to,
-    authorize::{self, Access, Decision},
+    authorize::{Access, Decision},
     caller::{Caller, ClientInfo, Services},
     declare::{Declaration, Endpoint},
     handler::{Erased, ReadyWrite, Write, take_back},
@@ -18,6 +18,7 @@ use crate::{
     rate::{Budget, Lanes},
     request::{idempotency_key, if_match, last_event_id, read_body, request_hash},
     respond::{plain, problem_response, publish, reply},
+    standing::Standing,
 };
 
 /// Bounds on what a request may cost before its handler runs.
@@ -178,15 +179,15 @@ impl Pipeline {
                 last_event_id: None,
                 access: Access::public(),
             };
-            return reply(&self.services.db, endpoint, parse(raw)?.await?);
+            return reply(&self.services.db, endpoint, parse(raw)?.await?, None);
         }
-        let caller = self.authenticate(&request, &client).await?;
+        let caller = self.services.authenticate(&request.headers, &client).await?;
         tracing::Span::current().record("principal_id", tracing::field::display(caller.id()));
         *budget = Some(self.spend(declaration, Some(&caller), &caller.id().to_string()).await?);
         // What the refusal's audit row says was aimed at: the names in the path.
         let names: Vec<&str> = path.iter().map(|(_, value)| value.as_str()).collect();
         let target = (!names.is_empty()).then(|| names.join("/"));
-        let decision = match self.authorize(declaration, &caller, &path, &request).await {
+        let decision = match self.services.authorize(declaration, &caller, &path, &request.headers).await {
             Ok(decision) => decision,
             Err(refusal) => {
                 let gone = matches!(&refusal.problem, Failure::Problem(p) if p.code == Code::NotFound);
@@ -208,26 +209,11 @@ impl Pipeline {
             tracing::Span::current().record("project_id", tracing::field::display(project));
         }
         let (actor, scope) = (decision.actor, decision.scope);
-        match self.perform(endpoint, decision, &caller, path, (request, body), &origin).await {
+        match self.perform(endpoint, decision, (&caller, client), path, (request, body), &origin).await {
             Ok(response) => Ok(response),
             Err(failure) => {
                 Err(self.audit_refusal(declaration, (actor, scope), target, &origin, failure).await)
             }
-        }
-    }
-
-    async fn authenticate(&self, request: &Parts, client: &ClientInfo) -> Result<Caller, Failure> {
-        let Some(value) = request.headers.get(header::AUTHORIZATION) else {
-            return Err(Problem::of(Code::TokenMissing).into());
-        };
-        let bearer = value
-            .to_str()
-            .ok()
-            .and_then(|v| v.split_once(' '))
-            .filter(|(s, _)| s.eq_ignore_ascii_case("bearer"));
-        match bearer {
-            Some((_, token)) => self.services.authenticator.authenticate(token.trim(), client).await,
-            None => Err(Problem::of(Code::TokenInvalid).into()),
         }
     }
 
@@ -253,25 +239,6 @@ impl Pipeline {
         }
     }
 
-    async fn authorize(
-        &self,
-        declaration: &Declaration,
-        caller: &Caller,
-        path: &[(String, String)],
-        request: &Parts,
-    ) -> Result<Decision, authorize::Refusal> {
-        // The path is authoritative; a header that disagrees is a mistake worth stopping.
-        if let (Some(header), Some((_, in_path))) =
-            (request.headers.get("x-project-id"), path.iter().find(|(name, _)| name == "project_id"))
-            && header.as_bytes() != in_path.as_bytes()
-        {
-            let problem =
-                Problem::new(Code::InvalidRequest, "X-Project-ID names another project than the path.");
-            return Err(authorize::Refusal { problem: problem.into(), scope: Scope::Platform });
-        }
-        authorize::decide(declaration, caller, path, self.services.directory.as_ref()).await
-    }
-
     /// A refused mutation is audited too. Failing to record it must not hide the refusal.
     async fn audit_refusal(
         &self,
@@ -294,7 +261,7 @@ impl Pipeline {
         &self,
         endpoint: &Endpoint,
         decision: Decision,
-        caller: &Caller,
+        (caller, client): (&Caller, ClientInfo),
         path: Vec<(String, String)>,
         (parts, body): (Parts, Body),
         origin: &Origin,
@@ -306,13 +273,23 @@ impl Pipeline {
         let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let last_event_id = last_event_id(&parts.headers)?;
+        let standing = match endpoint.run {
+            Erased::Read(_) => {
+                Some(Standing::new(&self.services, declaration, caller, client, &path, &parts)?)
+            }
+            _ => None,
+        };
         let raw = RawInput { path, query, body, if_match, last_event_id, access: decision.access };
         let permit = Permit::granted(decision.actor, decision.scope, origin.clone(), decision.granted);
         match (&endpoint.run, declaration.audit) {
             (Erased::Read(parse), _) => {
                 let ready = parse(raw)?;
                 let tx = self.services.db.read(&permit).await?;
-                reply(&self.services.db, endpoint, ready(tx).await?)
+                let body = match &standing {
+                    Some(standing) => standing.while_held(ready(tx)).await?,
+                    None => ready(tx).await?,
+                };
+                reply(&self.services.db, endpoint, body, standing)
             }
             (Erased::Write(parse), Some(action)) => {
                 let ready = parse(raw)?;

@@ -67,9 +67,37 @@ fn is_length_limit(error: &axum::Error) -> bool {
     false
 }
 
+/// JSON is UTF-8; a client that says otherwise means other text than we would read.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()) else { return false };
-    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+    let mut parts = value.split(';').map(str::trim);
+    let is_utf8 = |parameter: &str| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        _ => true,
+    };
+    parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) && parts.all(is_utf8)
+}
+
+/// Headers that say one thing. Which of two counts, a proxy in front may decide otherwise than we do.
+const SINGLE_HEADERS: &[&str] = &[
+    "host",
+    "authorization",
+    "x-idempotency-key",
+    "content-type",
+    "content-length",
+    "if-match",
+    "last-event-id",
+    "x-project-id",
+    "x-correlation-id",
+];
+
+pub(crate) fn repeated_header(headers: &HeaderMap) -> Option<Problem> {
+    let is_repeated = |name: &&&str| headers.get_all(**name).iter().nth(1).is_some();
+    let name = SINGLE_HEADERS.iter().find(is_repeated)?;
+    let problem = Problem::new(Code::InvalidRequest, format!("The header {name} is given more than once."));
+    Some(problem.detail("header", *name).suggest("Send the header once."))
 }
 
 pub(crate) fn idempotency_key(
@@ -118,4 +146,29 @@ pub(crate) fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) 
     }
     bytes.extend(body);
     kernel::digest::sha256(bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a failure is a failed test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_utf8_and_says_nothing_else() {
+        let is = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, value.parse().unwrap());
+            is_json(&headers)
+        };
+        for good in
+            ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\";v=1"]
+        {
+            assert!(is(good), "{good}");
+        }
+        for bad in
+            ["text/json", "application/json; charset=utf-16", "application/json;v=1; Charset = latin1", ""]
+        {
+            assert!(!is(bad), "{bad}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use futures_util::TryStreamExt as _;
 use http::{HeaderValue, StatusCode, header};
 use kernel::{Code, CorrelationId, Failure, Problem};
 
-use crate::{declare::Endpoint, reply::ReplyBody};
+use crate::{declare::Endpoint, reply::ReplyBody, standing::Standing};
 
 /// The error envelope as a response.
 pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Response {
@@ -64,14 +64,23 @@ pub(crate) fn plain(status: u16, body: Vec<u8>) -> Response {
     response
 }
 
-/// What a handler returned, as a response.
-pub(crate) fn reply(db: &pg::Db, endpoint: &Endpoint, body: ReplyBody) -> Result<Response, Failure> {
+/// What a handler returned, as a response; a stream lasts as long as the one who asked may have it.
+pub(crate) fn reply(
+    db: &pg::Db,
+    endpoint: &Endpoint,
+    body: ReplyBody,
+    standing: Option<Standing>,
+) -> Result<Response, Failure> {
     let types = &endpoint.declaration.types;
     Ok(match body {
         ReplyBody::Plain(bytes) => plain(types.reply_status, bytes),
         ReplyBody::Stream(stream) => {
             // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
             let db = db.clone();
+            let stream = match standing {
+                Some(standing) => standing.guard(stream),
+                None => stream,
+            };
             let stream =
                 stream.map_err(move |failure| std::io::Error::other(publish(&db, failure).to_string()));
             let mut response = Response::new(Body::from_stream(stream));

@@ -50,6 +50,12 @@ pub fn router(services: Services, limits: Limits, endpoints: Vec<Endpoint>) -> R
     })
 }
 
+/// A refusal of a request that says twice what may be said once, whatever would serve it.
+pub fn refuse_repeated_headers<B>(ambient: &Ambient, request: &Request<B>) -> Option<Response> {
+    let problem = crate::request::repeated_header(request.headers())?;
+    Some(problem_response(&problem, correlation(ambient, request)))
+}
+
 fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>) -> MethodRouter {
     let mut allowed: Vec<&str> = Vec::new();
     let mut router = MethodRouter::new();
@@ -92,7 +98,7 @@ fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>
     })
 }
 
-fn correlation(ambient: &Ambient, request: &Request<Body>) -> CorrelationId {
+fn correlation<B>(ambient: &Ambient, request: &Request<B>) -> CorrelationId {
     let given = request.headers().get("x-correlation-id").and_then(|v| v.to_str().ok());
     given.and_then(CorrelationId::accept).unwrap_or_else(|| CorrelationId(ambient.uuid()))
 }

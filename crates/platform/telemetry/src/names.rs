@@ -14,6 +14,10 @@ pub const OUTBOX_OLDEST_AGE_SECONDS: &str = "outbox_oldest_age_seconds";
 /// Labels: `topic`, `consumer`, `outcome` (`handled`, `duplicate`, `retried`, `dead`).
 pub const BUS_MESSAGES_TOTAL: &str = "bus_messages_total";
 pub const DEAD_LETTERS: &str = "dead_letters";
+/// Labels: `listener`, `reason` (`not_reading`, `did_not_leave`, `shutdown`).
+pub const CONNECTIONS_CUT_TOTAL: &str = "connections_cut_total";
+/// Labels: `listener`.
+pub const CONNECTIONS_REFUSED_TOTAL: &str = "connections_refused_total";
 /// Labels: `lane`.
 pub const RATE_LIMITED_TOTAL: &str = "rate_limited_total";
 /// Labels: `pool`.
@@ -55,14 +59,14 @@ pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
 pub const BILLING_WINDOWS_TOTAL: &str = "billing_windows_total";
 pub const BILLING_ACCRUAL_REFUSED_TOTAL: &str = "billing_accrual_refused_total";
 pub const BILLING_ACCRUAL_LAG_SECONDS: &str = "billing_accrual_lag_seconds";
+pub const BILLING_CLOCK_SKEW_SECONDS: &str = "billing_clock_skew_seconds";
+pub const BILLING_ACCRUAL_STOPPED_TOTAL: &str = "billing_accrual_stopped_total";
 pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
 /// Labels: `cause`.
 pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
 /// Labels: `kind`.
 pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
-pub const BILLING_CLOCK_SKEW_SECONDS: &str = "billing_clock_skew_seconds";
-pub const BILLING_ACCRUAL_STOPPED_TOTAL: &str = "billing_accrual_stopped_total";
 pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
 /// Labels: `why`.
 pub const PAYMENT_MESSAGES_REFUSED_TOTAL: &str = "payment_messages_refused_total";
@@ -119,6 +123,14 @@ pub const ALL: &[Metric] = &[
     gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest outbox row that waits to be relayed."),
     counter(BUS_MESSAGES_TOTAL, "Bus messages by topic, consumer and outcome."),
     gauge(DEAD_LETTERS, "Messages that wait in the dead-letter list for a person."),
+    counter(
+        CONNECTIONS_CUT_TOTAL,
+        "Connections cut because their client held them up, by listener and reason.",
+    ),
+    counter(
+        CONNECTIONS_REFUSED_TOTAL,
+        "Connections refused because their address has its share, by listener.",
+    ),
     counter(RATE_LIMITED_TOTAL, "Requests refused by a rate limit, by lane."),
     gauge(DB_POOL_IN_USE, "Database connections in use, by pool."),
     gauge(DB_POOL_WAITING, "Tasks that wait for a database connection, by pool."),
@@ -148,6 +160,8 @@ pub const ALL: &[Metric] = &[
     counter(BILLING_WINDOWS_TOTAL, "Windows of meters that were accrued."),
     counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Organizations whose meters could not be accrued, by attempt."),
     gauge(BILLING_ACCRUAL_LAG_SECONDS, "How far the oldest meter was behind when the last tick began."),
+    gauge(BILLING_CLOCK_SKEW_SECONDS, "How far the clock of the process is ahead of the database's."),
+    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual left out because of the clock of the process."),
     histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
     counter(ALLOCATIONS_FORCED_TOTAL, "Allocations that depletion or a budget released."),
     gauge(BILLING_FINDINGS_OPEN, "Places where books and world disagree, by kind."),
@@ -160,8 +174,6 @@ pub const ALL: &[Metric] = &[
     gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message that waits."),
     counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds of which the provider never said what became of them."),
     gauge(
-    gauge(BILLING_CLOCK_SKEW_SECONDS, "How far the clock of the process is ahead of the database's."),
-    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual left out because of the clock of the process."),
         PAYMENT_DAY_DIFFERENCES,
         "Differences between our payments and the provider's on the day compared last.",
     ),

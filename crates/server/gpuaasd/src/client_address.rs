@@ -37,7 +37,8 @@ impl FromStr for Network {
 }
 
 impl Network {
-    fn holds(self, other: IpAddr) -> bool {
+    pub(crate) fn holds(self, other: IpAddr) -> bool {
+        let other = other.to_canonical();
         let bits = |address: IpAddr| match address {
             IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, true),
             IpAddr::V6(v6) => (v6.to_bits(), false),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Router, response::IntoResponse as _, routing::get};
+use axum::{Router, extract::Request, middleware, response::IntoResponse as _, routing::get};
 use capacity::{Capacity, workflow::reimage::NoProvisioner};
 use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
@@ -157,7 +157,18 @@ impl Platform {
         if roles.contains(&Role::WebhookWorker) {
             router = router.merge(self.money.webhooks());
         }
-        router.layer(CatchPanicLayer::custom(self.panic_answer()))
+        let ambient = self.db.ambient().clone();
+        router
+            .layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+                let refusal = endpoint::refuse_repeated_headers(&ambient, &request);
+                async move {
+                    match refusal {
+                        Some(refusal) => refusal,
+                        None => next.run(request).await,
+                    }
+                }
+            }))
+            .layer(CatchPanicLayer::custom(self.panic_answer()))
     }
 
     /// The API, its own document, and the built-in issuer.
@@ -243,7 +254,12 @@ impl Platform {
     }
 
     /// The node listener, when one of its roles is ours.
-    pub async fn start_gateway(&self, config: &Config, wake: &Wake) -> anyhow::Result<Option<Gateway>> {
+    pub async fn start_gateway(
+        &self,
+        config: &Config,
+        max_connections: usize,
+        wake: &Wake,
+    ) -> anyhow::Result<Option<Gateway>> {
         let has = |role| config.roles.contains(&role);
         let (tasks, logs) = (has(Role::NodeGateway), has(Role::NodeLogGateway));
         if !tasks && !logs {
@@ -252,8 +268,9 @@ impl Platform {
         let settings = fleet::gateway::Config {
             listen: config.node_gateway.listen,
             names: config.node_gateway.names.clone(),
-            max_connections: config.node_gateway.max_connections,
+            max_connections,
             patience: config.server.header_read_timeout,
+            stall: config.server.stall_timeout,
             tasks,
             logs,
         };

@@ -7,9 +7,10 @@ use std::{
 };
 
 use kernel::{Code, Problem};
+use listener::network;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::window::{Window, network};
+use super::window::Window;
 
 /// A rack that enrols at once fails seldom; somebody who guesses fails always.
 const FAILURES_PER_MINUTE: u32 = 30;

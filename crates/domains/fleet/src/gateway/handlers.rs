@@ -90,6 +90,8 @@ pub async fn run(
         }
         id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
         id if id == contract::LOGS.id => {
+            let per_minute = fleet.policy(&keys::FLEET_LOG_BATCHES_PER_MINUTE).await?;
+            shared.log_batches.admit(node, per_minute)?;
             let batch: LogBatch = Box::pin(asked.json()).await?;
             json(&Box::pin(shared.logs.take(fleet, node, batch)).await?)
         }

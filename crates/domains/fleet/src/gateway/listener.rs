@@ -14,11 +14,11 @@ use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::Request;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioTimer},
     server::conn::auto::Builder,
-    service::TowerToHyperService,
 };
 use kernel::ids::NodeId;
+use listener::{Limits, Place, Places};
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -30,7 +30,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Config, Shared,
     caller::{Connection, Presented},
-    strangers::{Stranger, Strangers},
 };
 
 const STREAMS: u32 = 16;
@@ -39,6 +38,8 @@ const HEADER_BYTES: u32 = 16 * 1024;
 const WINDOW: u32 = 64 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// A node has a long poll open nearly always.
+const IDLE: Duration = Duration::from_secs(300);
 /// A node needs one connection, and two while it changes its certificate.
 const PER_NODE: u32 = 8;
 /// Whoever is nobody may enrol in this time, and is then sent away.
@@ -53,9 +54,10 @@ pub struct Listener {
     http2: Builder<TokioExecutor>,
     places: Arc<Semaphore>,
     /// Places of those who have not proven anything yet.
-    strangers: Arc<Strangers>,
+    strangers: Arc<Places>,
     nodes: Mutex<HashMap<NodeId, u32>>,
     patience: Duration,
+    connection: listener::Connection,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -67,7 +69,9 @@ impl Listener {
         config: &Config,
         tasks: TaskTracker,
         stop: CancellationToken,
+        cut: CancellationToken,
     ) -> Arc<Self> {
+        let strangers = (config.max_connections / 16).clamp(64, 1024);
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
@@ -89,7 +93,13 @@ impl Listener {
             http1: http.clone().http1_only(),
             http2: http.http2_only(),
             places: Arc::new(Semaphore::new(config.max_connections)),
-            strangers: Strangers::new((config.max_connections / 16).clamp(64, 1024), config.max_connections),
+            strangers: Places::new(strangers, strangers / 2, config.max_connections),
+            connection: listener::Connection {
+                listener: "nodes",
+                limits: Limits { first_bytes: config.patience, stall: config.stall, idle: IDLE },
+                stop: stop.clone(),
+                cut,
+            },
             nodes: Mutex::default(),
             patience: config.patience,
             tasks,
@@ -166,7 +176,7 @@ impl Listener {
         }
     }
 
-    async fn place(&self, address: SocketAddr) -> Option<(OwnedSemaphorePermit, Stranger)> {
+    async fn place(&self, address: SocketAddr) -> Option<(OwnedSemaphorePermit, Place)> {
         let both = async {
             let stranger = self.strangers.enter(address.ip()).await?;
             let place = self.places.clone().acquire_owned().await.ok()?;
@@ -192,20 +202,8 @@ impl Listener {
     ) -> impl Future<Output = ()> + use<'_> {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let builder = if is_http2 { &self.http2 } else { &self.http1 };
-        let service = TowerToHyperService::new(Service { shared: self.shared.clone(), connection });
-        let mut serving = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
-        async move {
-            let ended = tokio::select! {
-                ended = &mut serving => ended,
-                () = self.stop.cancelled() => {
-                    serving.as_mut().graceful_shutdown();
-                    serving.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection of a node broke");
-            }
-        }
+        let service = Service { shared: self.shared.clone(), connection };
+        Box::pin(self.connection.clone().serve(builder, stream, service))
     }
 }
 

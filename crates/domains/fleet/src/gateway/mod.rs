@@ -16,7 +16,8 @@
 //! not be handed over goes back at once; what was sent and never arrived comes back by its lease.
 //!
 //! **Bounds.** Connections altogether, per node and of strangers; streams per connection; headers, bodies and how
-//! slowly they may come; enrolments that fail per address; reports that wait to be written.
+//! slowly they may come; enrolments that fail per address; reports and log batches of a node per minute; reports that wait
+//! to be written.
 
 mod caller;
 mod certificate;
@@ -26,9 +27,9 @@ mod enrolling;
 mod handlers;
 mod hub;
 mod listener;
+mod node_limits;
 mod refusals;
 mod request;
-mod strangers;
 mod window;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -49,6 +50,7 @@ use claims::Claims;
 use enrolling::Enrolling;
 use hub::Hub;
 use listener::Listener;
+use node_limits::NodeLimit;
 use refusals::Refusals;
 
 /// What the installation says about the listener.
@@ -61,6 +63,8 @@ pub struct Config {
     pub max_connections: usize,
     /// How long a handshake, or the headers of a request, may take.
     pub patience: Duration,
+    /// How long a node may leave an answer waiting.
+    pub stall: Duration,
     /// Serve everything but logs.
     pub tasks: bool,
     /// Serve logs.
@@ -90,6 +94,8 @@ struct Shared {
     logs: LogKeeper,
     refusals: Refusals,
     enrolling: Enrolling,
+    heartbeats: NodeLimit,
+    log_batches: NodeLimit,
     tasks: bool,
     serves_logs: bool,
     /// Ends long polls.
@@ -103,6 +109,7 @@ pub struct Gateway {
     workers: TaskTracker,
     stop_listening: CancellationToken,
     stop_workers: CancellationToken,
+    cut: CancellationToken,
 }
 
 impl Gateway {
@@ -125,6 +132,8 @@ impl Gateway {
             logs: LogKeeper::default(),
             refusals: Refusals::default(),
             enrolling: Enrolling::default(),
+            heartbeats: NodeLimit::default(),
+            log_batches: NodeLimit::default(),
             tasks: config.tasks,
             serves_logs: config.logs,
             stop: stop_listening.clone(),
@@ -139,9 +148,11 @@ impl Gateway {
         workers.spawn(async move { reports.contacts.run(&reports.fleet, &stop).await });
         workers.close();
 
-        let serving = Listener::new(shared, tls, &config, listener.clone(), stop_listening.clone());
+        let cut = CancellationToken::new();
+        let serving =
+            Listener::new(shared, tls, &config, listener.clone(), stop_listening.clone(), cut.clone());
         listener.spawn(serving.run(socket));
-        Ok(Self { address, listener, workers, stop_listening, stop_workers })
+        Ok(Self { address, listener, workers, stop_listening, stop_workers, cut })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -154,7 +165,8 @@ impl Gateway {
         self.stop_listening.cancel();
         self.listener.close();
         if tokio::time::timeout_at(deadline, self.listener.wait()).await.is_err() {
-            tracing::warn!("connections of nodes did not end in time");
+            tracing::warn!("connections of nodes did not end in time and are cut");
+            self.cut.cancel();
         }
         self.stop_workers.cancel();
         if tokio::time::timeout_at(deadline, self.workers.wait()).await.is_err() {

@@ -3,9 +3,10 @@
 use std::{net::IpAddr, sync::Mutex};
 
 use kernel::{Code, ids::NodeId};
+use listener::network;
 use pg::{Actor, ActorKind, Db, Origin, Refusal, Scope};
 
-use super::window::{Window, network};
+use super::window::Window;
 
 /// Rows of one reason from one address in a minute, and of all together.
 const PER_SOURCE: u32 = 5;

@@ -202,3 +202,53 @@ async fn a_body_that_trickles_is_given_up() {
     let text = String::from_utf8_lossy(&answer[..n]).into_owned();
     assert!(text.starts_with("HTTP/1.1 400"), "{text}");
 }
+
+#[tokio::test]
+async fn a_header_that_may_be_given_once_is_refused_when_it_is_given_twice() {
+    let world = World::start().await;
+    let address = world.server.base.trim_start_matches("http://").to_owned();
+    let token = world.admin.token.clone().unwrap();
+    for (path, first, second) in [
+        ("/api/v1/me", "host: x", "host: y"),
+        ("/api/v1/openapi.json", "host: x", "host: x"),
+        ("/.well-known/openid-configuration", "host: x", "Host: y"),
+        ("/api/v1/me", "host: x\r\nauthorization: Bearer nobody", "authorization: Bearer somebody"),
+        ("/api/v1/me", "host: x\r\nx-idempotency-key: a", "x-idempotency-key: b"),
+    ] {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\n{first}\r\n{second}\r\nconnection: close\r\nx-token: {token}\r\n\r\n"
+        );
+        let text = until_hung_up(&address, &head).await;
+        assert!(
+            text.starts_with("HTTP/1.1 400") && text.contains("more than once"),
+            "{first}, {second}: {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn json_in_another_charset_is_refused_and_a_wrong_parameter_is_named() {
+    let world = World::start().await;
+    let org = world.org("acme").await;
+    let path = format!("/api/v1/orgs/{org}/projects");
+    let body = r#"{"name": "x", "slug": "x"}"#;
+    for kind in ["application/json; charset=utf-16", "application/json;charset=\"latin1\""] {
+        let request = world.admin.request(Method::POST, &path).header("content-type", kind).body(body);
+        world.admin.send(request).await.refused(415, "unsupported_media_type");
+    }
+    let kind = "application/json; charset=UTF-8";
+    let request = world.admin.request(Method::POST, &path).header("content-type", kind).body(body);
+    world.admin.send(request).await.expect(201);
+    for (query, field) in [("page_size=0", "page_size"), ("cursor=zz", "cursor")] {
+        let lists = [path.clone(), "/api/v1/platform/audit".to_owned(), "/api/v1/me/sessions".to_owned()];
+        for path in lists {
+            let answer = world.admin.get(&format!("{path}?{query}")).await;
+            assert_eq!(answer.status, 400, "{path}: {}", answer.text);
+            assert_eq!(
+                answer.body["error"]["details"]["fields"][0]["field"], field,
+                "{path}: {}",
+                answer.text
+            );
+        }
+    }
+}

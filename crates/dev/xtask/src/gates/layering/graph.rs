@@ -25,6 +25,7 @@ const RULES: &[Rule] = &[
     rule("lifecycle", &[], &["kernel"]),
     rule("pg", BASE, &[]),
     rule("endpoint", BASE, &["pg", "telemetry", "trust"]),
+    rule("listener", &[], &[]),
     rule("bus", BASE, &["pg", "endpoint", "telemetry", "trust"]),
     rule("saga", BASE, &["pg", "endpoint", "telemetry", "trust"]),
     rule("trust", BASE, &["pg"]),

@@ -5,5 +5,6 @@ mod faults;
 mod launch;
 mod operators;
 mod real_host;
+mod stop;
 mod storm;
 mod tenants;

@@ -286,3 +286,13 @@ async fn directory_the_server_user_cannot_reach_is_named() {
     assert!(matches!(error, BuiltinError::Unreachable { .. }), "{text}");
     assert!(text.contains(&format!("chmod o+x {}`", closed.path().display())), "{text}");
 }
+
+#[tokio::test]
+async fn a_first_start_under_a_closed_umask_works_in_directories_that_it_has_to_make() {
+    let temp = open_temp_dir();
+    // Each test is a process of its own.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let server = BuiltinServer::start(config(&temp.path().join("data/postgres"))).await.expect("start");
+    assert_eq!(ask(&mut connect(&server).await, "SELECT 'works'").await, "works");
+    server.stop().await.expect("stop");
+}

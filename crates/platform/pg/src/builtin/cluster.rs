@@ -29,13 +29,7 @@ pub(super) fn prepare_root(path: &Path, user: &RunAs) -> Result<PathBuf, Builtin
     if !path.exists() {
         // The server's user must be able to pass through a directory that root owns, but not to list it.
         let mode = if matches!(user, RunAs::User { .. }) { 0o711 } else { 0o700 };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(path)
-            .map_err(BuiltinError::io("create", path))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .map_err(BuiltinError::io("set the mode of", path))?;
+        create_with_parents(path, mode)?;
     }
     let root = std::fs::canonicalize(path).map_err(BuiltinError::io("resolve", path))?;
     if !root.is_dir() {
@@ -45,6 +39,23 @@ pub(super) fn prepare_root(path: &Path, user: &RunAs) -> Result<PathBuf, Builtin
         return Err(BuiltinError::BadDataDir { path: root, why: "its path is not valid UTF-8" });
     }
     Ok(root)
+}
+
+/// Each directory that is missing, with this mode whatever the umask is: a parent that the server's user cannot pass
+/// through would keep it from the data directory as well.
+fn create_with_parents(path: &Path, mode: u32) -> Result<(), BuiltinError> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists()).collect();
+    for part in missing.into_iter().rev() {
+        match DirBuilder::new().mode(mode).create(part) {
+            // `..`, or another process that starts.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            made => made.map_err(BuiltinError::io("create", part))?,
+        }
+        std::fs::set_permissions(part, std::fs::Permissions::from_mode(mode))
+            .map_err(BuiltinError::io("set the mode of", part))?;
+    }
+    Ok(())
 }
 
 /// Takes the data directory for this process. The lock ends with the process, however it ends.

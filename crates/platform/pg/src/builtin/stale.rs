@@ -16,7 +16,8 @@ use super::error::BuiltinError;
 const POLL: Duration = Duration::from_millis(20);
 /// A pid file that cannot be read may be one that is being written at this moment.
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
-/// Fast shutdown first (it writes a checkpoint), then at once without one.
+/// Fast shutdown first (it writes a checkpoint), then at once without one. A server that recovers from a crash has
+/// nothing to write, and does not look at signals while it syncs its files: it is stopped without one right away.
 const STEPS: [(Signal, Duration); 2] =
     [(Signal::SIGINT, Duration::from_secs(30)), (Signal::SIGQUIT, Duration::from_secs(10))];
 
@@ -62,6 +63,9 @@ async fn clear_server(pgdata: &Path, uid: u32) -> Result<(), BuiltinError> {
         while Instant::now() < deadline {
             if !is_server(pid, pgdata, uid) {
                 return Ok(());
+            }
+            if signal == Signal::SIGINT && recovers(pid) {
+                break;
             }
             tokio::time::sleep(POLL).await;
         }
@@ -113,6 +117,15 @@ fn is_server(pid: i32, pgdata: &Path, uid: u32) -> bool {
     serves(&words, pgdata)
 }
 
+/// Whether the server replays its log: it then has a child that PostgreSQL titles so.
+fn recovers(pid: i32) -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().any(|child| {
+        std::fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.starts_with(b"postgres: startup"))
+    })
+}
+
 fn serves(words: &[&str], pgdata: &Path) -> bool {
     let program = words.first().and_then(|word| Path::new(word).file_name()).and_then(|name| name.to_str());
     let directory = words.iter().position(|word| *word == "-D").and_then(|at| words.get(at + 1));
@@ -144,6 +157,34 @@ mod tests {
         std::fs::write(&file, format!("{}\n", std::process::id())).expect("write");
         clear(temp.path(), temp.path(), nix::unistd::geteuid().as_raw()).await.expect("cleared");
         assert!(!file.exists());
+    }
+
+    /// As a postmaster that syncs its files after a crash: it does not obey a fast shutdown.
+    const RECOVERING: &str =
+        r#"trap "" INT; (exec -a "postgres: startup recovering" sleep 60) & trap "kill $!; exit" QUIT; wait"#;
+
+    #[tokio::test]
+    #[allow(clippy::disallowed_methods, reason = "a program of this test")]
+    async fn a_server_in_recovery_is_stopped_without_waiting_for_a_checkpoint() {
+        use std::os::unix::process::CommandExt as _;
+        let temp = tempfile::tempdir().expect("temp dir");
+        let pgdata = std::fs::canonicalize(temp.path()).expect("real path");
+        let mut server = std::process::Command::new("bash")
+            .arg0("postgres")
+            .args(["-c", RECOVERING, "-D"])
+            .arg(&pgdata)
+            .spawn()
+            .expect("start");
+        let pid = i32::try_from(server.id()).expect("a pid");
+        while !recovers(pid) {
+            tokio::time::sleep(POLL).await;
+        }
+        std::fs::write(pgdata.join("postmaster.pid"), format!("{pid}\n")).expect("write");
+        let reaped = tokio::task::spawn_blocking(move || server.wait());
+        let uid = nix::unistd::geteuid().as_raw();
+        let cleared = tokio::time::timeout(STEPS[0].1 / 2, clear(&pgdata, &pgdata, uid)).await;
+        cleared.expect("long before the limit of a fast shutdown").expect("cleared");
+        reaped.await.expect("joined").expect("reaped");
     }
 
     #[tokio::test]

@@ -116,6 +116,15 @@ pub(super) fn fleet(r: &mut Reader, data_dir: &Path) -> Fleet {
     if simulated.nodes > 0 && simulated.profiles.is_empty() {
         r.problem("fleet.simulated.profiles: at least one is needed");
     }
+    // Nodes are named after their profile and turn, so a profile that is there twice would name two nodes alike.
+    let mut seen = std::collections::BTreeSet::new();
+    for profile in &simulated.profiles {
+        if !seen.insert(profile) {
+            r.problem(format!(
+                "fleet.simulated.profiles: {profile:?} is there twice; name each profile once"
+            ));
+        }
+    }
     Fleet {
         auto_approve_simulated: r.get("fleet.auto_approve_simulated", false),
         programs_dir: r.path("fleet.programs_dir").unwrap_or_else(|| data_dir.join("programs")),
@@ -160,6 +169,14 @@ mod tests {
         ] {
             assert!(all.contains(part), "{part} is missing from:\n{all}");
         }
+    }
+
+    #[test]
+    fn a_simulated_profile_that_is_there_twice_is_refused() {
+        let text = |profiles: &str| format!("[fleet.simulated]\nnodes = 4\nprofiles = {profiles}\n");
+        let all = read(&text("[\"h200-8\", \"cpu\", \"h200-8\"]")).unwrap_err().0.join("\n");
+        assert!(all.contains("fleet.simulated.profiles: \"h200-8\" is there twice"), "{all}");
+        assert!(read(&text("[\"h200-8\", \"cpu\"]")).is_ok());
     }
 
     #[test]

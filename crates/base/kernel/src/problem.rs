@@ -52,8 +52,8 @@ catalog! {
     ServiceUnavailable, "service_unavailable", 503, "The service cannot answer right now.", "Try again after the time in Retry-After.";
     RestorePending, "restore_pending", 503, "The platform was restored from a backup: nothing is launched, released or charged until its records were compared with the machines.", "Wait for the operators; they see what is left with `gpuaas ops restore status` and end it with `gpuaas ops restore resume`.";
     UpstreamError, "upstream_error", 503, "A service that this one depends on failed.", "Try again later.";
-    CapacityUnavailable, "capacity_unavailable", 507, "No capacity of the wanted kind is free.", "Try another size or region, or wait.";
-    SkuUnavailable, "sku_unavailable", 507, "The product cannot be launched; the reason is in details.reason.", "Choose another product.";
+    CapacityUnavailable, "capacity_unavailable", 409, "No capacity of the wanted kind is free.", "Try another size or region, or wait.";
+    SkuUnavailable, "sku_unavailable", 409, "The product cannot be launched; the reason is in details.reason.", "Choose another product.";
 }
 
 #[derive(Clone, Debug, PartialEq)]

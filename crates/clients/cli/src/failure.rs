@@ -72,7 +72,9 @@ pub fn local<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(
 
 fn exit_of(status: u16, code: &str) -> Exit {
     match (status, code) {
-        (402 | 507, _) | (429, "quota_exceeded") => Exit::Capacity,
+        (402, _) | (409, "capacity_unavailable" | "sku_unavailable") | (429, "quota_exceeded") => {
+            Exit::Capacity
+        }
         (401 | 403, _) => Exit::Auth,
         (404, _) => Exit::NotFound,
         (409, _) => Exit::Conflict,

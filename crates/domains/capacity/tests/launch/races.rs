@@ -19,7 +19,7 @@ async fn of_a_hundred_that_want_the_last_slot_one_gets_it() {
     assert_eq!(won(&answers), 1, "{answers:?}");
     assert_eq!(refused(&answers, "sku_unavailable"), 99, "{answers:?}");
     for answer in answers.iter().filter(|answer| answer.status != StatusCode::ACCEPTED) {
-        assert_eq!(answer.status, StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(answer.status, StatusCode::CONFLICT);
         assert!(answer.body["error"]["details"]["reason"].is_string(), "{answer:?}");
     }
     assert_eq!(world.count("SELECT count(*) FROM allocations").await, 1);

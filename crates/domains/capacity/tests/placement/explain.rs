@@ -39,7 +39,7 @@ async fn an_explanation_refuses_as_the_launch_does_and_the_named_change_succeeds
     let mut body = slice(2);
     body["region"] = json!("west");
     let refused = world.launch(world.tenant, body).await;
-    assert_eq!(refused.status, StatusCode::INSUFFICIENT_STORAGE, "{refused:?}");
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{refused:?}");
     let details = &refused.body["error"]["details"];
     for field in ["reason", "smallest_change", "after_cleaning"] {
         assert_eq!(details[field], answer["refusal"][field], "{field}");

@@ -98,7 +98,7 @@ impl Stubborn {
                 n => json!({ "sku": SLICE, "gpus": n - 1 }),
             };
             let made = self.post(&self.tenant.path(""), body).await;
-            if made.status == 507 {
+            if made.status == 409 && made.code() == "sku_unavailable" {
                 continue;
             }
             let id = made.expect(202)["id"].as_str().expect("an id").to_owned();

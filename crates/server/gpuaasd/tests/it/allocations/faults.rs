@@ -123,7 +123,7 @@ impl Scene {
     async fn placed(&self) -> String {
         eventually_within(PATIENCE, "a node is free", || async {
             let made = self.tenant.request(json!({ "sku": self.sku, "gpus": 8 })).await;
-            (made.status != 507).then(|| made.expect(202)["id"].as_str().expect("an id").to_owned())
+            (made.status != 409).then(|| made.expect(202)["id"].as_str().expect("an id").to_owned())
         })
         .await
     }

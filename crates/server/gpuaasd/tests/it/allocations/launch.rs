@@ -153,7 +153,7 @@ async fn several_machines_are_launched_together_or_not_at_all() {
     let all = format!("/api/v1/projects/{}/allocation-groups", ann.project);
     let of =
         |members: u32, gpus: u32| json!({ "members": members, "sku": SLICE, "gpus": gpus, "name": "ring" });
-    let refused = ann.api().post_once("five", &all, of(5, 4)).await.refused(507, "sku_unavailable");
+    let refused = ann.api().post_once("five", &all, of(5, 4)).await.refused(409, "sku_unavailable");
     assert_eq!(refused["error"]["details"]["smallest_change"], json!({ "change": "count", "count": 4 }));
     assert_eq!(world.free(SLICE).await, 16, "not one of them was kept");
 
@@ -206,7 +206,7 @@ async fn a_refusal_says_what_would_fit_and_the_same_is_explained_without_launchi
     ann.active(slice(1)).await;
     let told = explain(&format!("sku={SLICE}&gpus=8")).await;
     assert_eq!(told["fits"], json!(false));
-    let refused = ann.request(slice(8)).await.refused(507, "sku_unavailable");
+    let refused = ann.request(slice(8)).await.refused(409, "sku_unavailable");
     let details = &refused["error"]["details"];
     assert_eq!(details["reason"], told["refusal"]["reason"]);
     assert_eq!(details["smallest_change"], json!({ "change": "gpus", "gpus": 4 }));

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::release::{held, tell};
 use crate::{
     model::{
-        allocation::{Allocation, AllocationEvent, AllocationState, AllocationView},
+        allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, Shape},
         events::AllocationReleased,
     },
     store::{
@@ -48,6 +48,7 @@ pub async fn force_cleanup(
     if before.state != AllocationState::ReleaseFailed {
         before.after(AllocationEvent::RetryRelease)?;
     }
+    new_key(tx, &before).await?;
     // Slots that an operator has taken out of service meanwhile stay so.
     let blocked = endings::blocked(tx.conn(), id, &before.slot_ids).await?;
     slots_force_cleaned(tx, &blocked).await?;
@@ -109,6 +110,15 @@ pub struct SlotCleaned {
     pub reason: String,
 }
 
+/// A node whose tenant had the whole machine makes a new key also when nobody waits for that.
+async fn new_key(tx: &mut WriteTx, allocation: &Allocation) -> Result<(), Failure> {
+    if allocation.shape == Shape::Baremetal {
+        let now = tx.db().ambient().now();
+        fleet::api::node_rekey(tx, allocation.node_id, now).await?;
+    }
+    Ok(())
+}
+
 /// An operator vouches that nothing is left on the slot.
 pub async fn slot_force_cleanup(
     tx: &mut WriteTx,
@@ -118,6 +128,9 @@ pub async fn slot_force_cleanup(
 ) -> Result<SlotCleaned, Failure> {
     verified(runtime_verified_absent)?;
     let allocation = left_by(tx, slot).await?;
+    if let Some(allocation) = &allocation {
+        new_key(tx, allocation).await?;
+    }
     slots_force_cleaned(tx, &[slot]).await?;
     if let Some(allocation) = &allocation {
         tell(tx, allocation, "operation", "force_cleanup", reason.as_str()).await?;

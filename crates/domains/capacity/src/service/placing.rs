@@ -15,10 +15,9 @@ use crate::{
     Capacity,
     model::{
         allocation::Shape,
-        placement::{self, Change, NodeView, Packing, Placed, Refusal, RefusalReason, Request},
+        placement::{self, Change, Installs, NodeView, Packing, Placed, Refusal, RefusalReason, Request},
     },
     store::candidates::{self, Candidate, Search, SlotsOf},
-    workflow::reimage::Installs,
 };
 
 /// How often a request looks again when the counts say that it fits and others were quicker every time.

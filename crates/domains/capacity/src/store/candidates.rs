@@ -9,10 +9,7 @@ use kernel::{
 use node_proto::catalog::SlotDevices;
 use pg::Connection;
 
-use crate::{
-    model::placement::{NodeView, Packing, Request, SlotView, Take},
-    workflow::reimage::Installs,
-};
+use crate::model::placement::{Installs, NodeView, Packing, Request, SlotView, Take};
 
 /// Which slots a product is made of.
 #[derive(Clone, Copy, Debug)]

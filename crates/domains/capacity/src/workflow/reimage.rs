@@ -9,20 +9,14 @@ use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Ambient, Failure, ids::NodeId};
 
+pub use crate::model::placement::Installs;
+
 /// How far an installation has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reimaging {
     UnderWay,
     Done,
     Failed(String),
-}
-
-/// Which machines whoever installs can install.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Installs {
-    Every,
-    /// Only those that are made of software.
-    Simulated,
 }
 
 /// Whoever can install a machine anew. Both calls bear repetition: the key names the one installation that is meant.

@@ -44,6 +44,14 @@ pub enum Packing {
     Spread,
 }
 
+/// Which machines whoever installs can install anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installs {
+    Every,
+    /// Only those that are made of software.
+    Simulated,
+}
+
 /// A free slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotView {

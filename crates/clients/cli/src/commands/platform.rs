@@ -3,7 +3,9 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{field, optional, orgs::COLUMNS as ORGS, platform_allocations, platform_billing};
+use super::{
+    field, optional, orgs::COLUMNS as ORGS, platform_allocations, platform_billing, platform_changes,
+};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -28,6 +30,9 @@ pub enum Command {
     /// Money of all organizations.
     #[command(subcommand)]
     Billing(platform_billing::Command),
+    /// Changes that two people make.
+    #[command(subcommand)]
+    Changes(platform_changes::Command),
     /// Mail and webhooks on their way.
     #[command(subcommand)]
     Deliveries(platform_billing::DeliveriesCommand),
@@ -75,7 +80,7 @@ pub enum PlatformRole {
 }
 
 impl PlatformRole {
-    fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Admin => "platform_admin",
             Self::Ops => "platform_ops",
@@ -152,6 +157,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Accounts(command) => accounts(app, &client, command).await,
         Command::Allocations(command) => platform_allocations::run(app, &client, command).await,
         Command::Billing(command) => platform_billing::run(app, &client, command).await,
+        Command::Changes(command) => platform_changes::run(app, &client, command).await,
         Command::Deliveries(command) => platform_billing::deliveries(app, &client, command).await,
     }
 }

@@ -4,8 +4,8 @@ use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
 use super::{
-    billing::{DISPUTES, PAYMENTS, REFUNDS, amount},
-    field, optional,
+    billing::{DISPUTES, PAYMENTS, amount},
+    field, optional, platform_refunds,
     webhooks::DELIVERIES,
 };
 use crate::{
@@ -26,7 +26,7 @@ pub enum Command {
     Payments(super::billing::PaymentsCommand),
     /// Money that goes back.
     #[command(subcommand)]
-    Refunds(RefundsCommand),
+    Refunds(platform_refunds::Command),
     /// Disputes of all organizations.
     #[command(subcommand)]
     Disputes(super::billing::DisputesCommand),
@@ -96,27 +96,6 @@ pub enum AdjustmentsCommand {
     },
     /// Refuse what was proposed.
     Reject { adjustment: String },
-}
-
-#[derive(Subcommand)]
-pub enum RefundsCommand {
-    List {
-        #[command(flatten)]
-        limit: Limit,
-    },
-    #[command(visible_alias = "get")]
-    Show { refund: String },
-    /// Give money of a payment back: to the card, or as credit when the payment is old.
-    Create {
-        #[arg(long, value_name = "ID")]
-        payment: String,
-        #[arg(long)]
-        amount: String,
-        #[arg(long)]
-        reason: String,
-        #[command(flatten)]
-        once: Once,
-    },
 }
 
 #[derive(Subcommand)]
@@ -250,7 +229,7 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         Command::Payments(Payments::Show { payment }) => {
             app.out.priced_item(&send!(client.platform_payment_get().payment_id(payment)), PAYMENTS)
         }
-        Command::Refunds(command) => refunds(app, client, command).await,
+        Command::Refunds(command) => platform_refunds::run(app, client, command).await,
         Command::Disputes(Disputes::List { limit }) => {
             let found: Vec<types::Dispute> = pages!(limit.get(), client.platform_dispute_list())?;
             app.out.priced(&found, DISPUTES)
@@ -343,28 +322,6 @@ async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) ->
         }
         AdjustmentsCommand::Reject { adjustment } => {
             app.out.priced_item(&send!(client.adjustment_reject().adjustment_id(adjustment)), ADJUSTMENTS)
-        }
-    }
-}
-
-async fn refunds(app: &App, client: &Client, command: RefundsCommand) -> Result {
-    match command {
-        RefundsCommand::List { limit } => {
-            let found: Vec<types::Refund> = pages!(limit.get(), client.platform_refund_list())?;
-            app.out.priced(&found, REFUNDS)
-        }
-        RefundsCommand::Show { refund } => {
-            app.out.priced_item(&send!(client.platform_refund_get().refund_id(refund)), REFUNDS)
-        }
-        RefundsCommand::Create { payment, amount: text, reason, once } => {
-            let paid = send!(client.platform_payment_get().payment_id(payment.as_str()));
-            let body = types::RefundCreate {
-                payment_id: field("payment", payment)?,
-                amount_minor: field("amount", amount(&text, &paid.currency)?.to_string())?,
-                reason: field("reason", reason)?,
-            };
-            let made = send!(client.refund_create().body(body).x_idempotency_key(once.key()));
-            app.out.priced_item(&made, REFUNDS)
         }
     }
 }

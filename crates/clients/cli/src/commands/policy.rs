@@ -145,7 +145,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 }
 
 /// Numbers and booleans as such; everything else is a choice.
-fn parsed(text: String) -> Value {
+pub fn parsed(text: String) -> Value {
     match serde_json::from_str(&text) {
         Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
         _ => Value::String(text),

@@ -66,8 +66,14 @@ const COLUMNS: Columns = &[
     ("SECRET", "secret"),
     ("LAST", "last_delivered_at"),
 ];
-const LISTED: Columns =
-    &[("ID", "id"), ("NAME", "name"), ("URL", "url"), ("STATE", "state"), ("LAST", "last_delivered_at")];
+const LISTED: Columns = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("URL", "url"),
+    ("STATE", "state"),
+    ("LAST", "last_delivered_at"),
+    ("DROPPED", "dropped_events"),
+];
 pub const DELIVERIES: Columns = &[
     ("ID", "id"),
     ("CHANNEL", "channel"),

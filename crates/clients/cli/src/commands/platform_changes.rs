@@ -1,0 +1,136 @@
+//! `gpuaas platform changes`: changes that one person proposes and another applies.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::{Client, types};
+
+use super::{field, optional, platform::PlatformRole, policy::parsed};
+use crate::{
+    app::App,
+    args::{Limit, Once},
+    failure::Result,
+    output::{Columns, note},
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the changes.
+    List {
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { change: String },
+    /// Propose a value for a policy that two people change, such as the amount above which money needs two.
+    ProposePolicy {
+        key: String,
+        /// What the key takes; without it the stored value is removed.
+        value: Option<String>,
+        /// For this organization (by id) rather than the whole platform.
+        #[arg(long, value_name = "ORG_ID")]
+        for_org: Option<String>,
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Propose all the platform roles of a person, when they include the right to approve.
+    ProposeRoles {
+        user: String,
+        #[arg(value_enum)]
+        roles: Vec<PlatformRole>,
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Apply what another administrator proposed.
+    Approve {
+        change: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Reject what another administrator proposed.
+    Reject {
+        change: String,
+        #[command(flatten)]
+        once: Once,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum State {
+    Proposed,
+    Applied,
+    Rejected,
+}
+
+impl State {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Proposed => "proposed",
+            Self::Applied => "applied",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+const CHANGES: Columns = &[
+    ("ID", "id"),
+    ("KIND", "kind"),
+    ("POLICY", "policy_key"),
+    ("ORG", "org_id"),
+    ("USER", "user_id"),
+    ("VALUE", "value"),
+    ("STATE", "state"),
+    ("PROPOSED BY", "proposed_by"),
+    ("DECIDED BY", "decided_by"),
+    ("REASON", "reason"),
+];
+
+pub async fn run(app: &App, client: &Client, command: Command) -> Result {
+    match command {
+        Command::List { state, limit } => {
+            let found: Vec<types::SensitiveChange> = pages!(limit.get(), {
+                let mut request = client.sensitive_change_list();
+                filter!(request, state = state.map(State::name));
+                request
+            })?;
+            app.out.list(&found, CHANGES)
+        }
+        Command::Show { change } => {
+            app.out.item(&send!(client.sensitive_change_get().change_id(change)), CHANGES)
+        }
+        Command::ProposePolicy { key, value, for_org, reason, once } => {
+            let body = types::PolicyProposal {
+                value: value.map(parsed),
+                org_id: optional("for-org", for_org)?,
+                reason: field("reason", reason)?,
+            };
+            let request = client.platform_policy_propose().key(key).body(body);
+            proposed(app, &send!(request.x_idempotency_key(once.key())))
+        }
+        Command::ProposeRoles { user, roles, reason, once } => {
+            let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
+            let body = types::PlatformRolesProposal { roles, reason: field("reason", reason)? };
+            let request = client.platform_user_roles_propose().user_id(user).body(body);
+            proposed(app, &send!(request.x_idempotency_key(once.key())))
+        }
+        Command::Approve { change, once } => {
+            let request = client.sensitive_change_approve().change_id(change).x_idempotency_key(once.key());
+            app.out.item(&send!(request), CHANGES)
+        }
+        Command::Reject { change, once } => {
+            let request = client.sensitive_change_reject().change_id(change).x_idempotency_key(once.key());
+            app.out.item(&send!(request), CHANGES)
+        }
+    }
+}
+
+fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
+    if change.state == "proposed" {
+        note(&format!("Another administrator applies it: gpuaas platform changes approve {}", *change.id));
+    }
+    app.out.item(change, CHANGES)
+}

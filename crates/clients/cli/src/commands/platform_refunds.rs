@@ -1,0 +1,97 @@
+//! `gpuaas platform billing refunds`.
+
+use clap::{Subcommand, ValueEnum};
+use sdk::{Client, types};
+
+use super::{
+    billing::{REFUNDS, amount},
+    field, optional,
+};
+use crate::{
+    app::App,
+    args::{Limit, Once},
+    failure::Result,
+};
+
+#[derive(Subcommand)]
+pub enum Command {
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
+    #[command(visible_alias = "get")]
+    Show { refund: String },
+    /// Give unused money of a payment back to the card, within the refund window.
+    Create {
+        #[arg(long, value_name = "ID")]
+        payment: String,
+        #[arg(long)]
+        amount: String,
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Settle a refund of which it is not known whether it was sent, after looking at the provider's own list.
+    Settle {
+        refund: String,
+        /// What became of it at the provider.
+        #[arg(long, value_enum)]
+        outcome: SettledAs,
+        /// The provider's id of the refund, when it was sent.
+        #[arg(long, value_name = "ID", required_if_eq("outcome", "sent"))]
+        provider_refund: Option<String>,
+        /// How it was found out; the organization can read it.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        once: Once,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum SettledAs {
+    Sent,
+    #[value(name = "not_sent")]
+    NotSent,
+}
+
+impl SettledAs {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::NotSent => "not_sent",
+        }
+    }
+}
+
+pub async fn run(app: &App, client: &Client, command: Command) -> Result {
+    match command {
+        Command::List { limit } => {
+            let found: Vec<types::Refund> = pages!(limit.get(), client.platform_refund_list())?;
+            app.out.priced(&found, REFUNDS)
+        }
+        Command::Show { refund } => {
+            app.out.priced_item(&send!(client.platform_refund_get().refund_id(refund)), REFUNDS)
+        }
+        Command::Create { payment, amount: text, reason, once } => {
+            let paid = send!(client.platform_payment_get().payment_id(payment.as_str()));
+            let body = types::RefundCreate {
+                payment_id: field("payment", payment)?,
+                amount_minor: field("amount", amount(&text, &paid.currency)?.to_string())?,
+                reason: field("reason", reason)?,
+            };
+            let made = send!(client.refund_create().body(body).x_idempotency_key(once.key()));
+            app.out.priced_item(&made, REFUNDS)
+        }
+        Command::Settle { refund, outcome, provider_refund, reason, once } => {
+            let body = types::RefundSettle {
+                outcome: field("outcome", outcome.name())?,
+                provider_refund: optional("provider-refund", provider_refund)?,
+                reason: field("reason", reason)?,
+            };
+            let request = client.refund_settle().refund_id(refund).body(body);
+            app.out.priced_item(&send!(request.x_idempotency_key(once.key())), REFUNDS)
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The ways in which an allocation ends: one function, whoever asks. And its restart, which must not meet them.
 
+use chrono::{DateTime, Utc};
 use fleet::api::OrderedWork;
 use kernel::{
     Code, Failure, Problem,
@@ -55,7 +56,7 @@ pub async fn release_one(
         AllocationState::Requested | AllocationState::Provisioning => {
             cancel_launch(tx, before, cause, reason).await
         }
-        AllocationState::Active => take_back(capacity, tx, before, cause, reason).await,
+        AllocationState::Active => take_back(capacity, tx, before, (cause, reason), None).await,
         AllocationState::ReleaseFailed if by_person => retry(tx, before, reason).await,
         AllocationState::Releasing if by_person => go_on(tx, before, reason).await,
         AllocationState::Releasing
@@ -82,15 +83,29 @@ async fn cancel_launch(
     Ok(after)
 }
 
+/// Ends an active allocation of which nothing is left on its node: it is paid for until `used_until`.
+pub(crate) async fn end_gone(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    before: &Allocation,
+    reason: &str,
+    used_until: DateTime<Utc>,
+) -> Result<Allocation, Failure> {
+    take_back(capacity, tx, before, (ReleaseCause::Admin, reason), Some(used_until)).await
+}
+
 async fn take_back(
     capacity: &Capacity,
     tx: &mut WriteTx,
     before: &Allocation,
-    cause: ReleaseCause,
-    reason: &str,
+    (cause, reason): (ReleaseCause, &str),
+    used_until: Option<DateTime<Utc>>,
 ) -> Result<Allocation, Failure> {
     let along = Along { reason, cause: Some(cause.name()) };
-    let after = step(tx, before, AllocationEvent::Release, along).await?;
+    let mut after = step(tx, before, AllocationEvent::Release, along).await?;
+    if let Some(until) = used_until {
+        after = endings::meter_closed_set(tx, &after, until).await?;
+    }
     let closed = after.meter_closed_at.unwrap_or(after.state_changed_at);
     capacity.money.meter_close(tx, after.id, closed).await?;
     tx.emit(&AllocationReleasing {

@@ -59,7 +59,7 @@ const CONFIG: &str = "state_dir = \"/var/lib/gpuaas-agent\"\n[roots]\nsysfs = \"
                       [programs]\nnvidia_smi = \"/lab/nvidia-smi\"\n";
 const SMI: &str = "#!/bin/sh\ncase \"$1\" in\n--query-compute-apps=pid) ;;\n*) for bus in 1B 3B; do \
                    echo \"00000000:$bus:00.0, NVIDIA H200, 550.54.15, 143771, 12, 34, 5, 0\"; done ;;\nesac\n";
-const SKU: &str = "h200-sxm-baremetal-2g";
+pub const SKU: &str = "h200-sxm-baremetal-2g";
 
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -90,7 +90,7 @@ fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-struct Host {
+pub struct Host {
     /// Ends with its input, and all that runs inside with it.
     first: Child,
     inner: String,
@@ -99,13 +99,13 @@ struct Host {
     dir: tempfile::TempDir,
 }
 
-struct Key {
+pub struct Key {
     file: PathBuf,
     public: String,
 }
 
 impl Host {
-    fn boot() -> Self {
+    pub fn boot() -> Self {
         assert!(
             nix::unistd::geteuid().is_root(),
             "these tests make machines in namespaces and need root: run make test as root"
@@ -153,7 +153,7 @@ impl Host {
         inside
     }
 
-    fn sh(&self, script: &str) -> String {
+    pub fn sh(&self, script: &str) -> String {
         let ran = self.root("/bin/bash").args(["-c", script]).output().unwrap();
         String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).trim().to_owned()
     }
@@ -182,7 +182,7 @@ impl Host {
         self.agent = Some(agent().arg("run").stdout(log).stderr(errors).spawn().unwrap());
     }
 
-    fn key(&self, name: &str) -> Key {
+    pub fn key(&self, name: &str) -> Key {
         let file = self.dir.path().join(name);
         let made = command("ssh-keygen")
             .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"])
@@ -195,7 +195,7 @@ impl Host {
     }
 
     /// Signs in and runs a script; an error tells what ssh said.
-    fn ssh(&self, user: &str, key: &Key, script: &str) -> Result<String, String> {
+    pub fn ssh(&self, user: &str, key: &Key, script: &str) -> Result<String, String> {
         let mut ssh = command("ssh");
         for option in [
             "BatchMode=yes",
@@ -244,8 +244,8 @@ impl Drop for Host {
     }
 }
 
-/// The host as an active node that is sold whole, and a product that fits it.
-async fn sell(world: &World, host: &mut Host) {
+/// The host as an active node that is sold whole, and a product that fits it. Gives the node.
+pub async fn sell(world: &World, host: &mut Host) -> String {
     let node = world.created_node("gpu-01").await;
     let path = format!("/api/v1/platform/nodes/{}", node.id);
     host.start_agent(&node);
@@ -273,10 +273,11 @@ async fn sell(world: &World, host: &mut Host) {
     });
     world.admin.post("/api/v1/platform/skus", sku).await.expect(201);
     assert_eq!(world.free(SKU).await, 1);
+    node.id
 }
 
 /// Two people of one project with a key each.
-async fn colleagues(world: &World, keys: [&Key; 2]) -> [Tenant; 2] {
+pub async fn colleagues(world: &World, keys: [&Key; 2]) -> [Tenant; 2] {
     let org = world.org("acme").await;
     world.fund(&org, 10_000).await;
     let project = world.project(&org, "lab").await;
@@ -293,7 +294,7 @@ async fn colleagues(world: &World, keys: [&Key; 2]) -> [Tenant; 2] {
 }
 
 /// Where to sign in, as the allocation tells; gives the user.
-async fn user_of(tenant: &Tenant, id: &str, host: &Host) -> String {
+pub async fn user_of(tenant: &Tenant, id: &str, host: &Host) -> String {
     let connection = tenant.get(id).await["connection"].clone();
     assert_eq!((&connection["ssh_host"], &connection["ssh_port"]), (&json!("127.0.0.1"), &json!(host.port)));
     connection["username"].as_str().unwrap().to_owned()

@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{discrepancies, field, sagas};
+use super::{discrepancies, field, restore, sagas};
 use crate::{
     app::App,
     args::{Confirm, Format, Limit},
@@ -30,6 +30,9 @@ pub enum Command {
     /// Records of capacity that disagree.
     #[command(subcommand)]
     Discrepancies(discrepancies::Command),
+    /// After a restore from a backup: what differs from the nodes, and going on.
+    #[command(subcommand)]
+    Restore(restore::Command),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -94,6 +97,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Dlq(command) => dlq(app, &client, command).await,
         Command::Sagas(command) => sagas::run(app, &client, command).await,
         Command::Discrepancies(command) => discrepancies::run(app, &client, command).await,
+        Command::Restore(command) => restore::run(app, &client, command).await,
     }
 }
 

@@ -9,5 +9,6 @@ mod fleet;
 mod kit;
 mod money;
 mod operations;
+mod restored;
 mod signing_in;
 mod tenants;

@@ -65,8 +65,9 @@ const NEVER: &[(&str, &str)] = &[
         "a meter is open for what was never active, or runs on after the end",
         "SELECT count(*) FROM allocations a
          WHERE (a.state IN ('requested', 'provisioning', 'failed') AND a.meter_opened_at IS NOT NULL)
-             OR (a.state IN ('active', 'releasing', 'released', 'release_failed') AND a.meter_opened_at IS NULL)
-             OR (a.state IN ('releasing', 'released', 'release_failed')) <> (a.meter_closed_at IS NOT NULL)",
+             OR (a.state IN ('active', 'releasing', 'release_failed') AND a.meter_opened_at IS NULL)
+             OR (a.state IN ('releasing', 'release_failed') OR a.state = 'released' AND a.meter_opened_at IS NOT NULL)
+                 <> (a.meter_closed_at IS NOT NULL)",
     ),
     (
         "a meter was opened other than once for what became active",
@@ -79,7 +80,7 @@ const NEVER: &[(&str, &str)] = &[
          WHERE m.source = 'allocation' AND NOT coalesce(CASE
              WHEN a.state IN ('requested', 'provisioning') THEN m.state = 'held'
              WHEN a.state = 'active' THEN m.state IN ('open', 'paused')
-             WHEN a.state = 'failed' THEN m.state = 'void'
+             WHEN a.state = 'failed' OR a.state = 'released' AND a.meter_opened_at IS NULL THEN m.state = 'void'
              ELSE m.state IN ('closed', 'settled') END, false)",
     ),
     (

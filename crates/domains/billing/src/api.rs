@@ -14,7 +14,7 @@ pub use crate::{
         posting::post,
         provider_findings::{ProviderFinding, provider_finding, provider_finding_over, provider_findings_gone},
         reconcile::RunningAllocations,
-        standing::{is_depleted, is_metered, must_release_project, overdue},
+        standing::{budgets_overdue, is_depleted, is_metered, must_release_project, overdue},
     },
 };
 

@@ -108,6 +108,12 @@ pub trait Consumer: Send + Sync + 'static {
         ConsumerPolicy::default()
     }
 
+    /// Whether there is anything to do for the event, as far as it says so itself. One that does not concern the consumer
+    /// leaves no trace: no transaction, and no row in the audit trail.
+    fn concerns(&self, _: &Envelope) -> bool {
+        true
+    }
+
     /// Has its effect through `tx`, which commits with the inbox record when this returns `Ok` and has no
     /// effect at all otherwise. It may run again for the same event, so whatever is not in `tx` must bear
     /// repetition. When the event belongs to an organization, audit and emitted events do too.
@@ -116,6 +122,7 @@ pub trait Consumer: Send + Sync + 'static {
 
 #[async_trait]
 pub(crate) trait Handle: Send + Sync {
+    fn concerns(&self, envelope: &Envelope) -> bool;
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
 }
 
@@ -123,6 +130,10 @@ struct Erase<C>(C);
 
 #[async_trait]
 impl<C: Consumer> Handle for Erase<C> {
+    fn concerns(&self, envelope: &Envelope) -> bool {
+        self.0.concerns(envelope)
+    }
+
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
         self.0.handle(tx, envelope).await
     }

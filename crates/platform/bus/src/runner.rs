@@ -275,6 +275,9 @@ impl Inner {
 
     /// The one transaction: inbox record, effect, audit, events, and the dead letter's end.
     async fn effect(&self, envelope: &Envelope, letter: Option<&Claimed>) -> Result<Effect, ConsumeError> {
+        if letter.is_none() && !self.consumer.handler.concerns(envelope) {
+            return Ok(Effect::Done);
+        }
         let origin = Origin {
             correlation_id: CorrelationId(envelope.correlation_id),
             source_ip: None,

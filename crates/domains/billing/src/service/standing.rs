@@ -25,6 +25,16 @@ pub async fn must_release_project(tx: &mut WriteTx, project: ProjectId) -> Resul
     Ok(standing::budget_releases(tx.conn(), project, now).await?)
 }
 
+/// Projects for which [`must_release_project`] holds and that still run or launch something; after this one, by id.
+pub async fn budgets_overdue(
+    conn: &mut Connection,
+    after: ProjectId,
+    now: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<(OrgId, ProjectId)>, Failure> {
+    Ok(standing::budgets_overdue(conn, after, now, limit).await?)
+}
+
 /// Whether there is a meter for it: what was launched before the installation charged has none.
 pub async fn is_metered(conn: &mut Connection, allocation: AllocationId) -> Result<bool, Failure> {
     Ok(standing::has_meter(conn, allocation).await?)

@@ -39,6 +39,30 @@ pub async fn budget_releases(
     .await
 }
 
+/// Projects whose budget says that what they run ends, and that still run or launch something; after this one, by id.
+pub async fn budgets_overdue(
+    conn: &mut Connection,
+    after: ProjectId,
+    now: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<(OrgId, ProjectId)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "SELECT b.org_id, b.project_id FROM budgets b JOIN budget_progress g USING (project_id)
+         WHERE b.action = 'release' AND b.project_id > $1 AND g.crossed_at IS NOT NULL
+             AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date
+             AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+             AND EXISTS (SELECT FROM meters m WHERE m.org_id = b.org_id AND m.project_id = b.project_id
+                 AND m.state IN ('held', 'open', 'paused'))
+         ORDER BY b.project_id LIMIT $3",
+        after.uuid(),
+        now,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.org_id.into(), row.project_id.into())).collect())
+}
+
 pub async fn has_meter(conn: &mut Connection, allocation: AllocationId) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM meters WHERE allocation_id = $1) AS "found!""#,

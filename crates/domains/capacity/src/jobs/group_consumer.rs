@@ -25,6 +25,11 @@ impl Consumer for GroupConsumer {
     const AUDIT_ACTION: &'static str = "allocation_group.member_failed";
     const REASON: &'static str = "a member of a group failed";
 
+    /// What was launched alone takes nobody down.
+    fn concerns(&self, envelope: &Envelope) -> bool {
+        envelope.payload.get("group_id").is_none_or(|group| !group.is_null())
+    }
+
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
         let event: AllocationFailed = decode(envelope)?;
         match event.group_id {

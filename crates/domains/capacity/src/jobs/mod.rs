@@ -1,22 +1,28 @@
 //! Periodic work and consumers. Any replica may run them, and several at once do no harm.
 
+mod access_consumers;
 pub mod consistency;
 mod fault_consumers;
 mod group_consumer;
 mod money_consumers;
-
 pub mod restore;
+
 use std::time::Duration;
 
 use bus::periodic::every;
 
-use crate::{Capacity, service::forced::release_overdue};
+use crate::{
+    Capacity,
+    service::{forced::release_overdue, key_removal::keys_remove_all},
+};
 
+pub use access_consumers::{AccessLostConsumer, NodeBackConsumer};
 pub use fault_consumers::{ActiveConsumer, FaultConsumer};
 pub use group_consumer::GroupConsumer;
 pub use money_consumers::{BudgetConsumer, DepletionConsumer};
 
 const OVERDUE_EVERY: Duration = Duration::from_secs(30);
+const KEYS_EVERY: Duration = Duration::from_secs(60);
 
 /// Every consumer of this domain.
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
@@ -26,13 +32,18 @@ pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
         bus::Registration::of(BudgetConsumer(capacity.clone())),
         bus::Registration::of(FaultConsumer(capacity.clone())),
         bus::Registration::of(ActiveConsumer(capacity.clone())),
+        bus::Registration::of(AccessLostConsumer(capacity.clone())),
+        bus::Registration::of(NodeBackConsumer(capacity.clone())),
     ]
 }
 
 /// All periodic work, until the task is aborted.
 pub async fn run(capacity: Capacity) {
-    let overdue = every(OVERDUE_EVERY, "released, because the balance was used up a while ago", || {
+    let overdue = every(OVERDUE_EVERY, "released, because a balance or a budget was used up a while ago", || {
         release_overdue(&capacity)
     });
-    tokio::join!(consistency::run(capacity.clone()), overdue);
+    let keys = every(KEYS_EVERY, "machines must give up keys of people who may no longer log in", || {
+        keys_remove_all(&capacity)
+    });
+    tokio::join!(consistency::run(capacity.clone()), overdue, keys);
 }

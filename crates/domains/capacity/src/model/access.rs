@@ -1,7 +1,7 @@
 //! Who may log in.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::UserId;
+use kernel::ids::{NodeId, UserId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,4 +12,13 @@ pub struct Grant {
     pub user_id: UserId,
     pub granted_by: UserId,
     pub granted_at: DateTime<Utc>,
+}
+
+/// Whose machines are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachinesOf {
+    Everybody,
+    /// Who made the allocation, or has a grant.
+    Person(UserId),
+    Node(NodeId),
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 lifecycle::lifecycle! {
-    /// From the request to the end. `failed` means that everything was taken back; `release_failed` that the
+    /// From the request to the end. `failed` means that a launch came to nothing, `released` that somebody wanted the end; `release_failed` that the
     /// capacity stays fenced until the release was tried again.
     AllocationLifecycle = "allocation", initial Requested;
     states AllocationState {
@@ -25,8 +25,10 @@ lifecycle::lifecycle! {
     }
     Requested on Provision => Provisioning;
     Requested on Fail => Failed;
+    Requested on Released => Released;
     Provisioning on Activate => Active;
     Provisioning on Fail => Failed;
+    Provisioning on Released => Released;
     Active on Release => Releasing;
     Releasing on Released => Released;
     Releasing on ReleaseFailed => ReleaseFailed;
@@ -69,14 +71,14 @@ impl Shape {
     }
 }
 
-/// Who or what ended an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 /// Whether the tenant is root on the host itself, where the agent and the devices are. In a virtual machine they are root
 /// among their own devices only. What is not known is taken for root.
 pub fn tenant_is_root(shape: Option<Shape>, isolation: Option<Isolation>) -> bool {
     shape.is_none_or(|shape| shape == Shape::Baremetal) && isolation.is_none_or(Isolation::gives_sudo)
 }
 
+/// Who or what ended an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum ReleaseCause {
@@ -161,12 +163,12 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Where `event` leads from here.
-    pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
     pub fn tenant_is_root(&self) -> bool {
         tenant_is_root(Some(self.shape), Isolation::parse(&self.isolation_model))
     }
 
+    /// Where `event` leads from here.
+    pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
         AllocationLifecycle::next(self.state, event).ok_or_else(|| {
             let text =
                 format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());

@@ -24,7 +24,7 @@ use crate::{
         access::Grant,
         allocation::{Allocation, AllocationState, AllocationView, Shape},
     },
-    store::{access, allocations::of_project},
+    store::{access, allocations::of_project, machine_keys},
     workflow::{LaunchInput, access_spec},
 };
 
@@ -32,14 +32,20 @@ use crate::{
 const MOST_KEYS: usize = 256;
 const MOST_GRANTS: usize = 100;
 
-/// Sorted and without repetition, so that the same people give the same set.
-pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
+/// Every key of everybody who may log in, sorted and without repetition, so that the same people give the same set.
+pub(crate) async fn entitled_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
     let mut people = access::granted(tx.conn(), allocation.id).await?;
     people.extend(allocation.creator_user());
     let keys = ssh_keys_of_members(tx.conn(), allocation.project_id, &people).await?;
     let mut keys: Vec<String> = keys.into_iter().map(|(_, key)| key).collect();
     keys.sort_unstable();
     keys.dedup();
+    Ok(keys)
+}
+
+/// The same, when a machine takes as many.
+pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
+    let keys = entitled_keys(tx, allocation).await?;
     if keys.len() > MOST_KEYS {
         let text = format!(
             "That would be {} SSH keys; a machine takes {MOST_KEYS}. Take access from somebody, or delete keys.",
@@ -143,7 +149,8 @@ async fn renew(
     name: &'static str,
     about: &str,
 ) -> Result<Allocation, Failure> {
-    let authorized_keys = desired_keys(tx, before).await?;
+    let keys = desired_keys(tx, before).await?;
+    let authorized_keys = keys.clone();
     let (owner, username) = (before.subject(), before.username.clone());
     let work = match before.shape {
         Shape::Baremetal => {
@@ -159,6 +166,7 @@ async fn renew(
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = access::order_set(tx, before, &order).await?;
+    machine_keys::order(tx, &after, &keys).await?;
     tell(tx, &after, "access", name, about).await?;
     if after.state == AllocationState::Active {
         let input = LaunchInput { allocation_id: after.id };

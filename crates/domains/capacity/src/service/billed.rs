@@ -5,7 +5,7 @@ use billing::api::{self, Billing, Launch};
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
-    ids::{AllocationId, FindingId, OrgId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
 use pg::{Connection, WriteTx};
 
@@ -95,6 +95,16 @@ impl Money for Billed {
         limit: i64,
     ) -> Result<Vec<OrgId>, Failure> {
         api::overdue(conn, before, limit).await
+    }
+
+    async fn budgets_overdue(
+        &self,
+        conn: &mut Connection,
+        after: ProjectId,
+        now: DateTime<Utc>,
+        limit: i64,
+    ) -> Result<Vec<(OrgId, ProjectId)>, Failure> {
+        api::budgets_overdue(conn, after, now, limit).await
     }
 
     async fn credit(

@@ -8,7 +8,10 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use kernel::{Code, CorrelationId, Failure, Problem, ids::AllocationId};
+use kernel::{
+    Code, CorrelationId, Failure, Problem,
+    ids::{AllocationId, ProjectId},
+};
 use pg::{Origin, Permit};
 use tokio::time::Instant;
 
@@ -74,18 +77,34 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
     failed.map_or(Ok(forced), Err)
 }
 
-/// Releases what still runs for organizations whose balance was used up a while ago. They were told of by an event;
-/// one that could not be handled must not let anybody run on for nothing. Answers how many were released.
+/// Every project that must not run on by its budget, however the event was lost, and also when the action of the budget
+/// changed after it was spent. Whether it holds is decided again with each allocation.
+async fn budgets_overdue(capacity: &Capacity) -> Result<Vec<Due>, Failure> {
+    let now = capacity.db.ambient().now();
+    let (mut dues, mut after) = (Vec::new(), ProjectId::from(uuid::Uuid::nil()));
+    loop {
+        let mut upkeep = capacity.db.upkeep("find what budgets should have ended").await?;
+        let some = capacity.money.budgets_overdue(upkeep.conn(), after, now, OVERDUE_AT_ONCE).await?;
+        let Some((_, last)) = some.last() else { return Ok(dues) };
+        after = *last;
+        dues.extend(some.into_iter().map(|(org, project)| Due::Budget(org, project)));
+    }
+}
+
+/// Releases what still runs for organizations whose balance was used up a while ago, and for projects that have spent
+/// a budget that ends them. They were told of by an event; one that could not be handled must not let anybody run on
+/// for nothing. Answers how many were released.
 pub async fn release_overdue(capacity: &Capacity) -> Result<usize, Failure> {
     let ambient = capacity.db.ambient();
     let orgs = {
         let mut upkeep = capacity.db.upkeep("find what money should have ended").await?;
         capacity.money.overdue(upkeep.conn(), ambient.now() - OVERDUE_AFTER, OVERDUE_AT_ONCE).await?
     };
+    let dues = orgs.into_iter().map(Due::Depletion).chain(budgets_overdue(capacity).await?);
     let (mut released, mut failed) = (0, None);
-    for org in orgs {
+    for due in dues {
         let origin = Origin::internal(CorrelationId(ambient.uuid()));
-        match release_all(capacity, Due::Depletion(org), &origin).await {
+        match release_all(capacity, due, &origin).await {
             Ok(forced) => released += forced.released,
             // One that cannot be released does not keep the others.
             Err(failure) => failed = Some(failure),

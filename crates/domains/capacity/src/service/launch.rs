@@ -139,6 +139,7 @@ pub async fn launch_all(
         made.push(new);
     }
     // Before the reservation, whose locks everybody else in the organization waits for.
+    machine_keys::insert_first(tx, &made, &keys).await?;
     for new in &made {
         let input = LaunchInput { allocation_id: new.id };
         saga::start(tx, provision_spec(new.shape), &new.subject(), Some(creator.org), &input).await?;

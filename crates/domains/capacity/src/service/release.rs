@@ -24,7 +24,7 @@ use crate::{
         endings,
         events::{self, NewEvent},
     },
-    workflow::{LaunchInput, abandoned, release_spec, restart_spec},
+    workflow::{LaunchInput, abandon_spec, abandoned, release_spec, restart_spec},
 };
 
 const BUSY_RETRY_SECONDS: u64 = 5;
@@ -74,13 +74,28 @@ async fn cancel_launch(
     cause: ReleaseCause,
     reason: &str,
 ) -> Result<Allocation, Failure> {
-    let found = saga::cancel(tx, &before.subject(), reason).await?;
-    if !found || before.release_cause.is_some() {
+    // Somebody has done this already; what ends it now must not be cancelled.
+    let asked = before.release_cause.is_some();
+    let found = !asked && saga::cancel(tx, &before.subject(), reason).await?;
+    if !found && !end_lost(tx, before).await? || asked {
         return Ok(before.clone());
     }
     let after = endings::cause_set(tx, before, cause.name()).await?;
     tell(tx, &after, "operation", "cancel", reason).await?;
     Ok(after)
+}
+
+/// A launch whose workflow got lost gets one that ends it. False: it has a workflow, which is taking it back.
+async fn end_lost(tx: &mut WriteTx, before: &Allocation) -> Result<bool, Failure> {
+    let input = LaunchInput { allocation_id: before.id };
+    match saga::start(tx, abandon_spec(), &before.subject(), Some(before.org_id), &input).await {
+        Ok(run) => {
+            tracing::error!(allocation_id = %before.id, run_id = %run, "a launch had no workflow; it has one that ends it");
+            Ok(true)
+        }
+        Err(StartError::AlreadyRunning) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Ends an active allocation of which nothing is left on its node: it is paid for until `used_until`.
@@ -258,7 +273,7 @@ pub async fn force_release(
     let launching = matches!(before.state, AllocationState::Requested | AllocationState::Provisioning);
     let after = if launching && !saga::is_live(tx.conn(), &before.subject()).await? {
         // Its workflow got lost, so nobody else takes it back.
-        abandoned(capacity, tx, &before, &text).await?
+        abandoned(capacity, tx, &before, ReleaseCause::Admin.name(), &text).await?
     } else {
         release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?
     };

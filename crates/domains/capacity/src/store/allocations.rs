@@ -108,7 +108,12 @@ impl TryFrom<Row> for Allocation {
 }
 
 pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE id = $1", id.uuid())
+    let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations WHERE id = $1", id.uuid())
         .fetch_optional(conn)
         .await?;
     row.map(Allocation::try_from).transpose()
@@ -116,7 +121,12 @@ pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Alloc
 
 /// Held until the transaction ends, so that what is decided from it stays true.
 pub async fn lock(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM allocations WHERE id = $1 FOR NO KEY UPDATE", id.uuid())
+    let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations WHERE id = $1 FOR NO KEY UPDATE", id.uuid())
         .fetch_optional(conn)
         .await?;
     row.map(Allocation::try_from).transpose()
@@ -129,7 +139,12 @@ pub async fn list(
 ) -> Result<Vec<Allocation>, Failure> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM allocations
+        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations
          WHERE id > $1 AND ($3::uuid IS NULL OR project_id = $3) AND ($4::text IS NULL OR state = $4)
            AND (NOT $5 OR state NOT IN ('released', 'failed')) AND ($6::uuid IS NULL OR group_id = $6)
            AND ($7::uuid IS NULL OR node_id = $7) AND ($8::uuid IS NULL OR org_id = $8)
@@ -249,7 +264,12 @@ pub async fn lock_of_project(
 /// The members of a group, in the order of their ids.
 pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
     let rows =
-        sqlx::query_as!(Row, "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
+        sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
     rows.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
 }
 
@@ -257,7 +277,12 @@ pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Alloc
 pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
     let sql = sqlx::query_as!(
         Row,
-        "SELECT * FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE",
+        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE",
         group.uuid()
     );
     sql.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
@@ -271,7 +296,12 @@ pub async fn among(
 ) -> Result<Vec<Allocation>, Failure> {
     let sql = sqlx::query_as!(
         Row,
-        "SELECT * FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",
+        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
+             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+             created_at, updated_at
+         FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",
         ids,
         project.uuid()
     );

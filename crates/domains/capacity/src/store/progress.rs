@@ -51,25 +51,45 @@ pub async fn history(
 
 const KEY_SET: &str = "key set ";
 
+/// How a version of the key set gets to the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyTask {
+    /// By the order of a request: keys may be added.
+    Install,
+    /// Keys only go.
+    Remove,
+}
+
+impl KeyTask {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Install => "keys_sent",
+            Self::Remove => "key_removal_sent",
+        }
+    }
+}
+
 /// That this version of the key set is on its way to the machine.
-pub async fn keys_sent(tx: &mut WriteTx, allocation: &Allocation) -> Result<(), Failure> {
+pub async fn keys_sent(tx: &mut WriteTx, allocation: &Allocation, task: KeyTask) -> Result<(), Failure> {
     let reason = format!("{KEY_SET}{}", allocation.access_version);
-    let line = Line { name: "keys_sent".to_owned(), reason: &reason, duration_ms: None };
+    let line = Line { name: task.line().to_owned(), reason: &reason, duration_ms: None };
     history(tx, allocation, "access", &[line]).await
 }
 
-/// Which version of the key set was sent last; the first one goes with the machine itself.
-pub async fn keys_sent_last(tx: &mut WriteTx, id: AllocationId) -> Result<i64, Failure> {
-    let reason = sqlx::query_scalar!(
-        "SELECT reason FROM allocation_events WHERE allocation_id = $1 AND kind = 'access' AND name = 'keys_sent'
+/// Which version of the key set was sent last, and how; the first one goes with the machine itself.
+pub async fn keys_sent_last(tx: &mut WriteTx, id: AllocationId) -> Result<(i64, KeyTask), Failure> {
+    let row = sqlx::query!(
+        "SELECT name, reason FROM allocation_events WHERE allocation_id = $1 AND kind = 'access'
+             AND name IN ('keys_sent', 'key_removal_sent')
          ORDER BY seq DESC LIMIT 1",
         id.uuid(),
     )
     .fetch_optional(tx.conn())
     .await?;
-    let version =
-        reason.and_then(|reason| reason.strip_prefix(KEY_SET).and_then(|version| version.parse().ok()));
-    Ok(version.unwrap_or(1))
+    let Some(row) = row else { return Ok((1, KeyTask::Install)) };
+    let task = if row.name == KeyTask::Remove.line() { KeyTask::Remove } else { KeyTask::Install };
+    let version = row.reason.strip_prefix(KEY_SET).and_then(|version| version.parse().ok());
+    Ok((version.unwrap_or(1), task))
 }
 
 /// The machine has this version of the key set; it never goes back.

@@ -31,7 +31,9 @@ impl Saga for Access {
     async fn resume(&self, _: &'static str, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
         // Held, so that whoever asks for another set finds this run live, or over.
         let allocation = held(cx).await?;
-        let version = launch::keys_arrived(cx, &allocation, signal).await?;
+        let Some(version) = launch::keys_arrived(cx, &allocation, signal).await? else {
+            return Ok(Step::Again { after: Duration::ZERO });
+        };
         progress::keys_installed(cx.tx, allocation.id, version).await?;
         let line = progress::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
         progress::history(cx.tx, &allocation, "access", &[line]).await?;

@@ -2,7 +2,10 @@
 
 use fleet::api::{slots_doubt, slots_occupy};
 use kernel::Failure;
-use node_proto::catalog::{InstallAuthorizedKeys, VmAuthorizedKeys};
+use node_proto::catalog::{
+    AccountSpec, InstallAuthorizedKeys, InstallAuthorizedKeysInput, RetainAuthorizedKeys, VmAuthorizedKeys,
+    VmAuthorizedKeysInput, VmRetainAuthorizedKeys,
+};
 use pg::WriteTx;
 use saga::{RunEnd, Signal, Step, StepCx, StepError};
 
@@ -10,13 +13,14 @@ use super::{LaunchInput, access_spec, held, held_for_end, phases, slots, tasks, 
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationEvent, AllocationState, ReleaseCause, Shape},
-        events::{AllocationActive, AllocationFailed},
+        allocation::{Allocation, AllocationEvent, AllocationState, Shape},
+        events::{AllocationActive, AllocationFailed, AllocationReleased},
     },
-    service::money::Meter,
+    service::{access::entitled_keys, money::Meter},
     store::{
         allocations::{self, Along},
-        claims, progress,
+        claims, machine_keys,
+        progress::{self, KeyTask},
     },
 };
 
@@ -56,38 +60,75 @@ pub async fn keys(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, Step
 /// The machine has it.
 pub async fn keys_told(cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let allocation = provisioning(cx).await?;
-    let version = keys_arrived(cx, &allocation, signal).await?;
+    let Some(version) = keys_arrived(cx, &allocation, signal).await? else {
+        return Err(tasks::fail(words::LATE, "keys"));
+    };
     phases::done(cx.tx, &allocation, "keys", "").await?;
     Step::done_with(&version)
 }
 
-/// Sends the complete key set as it is now, and remembers which that was.
+/// Sends the complete key set as it is now, and remembers which that was. What a request ordered is sent by that order,
+/// without the keys of those who lost access since; otherwise keys can only go.
 pub async fn keys_send(
     capacity: &Capacity,
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
 ) -> Result<Step, StepError> {
-    let Some(order) = &allocation.access_order else { return Err(StepError::fail(words::NO_ORDER)) };
-    progress::keys_sent(cx.tx, allocation).await?;
+    let (id, version) = (allocation.id, allocation.access_version);
+    let entitled = entitled_keys(cx.tx, allocation).await?;
+    machine_keys::mark_removed(cx.tx, id, version, &entitled).await?;
+    let keys = machine_keys::list(cx.tx.conn(), id).await?;
+    let installed = allocation.installed_access.max(FIRST_KEYS);
+    let pending = machine_keys::pending(cx.tx.conn(), id, installed, version).await?;
+    if pending.ordered {
+        let Some(order) = &allocation.access_order else { return Err(StepError::fail(words::NO_ORDER)) };
+        let queued = match allocation.shape {
+            Shape::Baremetal => {
+                tasks::ordered_keys::<InstallAuthorizedKeys>(capacity, cx, allocation, order, &keys).await?
+            }
+            Shape::GpuSlice | Shape::CpuVm => {
+                tasks::ordered_keys::<VmAuthorizedKeys>(capacity, cx, allocation, order, &keys).await?
+            }
+        };
+        if queued {
+            progress::keys_sent(cx.tx, allocation, KeyTask::Install).await?;
+            return Ok(Step::Suspended);
+        }
+        if !pending.removed {
+            return Err(tasks::fail(words::LATE, "keys"));
+        }
+    }
+    progress::keys_sent(cx.tx, allocation, KeyTask::Remove).await?;
+    let (owner, username, authorized_keys) = (allocation.subject(), allocation.username.clone(), keys);
     match allocation.shape {
-        Shape::Baremetal => tasks::ordered::<InstallAuthorizedKeys>(capacity, cx, allocation, order).await,
+        Shape::Baremetal => {
+            let uid = u32::try_from(allocation.uid).map_err(|error| StepError::fail(error.to_string()))?;
+            let account = AccountSpec { username, uid, gid: uid };
+            let input = InstallAuthorizedKeysInput { account, owner, authorized_keys };
+            tasks::key_removal::<RetainAuthorizedKeys>(capacity, cx, allocation, &input).await
+        }
         Shape::GpuSlice | Shape::CpuVm => {
-            tasks::ordered::<VmAuthorizedKeys>(capacity, cx, allocation, order).await
+            let input = VmAuthorizedKeysInput { owner, username, authorized_keys };
+            tasks::key_removal::<VmRetainAuthorizedKeys>(capacity, cx, allocation, &input).await
         }
     }
 }
 
-/// Which key set the machine has now.
+/// Which key set the machine has now. Nothing when keys only went, although a request had ordered some that may not be
+/// brought any more.
 pub async fn keys_arrived(
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
     signal: &Signal,
-) -> Result<i64, StepError> {
-    match allocation.shape {
-        Shape::Baremetal => drop(tasks::answer::<InstallAuthorizedKeys>(signal)?),
-        Shape::GpuSlice | Shape::CpuVm => drop(tasks::answer::<VmAuthorizedKeys>(signal)?),
-    }
-    Ok(progress::keys_sent_last(cx.tx, allocation.id).await?)
+) -> Result<Option<i64>, StepError> {
+    // The answer of all four kinds has the same form.
+    drop(tasks::answer::<InstallAuthorizedKeys>(signal)?);
+    let (version, task) = progress::keys_sent_last(cx.tx, allocation.id).await?;
+    machine_keys::removal_confirmed(cx.tx, allocation.id, version).await?;
+    let installed = allocation.installed_access.max(FIRST_KEYS);
+    let pending = machine_keys::pending(cx.tx.conn(), allocation.id, installed, version).await?;
+    let complete = task == KeyTask::Install || !pending.ordered;
+    Ok(complete.then_some(version))
 }
 
 /// `provisioning` becomes `active`, and its meter runs from this transaction on.
@@ -164,25 +205,26 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         );
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
     }
-    failed(capacity, cx.tx, &allocation, Along { reason: &reason, cause: None }).await?;
+    end_launch(capacity, cx.tx, &allocation, Along { reason: &reason, cause: None }).await?;
     Ok(())
 }
 
-/// A launch that no workflow takes further. What there is of it is not known, so its slots are fenced.
+/// A launch that no workflow takes further, and that somebody wants ended. What there is of it is not known, so its
+/// slots are fenced.
 pub async fn abandoned(
     capacity: &Capacity,
     tx: &mut WriteTx,
     allocation: &Allocation,
+    cause: &str,
     reason: &str,
 ) -> Result<Allocation, Failure> {
     let why = "The workflow of a launch got lost. Retry the cleanup of the slot.";
     slots::fence(tx, &allocation.slot_ids, why).await?;
-    let along = Along { reason, cause: Some(ReleaseCause::Admin.name()) };
-    failed(capacity, tx, allocation, along).await
+    end_launch(capacity, tx, allocation, Along { reason, cause: Some(cause) }).await
 }
 
-/// It holds nothing from now on, and was never billed.
-async fn failed(
+/// It holds nothing from now on, and was never billed. One that somebody released is `released`, any other `failed`.
+async fn end_launch(
     capacity: &Capacity,
     tx: &mut WriteTx,
     allocation: &Allocation,
@@ -190,14 +232,21 @@ async fn failed(
 ) -> Result<Allocation, Failure> {
     let now = tx.db().ambient().now();
     claims::free(tx, allocation.id, now).await?;
-    let after = allocations::step(tx, allocation, AllocationEvent::Fail, along).await?;
+    let wanted = along.cause.is_some() || allocation.release_cause.is_some();
+    let event = if wanted { AllocationEvent::Released } else { AllocationEvent::Fail };
+    let after = allocations::step(tx, allocation, event, along).await?;
     capacity.money.launch_failed(tx, allocation.id).await?;
-    tx.emit(&AllocationFailed {
-        allocation_id: allocation.id,
-        project_id: allocation.project_id,
-        group_id: allocation.group_id,
-        reason: along.reason.to_owned(),
-        creator_id: allocation.creator_user(),
-    })?;
+    let (allocation_id, project_id) = (allocation.id, allocation.project_id);
+    if wanted {
+        tx.emit(&AllocationReleased { allocation_id, project_id })?;
+    } else {
+        tx.emit(&AllocationFailed {
+            allocation_id,
+            project_id,
+            group_id: allocation.group_id,
+            reason: along.reason.to_owned(),
+            creator_id: allocation.creator_user(),
+        })?;
+    }
     Ok(after)
 }

@@ -12,6 +12,7 @@
 //! it could not all be taken back. A release ends in `released`; or in `release_failed`, holding everything. Restart
 //! and access change no state.
 
+mod abandon;
 mod access;
 mod cleanup;
 mod completion;
@@ -40,7 +41,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use launch::abandoned;
 pub(crate) use slots::fence;
-pub use specs::{access_spec, cleanup_spec, provision_spec, release_spec, restart_spec};
+pub use specs::{abandon_spec, access_spec, cleanup_spec, provision_spec, release_spec, restart_spec};
 
 use crate::{Capacity, model::allocation::Allocation, store::allocations};
 
@@ -67,6 +68,7 @@ pub fn sagas(capacity: &Capacity) -> Vec<Arc<dyn saga::Saga>> {
         Arc::new(restart::Restart(capacity.clone())),
         Arc::new(access::Access(capacity.clone())),
         Arc::new(cleanup::Cleanup(capacity.clone())),
+        Arc::new(abandon::Abandon(capacity.clone())),
     ]
 }
 

@@ -95,6 +95,16 @@ static ACCESS: SagaSpec = SagaSpec {
     audit_action: "allocation.access_run",
 };
 
+// One that fails is begun again by the next release.
+static ABANDON: SagaSpec = SagaSpec {
+    name: "abandon_launch",
+    version: 1,
+    steps: &[writes("end", Undo::Nothing)],
+    deadline: DAY,
+    on_failure: OnFailure::Stuck,
+    audit_action: "allocation.abandon_run",
+};
+
 static CLEANUP: SagaSpec = SagaSpec {
     name: "cleanup",
     version: 1,
@@ -136,6 +146,11 @@ pub fn restart_spec() -> &'static SagaSpec {
 /// Brings the key set of `access_order` to an active machine. [`super::LaunchInput`], `allocation.access_subject()`.
 pub fn access_spec() -> &'static SagaSpec {
     &ACCESS
+}
+
+/// Ends a launch whose workflow got lost. [`super::LaunchInput`], `allocation.subject()`.
+pub fn abandon_spec() -> &'static SagaSpec {
+    &ABANDON
 }
 
 /// Cleans slots in `cleanup_blocked` of an allocation that is over. [`super::CleanupInput`]; the subject is the text

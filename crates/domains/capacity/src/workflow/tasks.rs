@@ -10,7 +10,7 @@ use kernel::{
 };
 use node_proto::{
     TaskError, TaskKind,
-    catalog::{HealthProbe, HealthProbeInput, ProbeProfile},
+    catalog::{HealthProbe, HealthProbeInput, KeyRemovalKind, KeySetKind, ProbeProfile},
     contract::{Ending, FailureCode, Phase, TaskFailure},
 };
 use saga::{Signal, Step, StepCx, StepError};
@@ -28,17 +28,54 @@ pub async fn ordered<K: TaskKind>(
     allocation: &Allocation,
     order: &[u8],
 ) -> Result<Step, StepError> {
-    let request = OrderedRequest {
+    let request = request(capacity, cx).await?;
+    let queued = capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await;
+    if in_time(queued)? { Ok(Step::Suspended) } else { Err(fail(words::LATE, K::TYPE.name())) }
+}
+
+/// The same for a set of keys, of which only those in `keep` are sent. False: the order came too late, and nothing was
+/// queued.
+pub async fn ordered_keys<K: KeySetKind>(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    order: &[u8],
+    keep: &[String],
+) -> Result<bool, StepError> {
+    let (request, subject) = (request(capacity, cx).await?, allocation.subject());
+    let fleet = &capacity.fleet;
+    Ok(in_time(fleet.task_queue_ordered_keys::<K>(cx.tx, order, &subject, keep, request).await)?)
+}
+
+/// Queues work that only takes keys from the machine, and waits for it.
+pub async fn key_removal<K: KeyRemovalKind>(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    input: &K::Input,
+) -> Result<Step, StepError> {
+    let (request, subject) = (request(capacity, cx).await?, allocation.subject());
+    let fleet = &capacity.fleet;
+    fleet.task_queue_key_removal::<K>(cx.tx, &allocation.work_order, &subject, input, request).await?;
+    Ok(Step::Suspended)
+}
+
+async fn request(capacity: &Capacity, cx: &StepCx<'_>) -> Result<OrderedRequest, StepError> {
+    Ok(OrderedRequest {
         attempt: cx.attempt,
         good_for: good_for(capacity).await?,
         waiting: Some(waiting(cx)),
-    };
-    match capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await {
-        Ok(_) => Ok(Step::Suspended),
+    })
+}
+
+/// Whether the order still authorised the work.
+fn in_time(queued: Result<TaskId, Failure>) -> Result<bool, Failure> {
+    match queued {
+        Ok(_) => Ok(true),
         Err(Failure::Problem(late)) if late.details.get("reason").is_some_and(|r| r == ORDER_LATE) => {
-            Err(fail(words::LATE, K::TYPE.name()))
+            Ok(false)
         }
-        Err(failure) => Err(failure.into()),
+        Err(failure) => Err(failure),
     }
 }
 

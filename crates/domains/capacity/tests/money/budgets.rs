@@ -1,13 +1,15 @@
 //! A project that has spent its budget and wants that ends what it runs, and only that.
 
 use billing::api::events::BudgetCrossed;
+use capacity::service::forced::release_overdue;
 
 use crate::{
     bank::{self, Bank, RATE},
     kit::SLICE,
 };
 
-async fn crossed(bank: &Bank, action: &str) {
+/// It has spent its budget, and nobody was told.
+async fn spent(bank: &Bank, action: &str) {
     let (org, project) = (bank.org.uuid(), bank.project.uuid());
     let now = bank.test.db.ambient().now();
     bank.sql(&format!(
@@ -20,6 +22,10 @@ async fn crossed(bank: &Bank, action: &str) {
         now.to_rfc3339()
     ))
     .await;
+}
+
+async fn crossed(bank: &Bank, action: &str) {
+    spent(bank, action).await;
     let permit = pg::Permit::system("test", bank.origin());
     let mut tx = bank.test.db.write(permit, "budget.test").await.unwrap();
     let event = BudgetCrossed {
@@ -67,4 +73,31 @@ async fn a_budget_that_was_raised_meanwhile_releases_nothing() {
     assert!(!money.is_due(&mut tx, due).await.unwrap());
     tx.roll_back().await;
     assert_eq!(bank.state(id).await, "active");
+}
+
+#[tokio::test]
+async fn a_spent_budget_releases_though_the_event_was_lost_or_came_before_its_action_was_release() {
+    let bank = Bank::with(10 * RATE).await;
+    let (running, launching) = (bank.active(SLICE).await, bank.launch(SLICE).await);
+    crossed(&bank, "block").await;
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "it blocks launches only");
+    bank.sql("UPDATE budgets SET action = 'release', amount_minor = 1000").await;
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "it was raised");
+    bank.sql("UPDATE budgets SET amount_minor = 100").await;
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 2);
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "once");
+    for id in [running, launching] {
+        let cause: String =
+            bank.one(&format!("SELECT release_cause FROM allocations WHERE id = '{}'", id.uuid())).await;
+        assert_eq!(cause, "budget");
+        bank.drive(&id.to_string()).await;
+        assert_eq!(bank.state(id).await, "released");
+    }
+    assert_eq!(bank.meter(launching).await, "void");
+    bank.sql("DELETE FROM budget_progress; DELETE FROM budgets").await;
+    let next = bank.active(SLICE).await;
+    spent(&bank, "release").await;
+    assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 1, "nobody was told at all");
+    assert_eq!(bank.drive(&next.to_string()).await, "succeeded");
+    bank::hold(&bank.test).await;
 }

@@ -41,7 +41,7 @@ async fn depletion_releases_what_runs_and_cancels_what_is_being_launched_once() 
     assert_eq!(bank.drive(&launching.to_string()).await, "undone");
     assert_eq!(
         (bank.state(launching).await.as_str(), bank.meter(launching).await.as_str()),
-        ("failed", "void")
+        ("released", "void")
     );
     assert_eq!(cause(&bank, launching).await, "depletion");
     // Hearing it again, or depleting again, releases nothing twice.

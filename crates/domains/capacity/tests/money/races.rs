@@ -102,7 +102,7 @@ async fn launches_that_race_with_the_end_of_the_balance_are_refused_or_released(
     bank.deliver().await;
     for id in made {
         assert_eq!(bank.drive(&id.to_string()).await, "undone");
-        assert_eq!((bank.state(id).await.as_str(), bank.meter(id).await.as_str()), ("failed", "void"));
+        assert_eq!((bank.state(id).await.as_str(), bank.meter(id).await.as_str()), ("released", "void"));
     }
     bank::hold(&bank.test).await;
 }

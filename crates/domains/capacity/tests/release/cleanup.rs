@@ -155,7 +155,7 @@ async fn whatever_lost_its_workflow_is_ended_by_an_operator() {
     let mut tx = world.as_operator().await;
     let result = force_release(&world.capacity, &mut tx, id, &reason(), None).await;
     ended(tx, result).await.unwrap();
-    assert_eq!(world.state(id).await, "failed");
+    assert_eq!(world.state(id).await, "released");
     assert_eq!(slots_in(&world, &slots, "cleanup_blocked").await, 2, "what is left there is not known");
 
     let id = world.allocation("releasing").await;

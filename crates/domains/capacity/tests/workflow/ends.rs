@@ -168,8 +168,36 @@ async fn a_release_while_provisioning_takes_back_and_says_who_wanted_it() {
     assert_eq!(kit.reason(id).await, "released by its project");
     let given_up = "SELECT state FROM node_tasks WHERE task_type = 'allocation.provision_user'";
     assert_eq!(kit.one::<String>(given_up).await, "cancelled", "a node that has not begun it never gets it");
-    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("failed", "available"));
+    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("released", "available"));
+    assert_eq!((kit.meters(id, "open").await, kit.meters(id, "launch_failed").await), (0, 1));
     invariants::hold(&kit).await;
+}
+
+#[tokio::test]
+async fn a_release_of_a_launch_that_lost_its_workflow_ends_it_and_cleans_its_slots() {
+    let kit = Kit::new().await;
+    for (sku, saga) in [(MACHINE, "provision_machine"), (SLICE, "provision_slice")] {
+        let id = kit.launch(sku).await;
+        until_it_waits(&kit, saga).await;
+        kit.sql(&format!(
+            "UPDATE saga_runs SET state = 'stuck', failure = 'lost', finished_at = now(), wake_key = NULL
+                 WHERE subject = '{id}';
+             UPDATE node_tasks SET state = 'cancelled', finished_at = now() WHERE state = 'queued'"
+        ))
+        .await;
+        kit.clock.advance(TimeDelta::seconds(1));
+        release(&kit, id).await;
+        release(&kit, id).await;
+        assert_eq!(kit.drive(&id.to_string()).await, "succeeded");
+        assert_eq!((kit.state(id).await.as_str(), kit.claims(id).await), ("released", 0));
+        assert_eq!(kit.meters(id, "launch_failed").await, 1, "what was set aside goes back, once");
+        let slot =
+            format!("SELECT min(s::text) FROM allocations, unnest(slot_ids) s WHERE id = '{}'", id.uuid());
+        let slot: String = kit.one(&slot).await;
+        let slot = SlotId::from(slot.parse::<Uuid>().unwrap());
+        assert_eq!(kit.drive(&slot.to_string()).await, "succeeded", "whatever was made of it is removed");
+        assert_eq!(kit.slots(id).await, "available");
+    }
 }
 
 #[tokio::test]

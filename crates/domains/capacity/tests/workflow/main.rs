@@ -5,5 +5,6 @@
 mod ends;
 mod faults;
 mod invariants;
+mod key_removal;
 mod kit;
 mod node;

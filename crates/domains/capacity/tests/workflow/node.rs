@@ -79,9 +79,10 @@ fn done(work: Work) -> Value {
             created: true,
         }),
         Work::DeprovisionUser(_) => serde_json::to_value(DeprovisionedUser::default()),
-        Work::InstallAuthorizedKeys(_) | Work::VmAuthorizedKeys(_) => {
-            serde_json::to_value(InstalledKeys { keys: 1, changed: true })
-        }
+        Work::InstallAuthorizedKeys(_)
+        | Work::VmAuthorizedKeys(_)
+        | Work::RetainAuthorizedKeys(_)
+        | Work::VmRetainAuthorizedKeys(_) => serde_json::to_value(InstalledKeys { keys: 1, changed: true }),
         Work::VmProvision(input) => serde_json::to_value(ProvisionedVm {
             owner: input.owner,
             ssh_host: "203.0.113.9".to_owned(),

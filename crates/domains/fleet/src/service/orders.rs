@@ -10,7 +10,10 @@ use kernel::{
     Code, Failure, Problem,
     ids::{NodeId, TaskId},
 };
-use node_proto::{TaskKind, catalog::Privilege};
+use node_proto::{
+    TaskKind,
+    catalog::{KeyRemovalKind, KeySetKind, Privilege},
+};
 use pg::WriteTx;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -117,6 +120,60 @@ impl Fleet {
         subject: &str,
         request: OrderedRequest,
     ) -> Result<TaskId, Failure> {
+        self.queue_ordered::<K>(tx, order, subject, request, Ok).await
+    }
+
+    /// The same for a set of keys, without those that are not in `keep`: whoever lost access since the order was sealed
+    /// does not get it by that.
+    pub async fn task_queue_ordered_keys<K: KeySetKind>(
+        &self,
+        tx: &mut WriteTx,
+        order: &[u8],
+        subject: &str,
+        keep: &[String],
+        request: OrderedRequest,
+    ) -> Result<TaskId, Failure> {
+        let reduced = |params: Value| {
+            let mut input: K::Input = serde_json::from_value(params)?;
+            K::keys_mut(&mut input).retain(|key| keep.contains(key));
+            serde_json::to_value(input)
+        };
+        self.queue_ordered::<K>(tx, order, subject, request, reduced).await
+    }
+
+    /// Queues work that only takes keys from a machine, for the node that the order names. It needs no order of its
+    /// own: whoever can write to the database can lock people out by it, and let nobody in.
+    pub async fn task_queue_key_removal<K: KeyRemovalKind>(
+        &self,
+        tx: &mut WriteTx,
+        order: &[u8],
+        subject: &str,
+        input: &K::Input,
+        request: OrderedRequest,
+    ) -> Result<TaskId, Failure> {
+        let kind = K::TYPE.name();
+        let Some(order) = self.order_opened(subject, order) else {
+            return Err(self.order_refused(tx, subject, kind, "not_ours", NOT_OURS).await);
+        };
+        let task = NewTask {
+            node: order.node_id,
+            kind: K::TYPE,
+            params: serde_json::to_value(input)?,
+            attempt: request.attempt,
+            good_for: request.good_for,
+            waiting: request.waiting,
+        };
+        self.queue(tx, task).await
+    }
+
+    async fn queue_ordered<K: TaskKind>(
+        &self,
+        tx: &mut WriteTx,
+        order: &[u8],
+        subject: &str,
+        request: OrderedRequest,
+        reduced: impl FnOnce(Value) -> Result<Value, serde_json::Error> + Send,
+    ) -> Result<TaskId, Failure> {
         let kind = K::TYPE.name();
         let Some(order) = self.order_opened(subject, order) else {
             return Err(self.order_refused(tx, subject, kind, "not_ours", NOT_OURS).await);
@@ -150,7 +207,7 @@ impl Fleet {
         let task = NewTask {
             node: order.node_id,
             kind: K::TYPE,
-            params: work.params,
+            params: reduced(work.params)?,
             attempt: request.attempt,
             good_for: left,
             waiting: request.waiting,

@@ -1,7 +1,9 @@
 //! What identity tells the rest of the product. Consumers read these from the stream IDENTITY.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId};
+use kernel::ids::{
+    InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, SshKeyId, UserId,
+};
 use serde_json::Value;
 
 use super::role::{MemberRole, PlatformRole};
@@ -26,6 +28,8 @@ bus::events! { Identity;
     ServiceAccountDeleted = "identity.service_account.deleted", "A service account and its keys were deleted." { project_id: ProjectId, service_account_id: ServiceAccountId }
     ServiceAccountKeyCreated = "identity.service_account_key.created", "A service account got a key." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }
     ServiceAccountKeyRevoked = "identity.service_account_key.revoked", "A key of a service account was revoked." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }
+    AccountDisabled = "identity.account.disabled", "Somebody's account was disabled: they cannot sign in, and their SSH keys leave every machine." { user_id: UserId }
+    SshKeyDeleted = "identity.ssh_key.deleted", "Somebody deleted one of their SSH keys; it leaves every machine." { user_id: UserId, ssh_key_id: SshKeyId }
     SessionRevoked = "identity.session.revoked", "A sign-in session was revoked." { user_id: UserId, session_id: SessionId }
     PlatformRolesChanged = "identity.user.platform_roles_changed", "Somebody's platform roles changed." { user_id: UserId, roles: Vec<PlatformRole> }
     PolicyChanged = "identity.policy.changed", "A policy value was set, or removed (no value)." { key: String, scope: String, value: Option<Value> }

@@ -131,6 +131,34 @@ pub async fn workflows_missing(
     Ok(found.collect())
 }
 
+/// Allocations whose machine has not given up keys that it should have before `settled`.
+pub async fn keys_not_removed(
+    conn: &mut Connection,
+    settled: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<Found>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"SELECT a.id, a.node_id, count(*) AS "keys!", min(k.removed_at) AS "since!" FROM allocation_keys k
+               JOIN allocations a ON a.id = k.allocation_id
+           WHERE k.removed_at < $1 AND a.state = 'active'
+           GROUP BY a.id ORDER BY a.id LIMIT $2"#,
+        settled,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let found = rows.into_iter().map(|row| {
+        let id = AllocationId::from(row.id);
+        let message = format!(
+            "The machine of {id} may still have {} keys that were taken away at {}.",
+            row.keys,
+            row.since.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+        );
+        about_allocation(id, row.node_id, message)
+    });
+    Ok(found.collect())
+}
+
 /// Holders whose count is not what the allocations with claims add up to.
 pub async fn holdings_differ(conn: &mut Connection, limit: i64) -> Result<Vec<Found>, sqlx::Error> {
     let rows = sqlx::query!(

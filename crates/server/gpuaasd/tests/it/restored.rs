@@ -79,6 +79,8 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     let (kept, gone) = (tenant.active(slice()).await, tenant.active(slice()).await);
     let created = world.created_node("gpu-revoked").await;
     let revoked = world.enrolled_node(&created).await;
+    let mut repaired = world.created_node("gpu-repaired").await;
+    let superseded = world.enrolled_node(&repaired).await;
     assert_eq!(mode(&world.admin).await, "normal");
 
     stop(&mut world.server).await;
@@ -90,6 +92,10 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     let highest = uid(&world, &unknown).await;
     let path = format!("/api/v1/platform/nodes/{}/certificates/revoke", created.id);
     world.admin.post(&path, json!({ "reason": "the key was stolen" })).await.expect(200);
+    let path = format!("/api/v1/platform/nodes/{}/repair-token", repaired.id);
+    let token = world.admin.post(&path, json!({})).await.expect(201);
+    repaired.token = token["token"].as_str().expect("a token").to_owned();
+    let given_since = world.enrolled_node(&repaired).await;
     stop(&mut world.server).await;
     world.db.restore(backup).await;
     restart(&mut world.server).await;
@@ -108,9 +114,13 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     assert!(refused["error"]["suggestion"].as_str().is_some_and(|s| s.contains("restore")), "{refused}");
     assert_eq!(mode(&world.admin).await, "restore");
 
-    // What was revoked since the backup stays revoked, although the backup does not know.
-    let answer = revoked.api.post(&revoked.path("heartbeat"), NodeClient::heartbeat()).await;
-    assert!(matches!(answer.status, 401 | 403), "{}", answer.text);
+    // What was revoked since the backup stays revoked and what was given since is known, although the backup knows
+    // neither.
+    given_since.api.post(&given_since.path("heartbeat"), NodeClient::heartbeat()).await.expect(200);
+    for gone in [&revoked, &superseded] {
+        let answer = gone.api.post(&gone.path("heartbeat"), NodeClient::heartbeat()).await;
+        assert!(matches!(answer.status, 401 | 403), "{}", answer.text);
+    }
 
     // Settled.
     settle(&world.admin, &unknown_there, "end").await.refused(400, "validation_error");

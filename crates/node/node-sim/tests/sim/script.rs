@@ -10,7 +10,8 @@ use node_agent::drivers::{DevicesDriver as _, Done, Steps, simulated::Machine};
 use node_proto::{
     catalog::{
         AccountSpec, Drain, DrainInput, Isolation, ProvisionUser, ProvisionUserInput, ReleasedVm,
-        SlotDevices, TopologyDiscover, TopologyDiscoverInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
+        SlotDevices, TopologyDiscover, TopologyDiscoverInput, VmProvision, VmProvisionInput, VmRelease,
+        VmReleaseInput,
     },
     contract::{Ending, FailureCode},
 };

@@ -238,7 +238,8 @@ fn server(r: &mut Reader) -> Server {
         tls,
         data_dir: PathBuf::from(r.get("server.data_dir", "/var/lib/gpuaas".to_owned())),
         max_connections: r.number("server.max_connections", 10_000, 1, 1_000_000) as usize,
-        max_connections_per_address: r.number("server.max_connections_per_address", 1000, 1, 1_000_000) as usize,
+        max_connections_per_address: r.number("server.max_connections_per_address", 1000, 1, 1_000_000)
+            as usize,
         header_read_timeout: Duration::from_secs(r.number("server.header_read_timeout_seconds", 10, 1, 300)),
         stall_timeout: Duration::from_secs(r.number("server.stall_timeout_seconds", 20, 1, 300)),
         idle_timeout: Duration::from_secs(r.number("server.idle_timeout_seconds", 120, 1, 3600)),

@@ -40,7 +40,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .audited("project.update")
             .handle(identity.clone(), update),
         delete("/api/v1/projects/{project_id}", "project_delete", "Delete a project")
-            .describe("Refused while anything lives in it; the error names what does and what to do about it.")
+            .describe(
+                "Refused while anything lives in it; the error names what does and what to do about it.",
+            )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::InUse, Code::Conflict])
             .needs(Permission::ProjectDelete)

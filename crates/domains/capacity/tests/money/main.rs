@@ -6,6 +6,7 @@ mod bank;
 mod budgets;
 mod credits;
 mod depletion;
+mod failed_launches;
 mod fault_reviews;
 mod fault_times;
 mod funds;

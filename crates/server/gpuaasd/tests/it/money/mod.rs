@@ -3,6 +3,7 @@
 mod credits;
 mod depletion;
 mod funds;
+mod second_person;
 
 use serde_json::{Value, json};
 use testkit::{Tenant, World};

@@ -68,6 +68,9 @@ async fn allocated(world: &World, owner: UserId, org: OrgId, project: Uuid) {
              SELECT id, $1, now(), 'state', 'request', 'user', gen_random_uuid() FROM made
          ), granted AS (
              INSERT INTO allocation_access_grants SELECT id, $3, $1, $3, now() FROM made
+         ), ordered AS (
+             INSERT INTO allocation_keys (allocation_id, public_key, org_id, ordered_version)
+             SELECT id, 'ssh-ed25519 AAAA', $1, 1 FROM made
          )
          INSERT INTO capacity_holdings VALUES ($1, '1_org', $1, 1, 1)";
     let mut admin = world.test.conn(Roles::Admin).await;

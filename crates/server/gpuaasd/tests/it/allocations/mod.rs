@@ -3,6 +3,7 @@
 mod crash;
 mod faults;
 mod launch;
+mod lost_access;
 mod node_key;
 mod operators;
 mod real_host;

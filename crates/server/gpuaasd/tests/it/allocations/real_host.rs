@@ -101,7 +101,7 @@ pub struct Host {
 
 pub struct Key {
     file: PathBuf,
-    public: String,
+    pub public: String,
 }
 
 impl Host {
@@ -177,9 +177,25 @@ impl Host {
             .unwrap();
         writeln!(joining.stdin.take().unwrap(), "{}", node.token).unwrap();
         assert!(joining.wait().unwrap().success(), "the agent does not join (see above)");
-        let log = fs::File::create(self.dir.path().join("agent.log")).unwrap();
+        self.run_agent();
+    }
+
+    pub fn run_agent(&mut self) {
+        let log =
+            fs::File::options().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
         let errors = log.try_clone().unwrap();
-        self.agent = Some(agent().arg("run").stdout(log).stderr(errors).spawn().unwrap());
+        let mut agent = self.root("/lab/gpuaas-agent");
+        agent.args(["--config", "/lab/agent.toml", "run"]);
+        self.agent = Some(agent.stdout(log).stderr(errors).spawn().unwrap());
+    }
+
+    /// The node is away until its agent runs again.
+    pub fn kill_agent(&mut self) {
+        // Inside, where no other process has this name.
+        self.sh("for c in /proc/[0-9]*/comm; do [ \"$(cat $c)\" = gpuaas-agent ] && d=${c%/comm} && kill -KILL ${d#/proc/}; done");
+        if let Some(mut agent) = self.agent.take() {
+            agent.wait().unwrap();
+        }
     }
 
     pub fn key(&self, name: &str) -> Key {

@@ -406,6 +406,13 @@ CREATE FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_po
     ) c
 $$;
 
+CREATE FUNCTION public.fleet_simulated(p_nodes uuid[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT n.id FROM nodes n WHERE n.id = ANY (p_nodes) AND n.simulated
+$$;
+
 CREATE FUNCTION public.fleet_slots_reserve(p_slots uuid[], p_now timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -418,6 +425,10 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     RETURN v_count;
 END $$;
+
+CREATE FUNCTION public.hold_promo_unused(p_hold bigint, p_remaining bigint, p_promo bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT greatest(p_promo - (p_hold - p_remaining), 0) $$;
 
 CREATE FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -432,6 +443,62 @@ BEGIN
             FROM idempotency_records r WHERE r.principal_id = p_principal AND r.endpoint = p_endpoint AND r.key = p_key;
     END IF;
 END $$;
+
+CREATE FUNCTION public.identifiers_restore(p_remembered jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    margin CONSTANT bigint := 64 * 16384;
+    v_block bigint;
+    v_certificates jsonb := coalesce(p_remembered -> 'certificates', '[]');
+BEGIN
+    SELECT greatest(last_value, coalesce((p_remembered ->> 'uid_block')::bigint, 0)) + margin INTO v_block
+        FROM allocation_uids;
+    PERFORM setval('allocation_uids', v_block);
+    UPDATE node_certificates known SET revoked_at = c.revoked_at, reason = c.reason, superseded = c.superseded
+        FROM jsonb_populate_recordset(NULL::node_certificates, v_certificates) AS c
+        WHERE known.serial = c.serial AND known.revoked_at IS NULL AND c.revoked_at IS NOT NULL;
+    -- In the order in which they were given: each supersedes the one before.
+    INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, revoked_at, reason,
+        created_at, key_sha256, renewed_from, first_used_at, superseded)
+    SELECT c.serial, c.node_id, c.authority_id, c.fingerprint, c.not_before, c.not_after, c.revoked_at, c.reason,
+        c.created_at, c.key_sha256, c.renewed_from, c.first_used_at, c.superseded
+    FROM jsonb_populate_recordset(NULL::node_certificates, v_certificates) AS c
+    WHERE NOT EXISTS (SELECT FROM node_certificates known WHERE known.serial = c.serial)
+      AND EXISTS (SELECT FROM nodes n WHERE n.id = c.node_id)
+      AND EXISTS (SELECT FROM authorities a WHERE a.id = c.authority_id)
+    ORDER BY c.created_at, c.serial;
+    RETURN v_block;
+END $$;
+
+CREATE FUNCTION public.identifiers_snapshot() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT jsonb_build_object(
+        'uid_block', (SELECT last_value FROM allocation_uids),
+        'certificates', (SELECT coalesce(jsonb_agg(to_jsonb(c) - 'chain_pem' ORDER BY c.serial), '[]')
+            FROM node_certificates c WHERE c.not_after > now()))
+$$;
+
+CREATE FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $_$
+DECLARE
+    v_account uuid;
+    v_browser bytea[];
+BEGIN
+    SELECT a.id INTO v_account FROM users u JOIN local_accounts a ON a.id = substring(u.subject FROM '^acct_([0-9a-f]{32})$')::uuid
+        WHERE u.id = current_principal() AND u.issuer = p_issuer FOR NO KEY UPDATE OF a;
+    v_browser := ARRAY (SELECT DISTINCT r.browser_hash FROM issuer_refresh_tokens r
+        WHERE r.session_id = p_keep AND r.account_id = v_account AND r.browser_hash IS NOT NULL);
+    DELETE FROM issuer_browser_sessions WHERE account_id = v_account AND token_hash <> ALL (v_browser);
+    DELETE FROM issuer_codes WHERE account_id = v_account AND used_at IS NULL AND browser_hash <> ALL (v_browser);
+    DELETE FROM issuer_device_codes WHERE account_id = v_account AND used_at IS NULL
+        AND (browser_hash IS NULL OR browser_hash <> ALL (v_browser));
+END $_$;
 
 CREATE TABLE public.ledger_postings (
     org_id uuid NOT NULL,
@@ -485,7 +552,7 @@ BEGIN
         WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     v_new.org_id := p_org;
     v_new.seq := v_chain.seq + 1;
-    v_new.posted_at := greatest(p_at, v_chain.posted_at);
+    v_new.posted_at := greatest(least(p_at, ledger_clock(p_at)), v_chain.posted_at);
     v_new.id := p_id;
     v_new.kind := p_kind;
     v_new.currency := p_currency;
@@ -539,6 +606,10 @@ CREATE FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp 
     )
     SELECT count(*) FROM moved
 $$;
+
+CREATE FUNCTION public.ledger_clock(p_claimed timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    AS $$ SELECT clock_timestamp() $$;
 
 CREATE FUNCTION public.ledger_genesis(p_org uuid) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -669,10 +740,13 @@ CREATE FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS T
     SELECT k.user_id, k.public_key
     FROM projects p
         JOIN tenant_memberships t ON t.org_id = p.org_id AND t.user_id = ANY (p_users)
+        JOIN users u ON u.id = t.user_id
         JOIN user_ssh_keys k ON k.user_id = t.user_id
     WHERE p.id = p_project AND (NOT called_by_app() OR p.org_id = current_org())
         AND (t.role <> 'member'
             OR EXISTS (SELECT FROM project_memberships m WHERE m.project_id = p.id AND m.user_id = t.user_id))
+        AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
+            AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
     ORDER BY k.user_id, k.id
 $$;
 
@@ -692,6 +766,7 @@ DECLARE
     v_lines    integer;
     v_done   ledger_postings;
 BEGIN
+    p_to := least(p_to, date_trunc('second', ledger_clock(greatest(p_now, p_to))));
     LOOP
         SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
         IF v_meter.accrued_until >= p_to THEN
@@ -726,12 +801,24 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION public.meter_charged_times(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone) RETURNS tstzmultirange
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT CASE WHEN w.first < w.last THEN tstzmultirange(tstzrange(w.first, w.last)) - coalesce((
+            SELECT range_agg(tstzrange(p.since, greatest(coalesce(p.resumed_at, 'infinity'), p.since))) FROM meter_pauses p WHERE p.meter_id = p_meter
+        ), '{}'::tstzmultirange) ELSE '{}'::tstzmultirange END
+    FROM meters m, LATERAL (SELECT greatest(date_trunc('second', p_from), m.opened_at) AS first,
+        least(date_trunc('second', p_to), m.closed_at) AS last) AS w
+    WHERE m.id = p_meter AND m.opened_at IS NOT NULL
+$$;
+
 CREATE FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', p_at);
+    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
 BEGIN
     UPDATE meters SET state = 'closed',
             closed_at = CASE WHEN state = 'paused' THEN accrued_until ELSE greatest(v_at, running_since) END
@@ -744,6 +831,83 @@ BEGIN
         WHERE m.allocation_id = p_allocation AND p.meter_id = m.id AND p.resumed_at IS NULL;
     PERFORM pg_notify('gpuaas_billing', '');
     RETURN true;
+END $$;
+
+CREATE FUNCTION public.meter_credit(p_allocation uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_correlation uuid, OUT credited bigint, OUT since timestamp with time zone, OUT until timestamp with time zone, OUT posting bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_meter record;
+    v_to    timestamptz;
+    v_span  tstzrange;
+    v_total numeric;
+    v_carry integer;
+    v_back  bigint;
+    v_seq   bigint;
+    v_at    timestamptz;
+BEGIN
+    credited := 0;
+    SELECT id, org_id, currency INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- The chain before the meter, as everywhere.
+    PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
+    SELECT id, org_id, state, closed_at INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    IF v_meter.state NOT IN ('open', 'paused', 'closed', 'settled') THEN
+        RETURN;
+    END IF;
+    v_to := least(date_trunc('second', least(p_to, p_now)), v_meter.closed_at);
+    IF v_meter.state IN ('open', 'closed') THEN
+        PERFORM meter_charge(v_meter.id, v_to, p_now, p_correlation);
+    END IF;
+    FOR v_span IN SELECT unnest(meter_charged_times(v_meter.id, p_from, v_to)) LOOP
+        SELECT id, org_id, unit_price_minor, units, carry, turn INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+        v_total := v_meter.carry
+            - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM upper(v_span) - lower(v_span));
+        v_carry := ((v_total % 3600) + 3600) % 3600;
+        v_back := div(v_carry - v_total, 3600);
+        v_seq := NULL;
+        v_at := p_now;
+        IF v_back > 0 THEN
+            SELECT g.seq, g.posted_at INTO v_seq, v_at FROM meter_give_back(v_meter.id, lower(v_span), upper(v_span), v_back,
+                'credit', p_reason, p_now, gen_random_uuid(), p_correlation) g;
+        END IF;
+        PERFORM month_ensure('usage_records', lower(v_span));
+        INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
+            VALUES (v_meter.org_id, v_meter.id, lower(v_span), upper(v_span), 'credit', -v_back, v_carry, v_seq, v_at, v_meter.turn);
+        -- What is given back is not taken back again: nothing before its end can be rewound.
+        UPDATE meters m SET carry = v_carry, posted_minor = m.posted_minor - v_back,
+                running_since = greatest(m.running_since, upper(v_span))
+            WHERE m.id = v_meter.id;
+        INSERT INTO meter_pauses (id, org_id, meter_id, since, resumed_at, finding_id, reason, evidence, credited_minor, seq, created_at)
+            VALUES (gen_random_uuid(), v_meter.org_id, v_meter.id, lower(v_span), upper(v_span), p_finding, p_reason, p_evidence,
+                v_back, v_seq, p_now);
+        credited := credited + v_back;
+        since := least(since, lower(v_span));
+        until := greatest(until, upper(v_span));
+        posting := coalesce(v_seq, posting);
+    END LOOP;
+END $$;
+
+CREATE FUNCTION public.meter_give_back(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_amount bigint, p_kind text, p_reason text, p_now timestamp with time zone, p_posting uuid, p_correlation uuid, OUT seq bigint, OUT posted_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_promo bigint := meter_promo_part(p_meter, p_from, p_to, p_amount);
+BEGIN
+    SELECT a.seq, a.posted_at INTO seq, posted_at
+        FROM (
+            SELECT m.org_id, m.currency, array_agg(l.account ORDER BY l.n) AS accounts, array_agg(l.amount ORDER BY l.n) AS amounts,
+                array_agg(m.project_id) AS projects, array_agg(m.allocation_id) AS allocations,
+                array_agg(m.app_instance_id) AS apps, array_agg(m.id) AS meters, array_agg(p_from) AS starts, array_agg(p_to) AS ends
+            FROM meters m, (VALUES (1, 'prepaid', p_amount - v_promo), (2, 'promo', v_promo),
+                (3, CASE p_kind WHEN 'credit' THEN 'credits_granted' ELSE 'revenue' END, -p_amount)) AS l (n, account, amount)
+            WHERE m.id = p_meter AND l.amount <> 0 GROUP BY m.id
+        ) AS g, LATERAL ledger_append(g.org_id, g.currency, p_now, p_posting, p_kind, NULL, p_reason, NULL, 'system', NULL,
+            p_correlation, g.accounts, g.amounts, g.projects, g.allocations, g.apps, g.meters, g.starts, g.ends) AS a;
 END $$;
 
 CREATE TABLE public.meters (
@@ -775,6 +939,11 @@ CREATE TABLE public.meters (
     posted_minor bigint DEFAULT 0 NOT NULL,
     closed_at timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
+    live_project_id uuid GENERATED ALWAYS AS (
+CASE
+    WHEN (state = ANY (ARRAY['held'::text, 'open'::text, 'paused'::text])) THEN project_id
+    ELSE NULL::uuid
+END) STORED,
     CONSTRAINT meters_carry_check CHECK (((carry >= 0) AND (carry <= 3599))),
     CONSTRAINT meters_check CHECK (((hold_remaining >= 0) AND (hold_remaining <= hold_minor))),
     CONSTRAINT meters_check1 CHECK (((hold_promo >= 0) AND (hold_promo <= hold_minor))),
@@ -803,7 +972,7 @@ DECLARE
     v_promo bigint;
 BEGIN
     IF p_meter.hold_remaining > 0 THEN
-        v_promo := least(p_meter.hold_remaining, p_meter.hold_promo);
+        v_promo := hold_promo_unused(p_meter.hold_minor, p_meter.hold_remaining, p_meter.hold_promo);
         PERFORM ledger_append(p_meter.org_id, p_meter.currency, p_now, p_posting, 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
             array_agg(l.account), array_agg(l.amount), array_agg(p_meter.project_id), array_agg(p_meter.allocation_id),
@@ -819,7 +988,7 @@ CREATE FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with time zo
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', p_at);
+    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
 BEGIN
     UPDATE meters SET state = 'open', opened_at = v_at, accrued_until = v_at, running_since = v_at
         WHERE allocation_id = p_allocation AND state = 'held';
@@ -856,6 +1025,53 @@ BEGIN
     RETURN v_credited;
 END $$;
 
+CREATE FUNCTION public.meter_promo_part(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_amount bigint) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    WITH taken AS MATERIALIZED (
+        SELECT u.turn, tstzrange(u.window_start, u.window_end) AS span FROM usage_records u
+        WHERE u.meter_id = p_meter AND u.kind <> 'usage' AND u.window_start < p_to AND u.window_end > p_from
+    ), charged AS MATERIALIZED (
+        SELECT u.org_id, u.seq, u.posted_at, u.window_start, coalesce((
+                SELECT sum(extract(epoch FROM upper(r) - lower(r)))
+                FROM unnest(tstzmultirange(tstzrange(greatest(u.window_start, p_from), least(u.window_end, p_to)))
+                    - coalesce((SELECT range_agg(t.span) FROM taken t WHERE t.turn >= u.turn), '{}'::tstzmultirange)) AS r
+            ), 0) / extract(epoch FROM u.window_end - u.window_start) AS part
+        FROM usage_records u
+        WHERE u.meter_id = p_meter AND u.kind = 'usage' AND u.seq IS NOT NULL
+            -- No window of use is longer than an hour.
+            AND u.window_start > p_from - interval '1 hour' AND u.window_start < p_to AND u.window_end > p_from
+    ), holds AS (
+        -- Use draws on what was set aside first, and there on promotional credit first.
+        SELECT coalesce(least(m.hold_promo, drawn.amount)::numeric / nullif(drawn.amount, 0), 0) AS promo
+        FROM meters m, LATERAL (
+            SELECT least(m.hold_minor, coalesce(sum(u.amount_minor), 0)) AS amount FROM usage_records u
+            WHERE u.meter_id = m.id AND u.kind = 'usage'
+        ) AS drawn WHERE m.id = p_meter
+    ), paid AS (
+        SELECT sum(c.part * (own.held + own.prepaid + own.promo)) AS amount,
+            sum(c.part * (own.held * h.promo + own.promo
+                + own.prepaid * coalesce(least(posting.promo::numeric / nullif(posting.prepaid, 0), 1), 0))) AS promo
+        FROM holds h, charged c
+        CROSS JOIN LATERAL (
+            SELECT coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'held'), 0) AS held,
+                coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'prepaid'), 0) AS prepaid,
+                coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'promo'), 0) AS promo
+            FROM ledger_lines l WHERE l.org_id = c.org_id AND l.seq = c.seq AND l.posted_at = c.posted_at
+                AND l.meter_id = p_meter AND l.window_start = c.window_start
+        ) AS own
+        CROSS JOIN LATERAL (
+            -- A posting of many meters has one line of promotional credit for all that they took from prepaid.
+            SELECT coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'promo' AND l.meter_id IS NULL), 0) AS promo,
+                coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'prepaid' AND l.meter_id IS NOT NULL), 0) AS prepaid
+            FROM ledger_lines l WHERE l.org_id = c.org_id AND l.seq = c.seq AND l.posted_at = c.posted_at
+        ) AS posting
+        WHERE c.part > 0
+    )
+    SELECT least(p_amount, ceil(round(p_amount * coalesce(paid.promo / nullif(paid.amount, 0), 0), 6)))::bigint FROM paid
+$$;
+
 CREATE FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -868,7 +1084,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE meter_pauses SET resumed_at = v_at WHERE id = p_pause;
+    UPDATE meter_pauses SET resumed_at = greatest(v_at, since) WHERE id = p_pause;
     RETURN true;
 END $$;
 
@@ -877,20 +1093,20 @@ CREATE FUNCTION public.meter_rewind(p_meter uuid, p_to timestamp with time zone,
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_meter meters;
+    v_meter record;
     v_to    timestamptz;
     v_total numeric;
     v_carry integer;
-    v_at    timestamptz;
-    v_done  ledger_postings;
+    v_at    timestamptz := p_now;
 BEGIN
     credited := 0;
-    SELECT * INTO v_meter FROM meters WHERE id = p_meter;
+    SELECT org_id, currency INTO v_meter FROM meters WHERE id = p_meter;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
-    SELECT * INTO v_meter FROM meters WHERE id = p_meter FOR UPDATE;
+    SELECT org_id, state, unit_price_minor, units, carry, accrued_until, running_since, turn INTO v_meter
+        FROM meters WHERE id = p_meter FOR UPDATE;
     v_to := greatest(date_trunc('second', p_to), v_meter.running_since);
     IF v_meter.state NOT IN ('open', 'closed') OR v_meter.accrued_until <= v_to THEN
         RETURN;
@@ -899,21 +1115,15 @@ BEGIN
         - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to);
     v_carry := ((v_total % 3600) + 3600) % 3600;
     credited := div(v_carry - v_total, 3600);
-    v_at := p_now;
     IF credited > 0 THEN
-        v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, p_posting, p_kind, NULL, p_reason, NULL, 'system', NULL,
-            p_correlation, ARRAY['prepaid', CASE p_kind WHEN 'credit' THEN 'credits_granted' ELSE 'revenue' END],
-            ARRAY[credited, -credited], ARRAY[v_meter.project_id, v_meter.project_id],
-            ARRAY[v_meter.allocation_id, v_meter.allocation_id], ARRAY[v_meter.app_instance_id, v_meter.app_instance_id],
-            ARRAY[v_meter.id, v_meter.id], ARRAY[v_to, v_to], ARRAY[v_meter.accrued_until, v_meter.accrued_until]);
-        posting := v_done.seq;
-        v_at := v_done.posted_at;
+        SELECT g.seq, g.posted_at INTO posting, v_at
+            FROM meter_give_back(p_meter, v_to, v_meter.accrued_until, credited, p_kind, p_reason, p_now, p_posting, p_correlation) g;
     END IF;
     PERFORM month_ensure('usage_records', v_to);
-    INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at,
-        v_meter.turn);
+    INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
+        VALUES (v_meter.org_id, p_meter, v_to, v_meter.accrued_until, p_kind, -credited, v_carry, posting, v_at, v_meter.turn);
     UPDATE meters SET accrued_until = v_to, carry = v_carry, posted_minor = posted_minor - credited, turn = turn + 1
-        WHERE id = v_meter.id;
+        WHERE id = p_meter;
 END $$;
 
 CREATE FUNCTION public.meter_void(p_allocation uuid, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS boolean
@@ -945,8 +1155,13 @@ CREATE FUNCTION public.meters_accrue(p_orgs uuid[], p_postings uuid[], p_now tim
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_orgs  uuid[];
-    v_given bigint;
+    v_orgs   uuid[];
+    v_given  bigint;
+    -- A process whose clock is ahead neither charges ahead nor posts in the future.
+    v_clock  timestamptz := ledger_clock(greatest(p_now, p_target));
+    v_now    timestamptz := least(p_now, v_clock);
+    v_second timestamptz := date_trunc('second', v_clock);
+    v_target timestamptz := least(p_target, v_second);
 BEGIN
     SELECT array_agg(locked.org_id) INTO v_orgs FROM (
         SELECT c.org_id FROM ledger_chains c WHERE c.org_id = ANY (p_orgs) ORDER BY c.org_id FOR UPDATE SKIP LOCKED
@@ -955,7 +1170,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM month_ensure('ledger_postings', at), month_ensure('ledger_lines', at) FROM (
-        SELECT DISTINCT date_trunc('month', greatest(p_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
+        SELECT DISTINCT date_trunc('month', greatest(v_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
     ) AS months;
     PERFORM month_ensure('usage_records', at AT TIME ZONE 'UTC') FROM (
         SELECT generate_series(date_trunc('month', min(m.first) AT TIME ZONE 'UTC'), max(m.last) AT TIME ZONE 'UTC', '1 month') AS at
@@ -966,7 +1181,7 @@ BEGIN
     ) AS months;
     RETURN QUERY
     WITH chains AS MATERIALIZED (
-        SELECT c.org_id, c.currency, c.seq + 1 AS seq, c.hash, greatest(p_now, c.posted_at) AS posted_at, i.posting,
+        SELECT c.org_id, c.currency, c.seq + 1 AS seq, c.hash, greatest(v_now, c.posted_at) AS posted_at, i.posting,
             coalesce(p.prepaid_after, 0) AS prepaid, coalesce(p.held_after, 0) AS held, coalesce(p.promo_after, 0) AS promo,
             coalesce(p.disputed_after, 0) AS disputed
         FROM unnest(p_orgs, p_postings) AS i (org_id, posting)
@@ -975,11 +1190,12 @@ BEGIN
     ), due AS MATERIALIZED (
         SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
             m.accrued_until AS start, m.unit_price_minor * m.units AS rate, least(
-                CASE m.state WHEN 'closed' THEN m.closed_at ELSE p_target END,
+                CASE m.state WHEN 'closed' THEN least(m.closed_at, greatest(v_second, m.accrued_until)) ELSE v_target END,
                 date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
         FROM chains c CROSS JOIN LATERAL (
             SELECT * FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
-                AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+                AND ((m.state = 'open' AND m.accrued_until < v_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until
+                    AND (m.closed_at = m.accrued_until OR m.accrued_until < v_second)))
             LIMIT p_limit
         ) m
     ), rated AS MATERIALIZED (
@@ -1061,13 +1277,13 @@ BEGIN
         UPDATE meters m SET state = 'settled', hold_remaining = 0 FROM ended e WHERE m.id = e.id
     )
     SELECT count(given.posted) INTO v_given FROM (
-        SELECT ledger_append(e.org_id, min(e.currency), p_now, gen_random_uuid(), 'hold_release', NULL,
+        SELECT ledger_append(e.org_id, min(e.currency), v_now, gen_random_uuid(), 'hold_release', NULL,
             'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
             array_agg(a.account), array_agg(a.amount), array_agg(e.project_id), array_agg(e.allocation_id),
             array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
         FROM ended e CROSS JOIN LATERAL (VALUES ('held', -e.hold_remaining),
-            ('prepaid', e.hold_remaining - least(e.hold_remaining, e.hold_promo)),
-            ('promo', least(e.hold_remaining, e.hold_promo))) AS a (account, amount)
+            ('prepaid', e.hold_remaining - hold_promo_unused(e.hold_minor, e.hold_remaining, e.hold_promo)),
+            ('promo', hold_promo_unused(e.hold_minor, e.hold_remaining, e.hold_promo))) AS a (account, amount)
         WHERE a.amount <> 0 GROUP BY e.org_id
     ) AS given;
 END $$;
@@ -1076,8 +1292,9 @@ CREATE FUNCTION public.meters_due(p_target timestamp with time zone) RETURNS TAB
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
-    SELECT m.org_id, count(*), min(m.accrued_until) FROM meters m
-    WHERE m.state IN ('open', 'closed') AND ((m.state = 'open' AND m.accrued_until < p_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
+    SELECT m.org_id, count(*), min(m.accrued_until)
+    FROM meters m, (SELECT least(p_target, date_trunc('second', ledger_clock(p_target))) AS target OFFSET 0) AS clock
+    WHERE m.state IN ('open', 'closed') AND ((m.state = 'open' AND m.accrued_until < clock.target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until))
     GROUP BY m.org_id
 $$;
 
@@ -1109,8 +1326,8 @@ BEGIN
         RETURN;
     END IF;
     answer := 'ok';
-    -- What prepaid money does not cover comes from promotional credit.
-    v_promo := least(greatest(needed - coalesce(v_last.prepaid_after, 0), 0), coalesce(v_last.promo_after, 0));
+    -- Promotional credit is set aside before money.
+    v_promo := least(needed, greatest(coalesce(v_last.promo_after, 0), 0));
     INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
             state, hold_minor, hold_remaining, hold_promo, created_at)
         SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
@@ -1224,6 +1441,17 @@ BEGIN
         SELECT FROM node_resource_slots s WHERE s.node_id = c.node_id AND s.kind = c.kind AND s.model = c.model);
 END $$;
 
+CREATE FUNCTION public.node_certificate_supersedes() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE node_certificates SET revoked_at = NEW.created_at, reason = 'superseded by a later certificate',
+        superseded = true
+        WHERE node_id = NEW.node_id AND revoked_at IS NULL;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.node_standing_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1252,6 +1480,25 @@ CREATE FUNCTION public.refuse_change_of_signed() RETURNS trigger
     AS $$
 BEGIN
     RAISE EXCEPTION 'signed work cannot be changed' USING ERRCODE = 'check_violation';
+END $$;
+
+CREATE FUNCTION public.refuse_organization_delete() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'organizations are suspended, never deleted' USING ERRCODE = 'restrict_violation';
+END $$;
+
+CREATE FUNCTION public.refuse_while_restoring() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM installation WHERE mode = 'restore') THEN
+        RAISE EXCEPTION 'the database was restored from a backup: % of % waits until an operator has resumed', TG_OP, TG_TABLE_NAME
+            USING ERRCODE = 'GR001';
+    END IF;
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION public.saga_cancel(p_subject text, p_reason text, p_now timestamp with time zone) RETURNS boolean
@@ -1393,6 +1640,21 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.usage_within_clock() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_last timestamptz;
+BEGIN
+    SELECT max(window_end) INTO v_last FROM new_usage WHERE kind = 'usage';
+    IF v_last > ledger_clock(v_last) THEN
+        RAISE EXCEPTION 'use up to % is in the future', v_last
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'usage_within_clock';
+    END IF;
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.write_finish(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea, e_ids uuid[], e_streams text[], e_types text[], e_versions smallint[], e_orgs uuid[], e_projects uuid[], e_payloads jsonb[], p_traceparent text, i_principal uuid, i_endpoint text, i_key text, i_status smallint, i_body bytea, p_invalidate text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1432,7 +1694,8 @@ CREATE TABLE public.account_sessions (
     created_at timestamp with time zone NOT NULL,
     last_seen_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone NOT NULL,
-    revoked_at timestamp with time zone
+    revoked_at timestamp with time zone,
+    ended_by_itself boolean DEFAULT false NOT NULL
 );
 
 COMMENT ON TABLE public.account_sessions IS 'person: where somebody is signed in; a revoked row denies its tokens';
@@ -1488,6 +1751,18 @@ CREATE TABLE public.allocation_groups (
 
 COMMENT ON TABLE public.allocation_groups IS 'tenant: allocations that were made together, all or none';
 
+CREATE TABLE public.allocation_keys (
+    allocation_id uuid NOT NULL,
+    public_key text NOT NULL,
+    org_id uuid NOT NULL,
+    ordered_version bigint NOT NULL,
+    removed_version bigint,
+    removed_at timestamp with time zone,
+    CONSTRAINT allocation_keys_check CHECK (((removed_version IS NULL) = (removed_at IS NULL)))
+);
+
+COMMENT ON TABLE public.allocation_keys IS 'tenant: the SSH keys that the machine of an allocation has or is to get, and those that it must give up';
+
 CREATE SEQUENCE public.allocation_uids
     START WITH 20000
     INCREMENT BY 64
@@ -1534,6 +1809,11 @@ CREATE TABLE public.allocations (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    live_project_id uuid GENERATED ALWAYS AS (
+CASE
+    WHEN (state <> ALL (ARRAY['released'::text, 'failed'::text])) THEN project_id
+    ELSE NULL::uuid
+END) STORED,
     CONSTRAINT allocations_check CHECK (((meter_closed_at IS NULL) OR (meter_opened_at IS NOT NULL))),
     CONSTRAINT allocations_check1 CHECK (((state = 'active'::text) <= ((meter_opened_at IS NOT NULL) AND (meter_closed_at IS NULL)))),
     CONSTRAINT allocations_check2 CHECK (((state = ANY (ARRAY['released'::text, 'failed'::text])) = (finished_at IS NOT NULL))),
@@ -1617,7 +1897,7 @@ CREATE TABLE public.billing_findings (
     first_seen_at timestamp with time zone NOT NULL,
     last_seen_at timestamp with time zone NOT NULL,
     resolved_at timestamp with time zone,
-    CONSTRAINT billing_findings_kind_check CHECK ((kind = ANY (ARRAY['missing_open_usage'::text, 'orphan_open_usage'::text, 'unbilled_closed_usage'::text, 'ledger_usage_mismatch'::text, 'held_mismatch'::text, 'chain_broken'::text, 'provider_missing'::text, 'provider_extra'::text, 'provider_amount'::text])))
+    CONSTRAINT billing_findings_kind_check CHECK ((kind = ANY (ARRAY['missing_open_usage'::text, 'orphan_open_usage'::text, 'unbilled_closed_usage'::text, 'ledger_usage_mismatch'::text, 'held_mismatch'::text, 'chain_broken'::text, 'provider_missing'::text, 'provider_extra'::text, 'provider_amount'::text, 'refund_unknown'::text, 'clock_skew'::text])))
 );
 
 COMMENT ON TABLE public.billing_findings IS 'platform: where books and world disagree; looked at by people, never mended by the product';
@@ -1845,6 +2125,25 @@ CREATE TABLE public.disputes (
 
 COMMENT ON TABLE public.disputes IS 'tenant: payments that a cardholder disputes';
 
+CREATE TABLE public.fault_credits (
+    adjustment_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    allocation_id uuid NOT NULL,
+    finding_id uuid NOT NULL,
+    code text NOT NULL,
+    part text NOT NULL,
+    cause text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    until timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT fault_credits_cause_check CHECK ((cause = ANY (ARRAY['tenant_root'::text, 'ended'::text, 'amount'::text]))),
+    CONSTRAINT fault_credits_check CHECK ((until >= since)),
+    CONSTRAINT fault_credits_check1 CHECK (((cause = 'tenant_root'::text) OR (until IS NOT NULL))),
+    CONSTRAINT fault_credits_part_check CHECK ((part = ANY (ARRAY['gpu'::text, 'machine'::text])))
+);
+
+COMMENT ON TABLE public.fault_credits IS 'platform: for which allocation and time a credit for faulty hardware was proposed';
+
 CREATE TABLE public.health_findings (
     id uuid NOT NULL,
     node_id uuid NOT NULL,
@@ -1899,6 +2198,25 @@ CREATE TABLE public.inbox_records (
 );
 
 COMMENT ON TABLE public.inbox_records IS 'platform: events that a consumer has handled';
+
+CREATE TABLE public.installation (
+    is_only boolean DEFAULT true NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    generation bigint DEFAULT 0 NOT NULL,
+    generation_at timestamp with time zone DEFAULT now() NOT NULL,
+    mode text DEFAULT 'normal'::text NOT NULL,
+    restored_at timestamp with time zone,
+    restored_because text,
+    restored_state_at timestamp with time zone,
+    CONSTRAINT installation_check CHECK (((mode = 'restore'::text) = (restored_at IS NOT NULL))),
+    CONSTRAINT installation_check1 CHECK (((restored_at IS NULL) = (restored_because IS NULL))),
+    CONSTRAINT installation_check2 CHECK (((restored_at IS NULL) = (restored_state_at IS NULL))),
+    CONSTRAINT installation_generation_check CHECK ((generation >= 0)),
+    CONSTRAINT installation_is_only_check CHECK (is_only),
+    CONSTRAINT installation_mode_check CHECK ((mode = ANY (ARRAY['normal'::text, 'restore'::text])))
+);
+
+COMMENT ON TABLE public.installation IS 'platform: one row; which state of the installation this is, and whether it was restored';
 
 CREATE TABLE public.invitations (
     id uuid NOT NULL,
@@ -1970,6 +2288,14 @@ CREATE TABLE public.issuer_device_codes (
 
 COMMENT ON TABLE public.issuer_device_codes IS 'platform: sign-ins of devices without a browser';
 
+CREATE TABLE public.issuer_guesses (
+    source text NOT NULL,
+    account_id uuid,
+    spent_until timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.issuer_guesses IS 'platform: how many passwords were guessed from an address, in all and at one account';
+
 CREATE TABLE public.issuer_keys (
     kid text NOT NULL,
     public_jwk jsonb NOT NULL,
@@ -2011,7 +2337,7 @@ CREATE TABLE public.ledger_adjustments (
     corrects_entry_id uuid,
     reason text NOT NULL,
     state text NOT NULL,
-    proposed_by uuid NOT NULL,
+    proposed_by uuid,
     decided_by uuid,
     seq bigint,
     version bigint DEFAULT 1 NOT NULL,
@@ -2147,7 +2473,14 @@ CREATE TABLE public.node_certificates (
     revoked_at timestamp with time zone,
     reason text,
     created_at timestamp with time zone NOT NULL,
-    CONSTRAINT node_certificates_check CHECK (((revoked_at IS NULL) = (reason IS NULL)))
+    key_sha256 bytea,
+    chain_pem text,
+    renewed_from text,
+    first_used_at timestamp with time zone,
+    superseded boolean DEFAULT false NOT NULL,
+    CONSTRAINT node_certificates_check CHECK (((revoked_at IS NULL) = (reason IS NULL))),
+    CONSTRAINT node_certificates_key_sha256_check CHECK ((length(key_sha256) = 32)),
+    CONSTRAINT node_certificates_superseded CHECK (((NOT superseded) OR (revoked_at IS NOT NULL)))
 );
 
 COMMENT ON TABLE public.node_certificates IS 'platform: certificates that were given to nodes';
@@ -2165,11 +2498,14 @@ CREATE TABLE public.node_contacts (
     clock_offset_ms bigint DEFAULT 0 NOT NULL,
     boot_id text DEFAULT ''::text NOT NULL,
     metrics jsonb DEFAULT '{}'::jsonb NOT NULL,
-    inventory jsonb DEFAULT '{}'::jsonb NOT NULL
+    inventory jsonb DEFAULT '{}'::jsonb NOT NULL,
+    certificate_notified_expiry timestamp with time zone
 )
 WITH (fillfactor='60');
 
 COMMENT ON TABLE public.node_contacts IS 'platform: the last report of each node';
+
+COMMENT ON COLUMN public.node_contacts.certificate_notified_expiry IS 'expiry of the certificate that operators were notified of';
 
 CREATE TABLE public.node_history (
     node_id uuid NOT NULL,
@@ -2327,11 +2663,14 @@ CREATE TABLE public.nodes (
     ssh_host text,
     ssh_port integer,
     serves text DEFAULT 'any'::text NOT NULL,
+    rekey_since timestamp with time zone,
     CONSTRAINT nodes_serves_check CHECK ((serves = ANY (ARRAY['any'::text, 'baremetal'::text]))),
     CONSTRAINT nodes_ssh_port_check CHECK (((ssh_port >= 1) AND (ssh_port <= 65535)))
 );
 
 COMMENT ON TABLE public.nodes IS 'platform: servers of the fleet';
+
+COMMENT ON COLUMN public.nodes.rekey_since IS 'certificates from before this are to be renewed with a new key at once';
 
 CREATE TABLE public.notification_people (
     person_id uuid NOT NULL,
@@ -2498,6 +2837,8 @@ CREATE TABLE public.policy_values (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    set_by text DEFAULT 'platform'::text NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
     CONSTRAINT policy_values_check CHECK (((scope = 'global'::text) = (org_id IS NULL))),
     CONSTRAINT policy_values_check1 CHECK (((scope = 'project'::text) = (project_id IS NOT NULL))),
     CONSTRAINT policy_values_check2 CHECK (((scope = 'user'::text) = (user_id IS NOT NULL))),
@@ -2518,6 +2859,63 @@ CREATE TABLE public.project_memberships (
 );
 
 COMMENT ON TABLE public.project_memberships IS 'tenant: who works in a project, as what; only members of its organization';
+
+CREATE TABLE public.service_accounts (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    name text NOT NULL,
+    disabled_at timestamp with time zone,
+    state text GENERATED ALWAYS AS (
+CASE
+    WHEN (disabled_at IS NULL) THEN 'active'::text
+    ELSE 'disabled'::text
+END) STORED NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.service_accounts IS 'tenant: a machine identity of one project';
+
+CREATE VIEW public.project_residents WITH (security_invoker='true') AS
+ SELECT allocations.org_id,
+    allocations.live_project_id AS project_id,
+    'allocation'::text AS kind,
+    allocations.id,
+    allocations.name,
+    allocations.state
+   FROM public.allocations
+  WHERE (allocations.live_project_id IS NOT NULL)
+UNION ALL
+ SELECT service_accounts.org_id,
+    service_accounts.project_id,
+    'service_account'::text AS kind,
+    service_accounts.id,
+    service_accounts.name,
+    service_accounts.state
+   FROM public.service_accounts
+UNION ALL
+ SELECT budgets.org_id,
+    budgets.project_id,
+    'budget'::text AS kind,
+    budgets.project_id AS id,
+    'budget'::text AS name,
+    budgets.action AS state
+   FROM public.budgets
+UNION ALL
+ SELECT m.org_id,
+    m.live_project_id AS project_id,
+    'meter'::text AS kind,
+    m.id,
+    m.sku AS name,
+    m.state
+   FROM public.meters m
+  WHERE ((m.live_project_id IS NOT NULL) AND (NOT (EXISTS ( SELECT
+           FROM public.allocations a
+          WHERE ((a.id = m.allocation_id) AND (a.live_project_id IS NOT NULL))))));
+
+COMMENT ON VIEW public.project_residents IS 'what keeps a project from being deleted';
 
 CREATE TABLE public.projects (
     id uuid NOT NULL,
@@ -2551,10 +2949,13 @@ CREATE TABLE public.refunds (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    first_attempt_at timestamp with time zone,
+    unknown_since timestamp with time zone,
     CONSTRAINT refunds_amount_minor_check CHECK ((amount_minor > 0)),
     CONSTRAINT refunds_destination_check CHECK ((destination = ANY (ARRAY['card'::text, 'credit'::text]))),
     CONSTRAINT refunds_source_check CHECK ((source = ANY (ARRAY['operator'::text, 'provider'::text]))),
-    CONSTRAINT refunds_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'succeeded'::text, 'failed'::text])))
+    CONSTRAINT refunds_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'succeeded'::text, 'failed'::text]))),
+    CONSTRAINT refunds_unknown CHECK (((unknown_since IS NULL) OR (state = 'pending'::text)))
 );
 
 COMMENT ON TABLE public.refunds IS 'tenant: money that goes back';
@@ -2587,6 +2988,17 @@ CREATE TABLE public.resource_profiles (
 );
 
 COMMENT ON TABLE public.resource_profiles IS 'platform: sizes of machines; everybody signed in may read them';
+
+CREATE TABLE public.restore_decisions (
+    discrepancy_id uuid NOT NULL,
+    decision text NOT NULL,
+    note text NOT NULL,
+    decided_by uuid,
+    decided_at timestamp with time zone NOT NULL,
+    CONSTRAINT restore_decisions_decision_check CHECK ((decision = ANY (ARRAY['keep'::text, 'cordon'::text, 'end'::text])))
+);
+
+COMMENT ON TABLE public.restore_decisions IS 'platform: what operators decided about differences after a restore; emptied by the next one';
 
 CREATE TABLE public.saga_runs (
     id uuid NOT NULL,
@@ -2650,6 +3062,33 @@ ALTER TABLE public.saga_steps ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 
+CREATE TABLE public.sensitive_changes (
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    policy_key text,
+    org_id uuid,
+    user_id uuid,
+    value jsonb,
+    reason text NOT NULL,
+    state text NOT NULL,
+    proposed_by uuid NOT NULL,
+    decided_by uuid,
+    alone boolean DEFAULT false NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT sensitive_changes_check CHECK (((kind = 'platform_roles_set'::text) = (user_id IS NOT NULL))),
+    CONSTRAINT sensitive_changes_check1 CHECK (((kind = 'platform_roles_set'::text) = (policy_key IS NULL))),
+    CONSTRAINT sensitive_changes_check2 CHECK (((kind = 'policy_unset'::text) = (value IS NULL))),
+    CONSTRAINT sensitive_changes_check3 CHECK (((state = 'proposed'::text) = (decided_by IS NULL))),
+    CONSTRAINT sensitive_changes_check4 CHECK (((state <> 'applied'::text) OR (alone = (decided_by = proposed_by)))),
+    CONSTRAINT sensitive_changes_check5 CHECK (((NOT alone) OR ((kind = 'platform_roles_set'::text) AND (state = 'applied'::text)))),
+    CONSTRAINT sensitive_changes_kind_check CHECK ((kind = ANY (ARRAY['policy_set'::text, 'policy_unset'::text, 'platform_roles_set'::text]))),
+    CONSTRAINT sensitive_changes_state_check CHECK ((state = ANY (ARRAY['proposed'::text, 'applied'::text, 'rejected'::text])))
+);
+
+COMMENT ON TABLE public.sensitive_changes IS 'platform: changes of approval thresholds and of who may approve, and which two people made them';
+
 CREATE TABLE public.service_account_keys (
     id uuid NOT NULL,
     org_id uuid NOT NULL,
@@ -2662,24 +3101,6 @@ CREATE TABLE public.service_account_keys (
 );
 
 COMMENT ON TABLE public.service_account_keys IS 'tenant: keys of a service account, hashed';
-
-CREATE TABLE public.service_accounts (
-    id uuid NOT NULL,
-    org_id uuid NOT NULL,
-    project_id uuid NOT NULL,
-    name text NOT NULL,
-    disabled_at timestamp with time zone,
-    state text GENERATED ALWAYS AS (
-CASE
-    WHEN (disabled_at IS NULL) THEN 'active'::text
-    ELSE 'disabled'::text
-END) STORED NOT NULL,
-    version bigint DEFAULT 1 NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL
-);
-
-COMMENT ON TABLE public.service_accounts IS 'tenant: a machine identity of one project';
 
 CREATE TABLE public.signer_keys (
     signer_version integer NOT NULL,
@@ -2843,8 +3264,12 @@ CREATE TABLE public.webhooks (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    dropped_events bigint DEFAULT 0 NOT NULL,
+    last_dropped_at timestamp with time zone,
     CONSTRAINT webhooks_check CHECK (((state = 'disabled'::text) = (disabled_reason IS NOT NULL))),
     CONSTRAINT webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_until IS NULL))),
+    CONSTRAINT webhooks_dropped_check CHECK (((dropped_events = 0) = (last_dropped_at IS NULL))),
+    CONSTRAINT webhooks_dropped_events_check CHECK ((dropped_events >= 0)),
     CONSTRAINT webhooks_state_check CHECK ((state = ANY (ARRAY['active'::text, 'disabled'::text])))
 );
 
@@ -2864,6 +3289,9 @@ ALTER TABLE ONLY public.allocation_events
 
 ALTER TABLE ONLY public.allocation_groups
     ADD CONSTRAINT allocation_groups_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.allocation_keys
+    ADD CONSTRAINT allocation_keys_pkey PRIMARY KEY (allocation_id, public_key);
 
 ALTER TABLE ONLY public.allocations
     ADD CONSTRAINT allocations_pkey PRIMARY KEY (id);
@@ -2937,6 +3365,9 @@ ALTER TABLE ONLY public.disputes
 ALTER TABLE ONLY public.disputes
     ADD CONSTRAINT disputes_provider_dispute_key UNIQUE (provider_dispute);
 
+ALTER TABLE ONLY public.fault_credits
+    ADD CONSTRAINT fault_credits_pkey PRIMARY KEY (adjustment_id);
+
 ALTER TABLE ONLY public.health_findings
     ADD CONSTRAINT health_findings_pkey PRIMARY KEY (id);
 
@@ -2948,6 +3379,9 @@ ALTER TABLE ONLY public.idempotency_records
 
 ALTER TABLE ONLY public.inbox_records
     ADD CONSTRAINT inbox_records_pkey PRIMARY KEY (consumer, event_id);
+
+ALTER TABLE ONLY public.installation
+    ADD CONSTRAINT installation_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY public.invitations
     ADD CONSTRAINT invitations_pkey PRIMARY KEY (id);
@@ -2966,6 +3400,9 @@ ALTER TABLE ONLY public.issuer_device_codes
 
 ALTER TABLE ONLY public.issuer_device_codes
     ADD CONSTRAINT issuer_device_codes_user_code_key UNIQUE (user_code);
+
+ALTER TABLE ONLY public.issuer_guesses
+    ADD CONSTRAINT issuer_guesses_source_account_id_key UNIQUE NULLS NOT DISTINCT (source, account_id);
 
 ALTER TABLE ONLY public.issuer_keys
     ADD CONSTRAINT issuer_keys_pkey PRIMARY KEY (kid);
@@ -3114,6 +3551,9 @@ ALTER TABLE ONLY public.policy_values
 ALTER TABLE ONLY public.policy_values
     ADD CONSTRAINT policy_values_pkey PRIMARY KEY (id);
 
+ALTER TABLE public.policy_values
+    ADD CONSTRAINT policy_values_set_by CHECK ((set_by = ANY (ARRAY['platform'::text, 'org'::text, 'project'::text]))) NOT VALID;
+
 ALTER TABLE ONLY public.project_memberships
     ADD CONSTRAINT project_memberships_pkey PRIMARY KEY (project_id, user_id);
 
@@ -3138,11 +3578,17 @@ ALTER TABLE ONLY public.regions
 ALTER TABLE ONLY public.resource_profiles
     ADD CONSTRAINT resource_profiles_pkey PRIMARY KEY (sku, name);
 
+ALTER TABLE ONLY public.restore_decisions
+    ADD CONSTRAINT restore_decisions_pkey PRIMARY KEY (discrepancy_id);
+
 ALTER TABLE ONLY public.saga_runs
     ADD CONSTRAINT saga_runs_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.saga_steps
     ADD CONSTRAINT saga_steps_pkey PRIMARY KEY (run_id, seq);
+
+ALTER TABLE ONLY public.sensitive_changes
+    ADD CONSTRAINT sensitive_changes_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.service_account_keys
     ADD CONSTRAINT service_account_keys_pkey PRIMARY KEY (id);
@@ -3202,6 +3648,8 @@ CREATE INDEX account_sessions_by_user ON public.account_sessions USING btree (us
 
 CREATE INDEX allocation_groups_by_project ON public.allocation_groups USING btree (org_id, project_id, id);
 
+CREATE INDEX allocation_keys_removed ON public.allocation_keys USING btree (org_id, removed_at) WHERE (removed_version IS NOT NULL);
+
 CREATE INDEX allocations_by_group ON public.allocations USING btree (group_id) WHERE (group_id IS NOT NULL);
 
 CREATE INDEX allocations_by_project ON public.allocations USING btree (org_id, project_id, id);
@@ -3260,6 +3708,8 @@ CREATE INDEX deliveries_by_webhook ON public.deliveries USING btree (webhook_id,
 
 CREATE INDEX deliveries_due ON public.deliveries USING btree (channel, next_attempt_at) WHERE (state = 'queued'::text);
 
+CREATE INDEX deliveries_due_by_webhook ON public.deliveries USING btree (webhook_id, next_attempt_at) WHERE ((state = 'queued'::text) AND (channel = 'webhook'::text));
+
 CREATE UNIQUE INDEX deliveries_once_by_mail ON public.deliveries USING btree (event_id, person_id) WHERE (channel = 'mail'::text);
 
 CREATE UNIQUE INDEX deliveries_once_by_webhook ON public.deliveries USING btree (event_id, webhook_id) WHERE (channel = 'webhook'::text);
@@ -3269,6 +3719,10 @@ CREATE INDEX deliveries_taken ON public.deliveries USING btree (channel, taken_u
 CREATE INDEX disputes_by_org ON public.disputes USING btree (org_id, id);
 
 CREATE INDEX disputes_by_payment ON public.disputes USING btree (payment_id);
+
+CREATE INDEX fault_credits_by_finding ON public.fault_credits USING btree (finding_id);
+
+CREATE UNIQUE INDEX fault_credits_once ON public.fault_credits USING btree (allocation_id, finding_id, since);
 
 CREATE INDEX health_findings_by_node ON public.health_findings USING btree (node_id, id);
 
@@ -3291,6 +3745,10 @@ CREATE INDEX issuer_codes_by_expiry ON public.issuer_codes USING btree (expires_
 CREATE INDEX issuer_codes_by_session ON public.issuer_codes USING btree (session_id);
 
 CREATE INDEX issuer_device_codes_by_expiry ON public.issuer_device_codes USING btree (expires_at);
+
+CREATE INDEX issuer_guesses_by_account ON public.issuer_guesses USING btree (account_id);
+
+CREATE INDEX issuer_guesses_by_time ON public.issuer_guesses USING btree (spent_until);
 
 CREATE UNIQUE INDEX issuer_keys_one_active ON public.issuer_keys USING btree (state) WHERE (retired_at IS NULL);
 
@@ -3331,6 +3789,10 @@ CREATE INDEX node_capacity_soon ON public.node_capacity USING btree (region, kin
 CREATE INDEX node_capacity_whole ON public.node_capacity USING btree (region, kind, model, total, node_id) WHERE (placeable AND whole);
 
 CREATE INDEX node_certificates_by_node ON public.node_certificates USING btree (node_id, not_after DESC);
+
+CREATE UNIQUE INDEX node_certificates_key ON public.node_certificates USING btree (key_sha256) WHERE (key_sha256 IS NOT NULL);
+
+CREATE UNIQUE INDEX node_certificates_one_live ON public.node_certificates USING btree (node_id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX node_certificates_revoked ON public.node_certificates USING btree (not_after) WHERE (revoked_at IS NOT NULL);
 
@@ -3408,6 +3870,8 @@ CREATE UNIQUE INDEX saga_runs_one_live ON public.saga_runs USING btree (subject)
 
 CREATE UNIQUE INDEX saga_steps_attempt ON public.saga_steps USING btree (run_id, step, undo, attempt);
 
+CREATE INDEX sensitive_changes_by_state ON public.sensitive_changes USING btree (state, id);
+
 CREATE INDEX service_account_keys_by_account ON public.service_account_keys USING btree (service_account_id, id);
 
 CREATE INDEX service_accounts_by_org ON public.service_accounts USING btree (org_id, project_id, id);
@@ -3438,6 +3902,8 @@ CREATE TRIGGER allocation_events_no_truncate BEFORE TRUNCATE ON public.allocatio
 
 CREATE TRIGGER allocations_lifecycle BEFORE UPDATE OF state ON public.allocations FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('allocation');
 
+CREATE TRIGGER allocations_restoring BEFORE INSERT ON public.allocations FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
+
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE ON public.audit_logs FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
 
 CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON public.audit_logs FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
@@ -3445,6 +3911,8 @@ CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON public.audit_logs FOR EACH S
 CREATE TRIGGER authorities_lifecycle BEFORE UPDATE OF state ON public.authorities FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('authority');
 
 CREATE TRIGGER billing_accounts_lifecycle BEFORE UPDATE OF state ON public.billing_accounts FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('balance');
+
+CREATE TRIGGER capacity_claims_restoring BEFORE INSERT OR DELETE ON public.capacity_claims FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
 
 CREATE TRIGGER dead_letters_lifecycle BEFORE UPDATE OF state ON public.dead_letters FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('dead_letter');
 
@@ -3474,11 +3942,17 @@ CREATE TRIGGER ledger_postings_append_only BEFORE DELETE OR UPDATE ON public.led
 
 CREATE TRIGGER ledger_postings_no_truncate BEFORE TRUNCATE ON public.ledger_postings FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 
+CREATE TRIGGER ledger_postings_restoring BEFORE INSERT ON public.ledger_postings FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
+
 CREATE TRIGGER ledger_references_append_only BEFORE DELETE OR UPDATE ON public.ledger_references FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
 
 CREATE TRIGGER ledger_references_no_truncate BEFORE TRUNCATE ON public.ledger_references FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 
 CREATE TRIGGER meters_lifecycle BEFORE UPDATE OF state ON public.meters FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('meter');
+
+CREATE TRIGGER meters_restoring BEFORE INSERT OR UPDATE ON public.meters FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
+
+CREATE TRIGGER node_certificates_supersede BEFORE INSERT ON public.node_certificates FOR EACH ROW EXECUTE FUNCTION public.node_certificate_supersedes();
 
 CREATE TRIGGER node_history_append_only BEFORE DELETE OR UPDATE ON public.node_history FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
 
@@ -3492,11 +3966,15 @@ CREATE TRIGGER node_tasks_announce_again AFTER UPDATE OF state ON public.node_ta
 
 CREATE TRIGGER node_tasks_lifecycle BEFORE UPDATE OF state ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('task');
 
+CREATE TRIGGER node_tasks_restoring BEFORE INSERT ON public.node_tasks FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
+
 CREATE TRIGGER node_tasks_signed BEFORE UPDATE OF node_id, task_type, payload, signature, signer_version, issued_at, expires_at ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION public.refuse_change_of_signed();
 
 CREATE TRIGGER nodes_lifecycle BEFORE UPDATE OF state ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('node');
 
 CREATE TRIGGER nodes_standing AFTER UPDATE OF state, cordon_reason, region, pool_id, labels, sku_eligibility, serves ON public.nodes FOR EACH ROW EXECUTE FUNCTION public.node_standing_changed();
+
+CREATE TRIGGER organizations_no_delete BEFORE DELETE ON public.organizations FOR EACH ROW EXECUTE FUNCTION public.refuse_organization_delete();
 
 CREATE TRIGGER payment_days_announce AFTER INSERT OR UPDATE OF requested_at ON public.payment_days FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
 
@@ -3509,6 +3987,10 @@ CREATE TRIGGER refunds_announce_new AFTER INSERT ON public.refunds FOR EACH ROW 
 CREATE TRIGGER refunds_lifecycle BEFORE UPDATE OF state ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('refund');
 
 CREATE TRIGGER saga_runs_lifecycle BEFORE UPDATE OF state ON public.saga_runs FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('saga_run');
+
+CREATE TRIGGER saga_runs_restoring BEFORE INSERT ON public.saga_runs FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_while_restoring();
+
+CREATE TRIGGER sensitive_changes_lifecycle BEFORE UPDATE OF state ON public.sensitive_changes FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('sensitive_change');
 
 CREATE TRIGGER signer_keys_lifecycle BEFORE UPDATE OF state ON public.signer_keys FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('signer');
 
@@ -3532,6 +4014,8 @@ CREATE TRIGGER usage_append_only BEFORE DELETE OR UPDATE ON public.usage_records
 
 CREATE TRIGGER usage_no_truncate BEFORE TRUNCATE ON public.usage_records FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
 
+CREATE TRIGGER usage_within_clock AFTER INSERT ON public.usage_records REFERENCING NEW TABLE AS new_usage FOR EACH STATEMENT EXECUTE FUNCTION public.usage_within_clock();
+
 CREATE TRIGGER webhooks_lifecycle BEFORE UPDATE OF state ON public.webhooks FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('webhook');
 
 ALTER TABLE ONLY public.account_sessions
@@ -3543,11 +4027,20 @@ ALTER TABLE ONLY public.allocation_access_grants
 ALTER TABLE ONLY public.allocation_events
     ADD CONSTRAINT allocation_events_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES public.allocations(id);
 
+ALTER TABLE ONLY public.allocation_keys
+    ADD CONSTRAINT allocation_keys_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES public.allocations(id) DEFERRABLE INITIALLY DEFERRED;
+
 ALTER TABLE ONLY public.allocations
     ADD CONSTRAINT allocations_group_id_fkey FOREIGN KEY (group_id) REFERENCES public.allocation_groups(id);
 
+ALTER TABLE ONLY public.allocations
+    ADD CONSTRAINT allocations_live_project FOREIGN KEY (org_id, live_project_id) REFERENCES public.projects(org_id, id) ON DELETE RESTRICT NOT VALID;
+
 ALTER TABLE ONLY public.budget_progress
     ADD CONSTRAINT budget_progress_project_id_fkey FOREIGN KEY (project_id) REFERENCES public.budgets(project_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.budgets
+    ADD CONSTRAINT budgets_project FOREIGN KEY (org_id, project_id) REFERENCES public.projects(org_id, id) ON DELETE RESTRICT NOT VALID;
 
 ALTER TABLE ONLY public.bus_deliveries
     ADD CONSTRAINT bus_deliveries_consumer_fkey FOREIGN KEY (consumer) REFERENCES public.bus_consumers(name) ON DELETE CASCADE;
@@ -3570,6 +4063,9 @@ ALTER TABLE ONLY public.deliveries
 ALTER TABLE ONLY public.disputes
     ADD CONSTRAINT disputes_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payments(id);
 
+ALTER TABLE ONLY public.fault_credits
+    ADD CONSTRAINT fault_credits_adjustment_id_fkey FOREIGN KEY (adjustment_id) REFERENCES public.ledger_adjustments(id);
+
 ALTER TABLE ONLY public.health_findings
     ADD CONSTRAINT health_findings_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
 
@@ -3591,6 +4087,9 @@ ALTER TABLE ONLY public.issuer_codes
 ALTER TABLE ONLY public.issuer_device_codes
     ADD CONSTRAINT issuer_device_codes_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.local_accounts(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.issuer_guesses
+    ADD CONSTRAINT issuer_guesses_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.local_accounts(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.issuer_refresh_tokens
     ADD CONSTRAINT issuer_refresh_tokens_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.local_accounts(id) ON DELETE CASCADE;
 
@@ -3599,6 +4098,9 @@ ALTER TABLE ONLY public.issuer_refresh_tokens
 
 ALTER TABLE ONLY public.meter_pauses
     ADD CONSTRAINT meter_pauses_meter_id_fkey FOREIGN KEY (meter_id) REFERENCES public.meters(id);
+
+ALTER TABLE ONLY public.meters
+    ADD CONSTRAINT meters_live_project FOREIGN KEY (org_id, live_project_id) REFERENCES public.projects(org_id, id) ON DELETE RESTRICT NOT VALID;
 
 ALTER TABLE ONLY public.node_capacity
     ADD CONSTRAINT node_capacity_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
@@ -3675,8 +4177,14 @@ ALTER TABLE ONLY public.refunds
 ALTER TABLE ONLY public.resource_profiles
     ADD CONSTRAINT resource_profiles_sku_fkey FOREIGN KEY (sku) REFERENCES public.sku_catalog(sku);
 
+ALTER TABLE ONLY public.restore_decisions
+    ADD CONSTRAINT restore_decisions_discrepancy_id_fkey FOREIGN KEY (discrepancy_id) REFERENCES public.capacity_discrepancies(id);
+
 ALTER TABLE ONLY public.saga_steps
     ADD CONSTRAINT saga_steps_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.saga_runs(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.sensitive_changes
+    ADD CONSTRAINT sensitive_changes_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id);
 
 ALTER TABLE ONLY public.service_account_keys
     ADD CONSTRAINT service_account_keys_org_id_service_account_id_fkey FOREIGN KEY (org_id, service_account_id) REFERENCES public.service_accounts(org_id, id) ON DELETE CASCADE;
@@ -3707,6 +4215,12 @@ CREATE POLICY allocation_events_system ON public.allocation_events TO gpuaas_sys
 CREATE POLICY allocation_events_tenant ON public.allocation_events TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.allocation_groups ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.allocation_keys ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY allocation_keys_system ON public.allocation_keys TO gpuaas_system USING (true);
+
+CREATE POLICY allocation_keys_tenant ON public.allocation_keys TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.allocations ENABLE ROW LEVEL SECURITY;
 
@@ -3959,6 +4473,10 @@ REVOKE ALL ON FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku tex
 GRANT ALL ON FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_pool uuid, p_labels jsonb, p_whole_total integer, p_limit integer) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_pool uuid, p_labels jsonb, p_whole_total integer, p_limit integer) TO gpuaas_system;
 
+REVOKE ALL ON FUNCTION public.fleet_simulated(p_nodes uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.fleet_simulated(p_nodes uuid[]) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.fleet_simulated(p_nodes uuid[]) TO gpuaas_system;
+
 REVOKE ALL ON FUNCTION public.fleet_slots_reserve(p_slots uuid[], p_now timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.fleet_slots_reserve(p_slots uuid[], p_now timestamp with time zone) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.fleet_slots_reserve(p_slots uuid[], p_now timestamp with time zone) TO gpuaas_system;
@@ -3966,6 +4484,16 @@ GRANT ALL ON FUNCTION public.fleet_slots_reserve(p_slots uuid[], p_now timestamp
 REVOKE ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_key text, p_hash bytea, p_now timestamp with time zone, OUT claimed boolean, OUT same_request boolean, OUT status smallint, OUT body bytea) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.identifiers_restore(p_remembered jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.identifiers_restore(p_remembered jsonb) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.identifiers_snapshot() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.identifiers_snapshot() TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.ledger_postings TO gpuaas_app;
 GRANT SELECT ON TABLE public.ledger_postings TO gpuaas_system;
@@ -3975,6 +4503,10 @@ GRANT ALL ON FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at tim
 
 REVOKE ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, c_orgs uuid[], c_prevs bigint[], c_seqs bigint[], c_hashes bytea[], c_signatures bytea[]) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.ledger_clock(p_claimed timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.ledger_clock(p_claimed timestamp with time zone) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.ledger_clock(p_claimed timestamp with time zone) TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.ledger_chains TO gpuaas_app;
 GRANT SELECT ON TABLE public.ledger_chains TO gpuaas_system;
@@ -3988,9 +4520,17 @@ GRANT ALL ON FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) TO 
 
 REVOKE ALL ON FUNCTION public.meter_charge(p_meter uuid, p_to timestamp with time zone, p_now timestamp with time zone, p_correlation uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION public.meter_charged_times(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_charged_times(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone) TO gpuaas_system;
+
 REVOKE ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time zone) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_credit(p_allocation uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_correlation uuid, OUT credited bigint, OUT since timestamp with time zone, OUT until timestamp with time zone, OUT posting bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.meter_credit(p_allocation uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_correlation uuid, OUT credited bigint, OUT since timestamp with time zone, OUT until timestamp with time zone, OUT posting bigint) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_give_back(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_amount bigint, p_kind text, p_reason text, p_now timestamp with time zone, p_posting uuid, p_correlation uuid, OUT seq bigint, OUT posted_at timestamp with time zone) FROM PUBLIC;
 
 GRANT SELECT ON TABLE public.meters TO gpuaas_app;
 GRANT SELECT ON TABLE public.meters TO gpuaas_system;
@@ -4002,6 +4542,8 @@ GRANT ALL ON FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with t
 
 REVOKE ALL ON FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_finding uuid, p_reason text, p_evidence jsonb, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.meter_promo_part(p_meter uuid, p_from timestamp with time zone, p_to timestamp with time zone, p_amount bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone) TO gpuaas_system;
@@ -4032,6 +4574,10 @@ REVOKE ALL ON FUNCTION public.node_capacity_counts(p_nodes uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.node_capacity_recount(p_nodes uuid[], p_kinds text[], p_models text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.node_capacity_refresh(p_nodes uuid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.node_certificate_supersedes() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.refuse_while_restoring() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.saga_cancel(p_subject text, p_reason text, p_now timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.saga_cancel(p_subject text, p_reason text, p_now timestamp with time zone) TO gpuaas_app;
@@ -4066,6 +4612,9 @@ GRANT SELECT,INSERT ON TABLE public.allocation_events TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.allocation_groups TO gpuaas_app;
 GRANT SELECT ON TABLE public.allocation_groups TO gpuaas_system;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.allocation_keys TO gpuaas_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.allocation_keys TO gpuaas_system;
 
 GRANT USAGE ON SEQUENCE public.allocation_uids TO gpuaas_app;
 GRANT USAGE ON SEQUENCE public.allocation_uids TO gpuaas_system;
@@ -4117,6 +4666,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.deliveries TO gpuaas_system;
 GRANT SELECT ON TABLE public.disputes TO gpuaas_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.disputes TO gpuaas_system;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.fault_credits TO gpuaas_system;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.health_findings TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.health_rules TO gpuaas_system;
@@ -4124,6 +4675,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.health_rules TO gpuaas_system;
 GRANT SELECT,DELETE ON TABLE public.idempotency_records TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.inbox_records TO gpuaas_system;
+
+GRANT SELECT,UPDATE ON TABLE public.installation TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.invitations TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.invitations TO gpuaas_system;
@@ -4133,6 +4686,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_browser_sessions TO gpu
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_codes TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_device_codes TO gpuaas_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_guesses TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.issuer_keys TO gpuaas_system;
 
@@ -4229,6 +4784,12 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.policy_values TO gpuaas_system
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_memberships TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.project_memberships TO gpuaas_system;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_accounts TO gpuaas_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_accounts TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.project_residents TO gpuaas_app;
+GRANT SELECT ON TABLE public.project_residents TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.projects TO gpuaas_system;
 
@@ -4242,15 +4803,16 @@ GRANT SELECT(code) ON TABLE public.regions TO gpuaas_app;
 GRANT SELECT ON TABLE public.resource_profiles TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.resource_profiles TO gpuaas_system;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.restore_decisions TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.saga_runs TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.saga_steps TO gpuaas_system;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sensitive_changes TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_account_keys TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_account_keys TO gpuaas_system;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_accounts TO gpuaas_app;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.service_accounts TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.signer_keys TO gpuaas_system;
 

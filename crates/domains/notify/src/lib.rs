@@ -66,13 +66,7 @@ pub struct Notify {
 
 impl Notify {
     pub fn new(db: Db, policies: identity::api::Policies, settings: Settings) -> Self {
-        Self {
-            db,
-            policies,
-            settings: Arc::new(settings),
-            wake: None,
-            streams: Streams::default(),
-        }
+        Self { db, policies, settings: Arc::new(settings), wake: None, streams: Streams::default() }
     }
 
     /// With the notifications of the database, so that streams and the relay wake at once.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capacity::{Capacity, Parts, Reimager, Unbilled, workflow::reimage::{Installs, Reimaging}};
+use capacity::{
+    Capacity, Parts, Reimager, Unbilled,
+    workflow::reimage::{Installs, Reimaging},
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use fleet::{
     Fleet, Settings,

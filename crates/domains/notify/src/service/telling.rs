@@ -105,7 +105,12 @@ pub async fn tell_people(
     Ok(())
 }
 
-async fn tell_webhooks(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope, org: OrgId) -> Result<(), Failure> {
+async fn tell_webhooks(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    envelope: &Envelope,
+    org: OrgId,
+) -> Result<(), Failure> {
     if !events::of_organizations().any(|known| known == envelope.event_type) {
         return Ok(());
     }
@@ -117,7 +122,8 @@ async fn tell_webhooks(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope, o
     // Read over this connection: whoever has one open must not wait for another.
     notify.policies.warm(tx.conn(), &[Some(org)]).await?;
     let place = Where { org: Some(org), ..Where::default() };
-    let most = notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
+    let most =
+        notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
     if store::webhooks::queued_count(tx.conn(), org, most).await? >= most {
         metrics::counter!("notify_dropped_total").increment(1);
         return Ok(store::webhooks::count_dropped(tx.conn(), &hooks, ambient.now()).await?);

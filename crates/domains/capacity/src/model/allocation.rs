@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 lifecycle::lifecycle! {
-    /// From the request to the end. `failed` means that a launch came to nothing, `released` that somebody wanted the end; `release_failed` that the
-    /// capacity stays fenced until the release was tried again.
+    /// From the request to the end. `failed` means that a launch came to nothing, `released` that somebody wanted the
+    /// end; `release_failed` that the capacity stays fenced until the release was tried again.
     AllocationLifecycle = "allocation", initial Requested;
     states AllocationState {
         Requested = "requested", Provisioning = "provisioning", Active = "active", Releasing = "releasing",

@@ -14,22 +14,23 @@ GRANT EXECUTE ON FUNCTION fleet_simulated TO gpuaas_app, gpuaas_system;
 -- first time, the one that it was renewed from may ask for it once more, and for nothing else.
 ALTER TABLE node_certificates
     -- Of the public key. Absent for certificates of earlier versions.
-    ADD COLUMN key_sha256    bytea CHECK (length(key_sha256) = 32),
+    ADD COLUMN key_sha256    bytea,
     ADD COLUMN chain_pem     text,
     -- The certificate that was shown for it; absent when it was given for a token.
     ADD COLUMN renewed_from  text,
     ADD COLUMN first_used_at timestamptz,
     -- Revoked because a later one took its place. Whoever shows it after that has a copy.
-    ADD COLUMN superseded    boolean NOT NULL DEFAULT false,
-    ADD CONSTRAINT node_certificates_superseded CHECK (NOT superseded OR revoked_at IS NOT NULL);
+    ADD COLUMN superseded    boolean NOT NULL DEFAULT false;
+ALTER TABLE node_certificates
+    ADD CONSTRAINT node_certificates_key_length CHECK (length(key_sha256) = 32) NOT VALID,
+    ADD CONSTRAINT node_certificates_superseded CHECK (NOT superseded OR revoked_at IS NOT NULL) NOT VALID;
+ALTER TABLE node_certificates VALIDATE CONSTRAINT node_certificates_key_length;
+ALTER TABLE node_certificates VALIDATE CONSTRAINT node_certificates_superseded;
 UPDATE node_certificates SET first_used_at = created_at;
 UPDATE node_certificates c SET revoked_at = now(), reason = 'superseded by a later certificate', superseded = true
     WHERE c.revoked_at IS NULL AND EXISTS (SELECT FROM node_certificates later
         WHERE later.node_id = c.node_id AND later.revoked_at IS NULL
             AND (later.not_after, later.serial) > (c.not_after, c.serial));
-CREATE UNIQUE INDEX node_certificates_one_live ON node_certificates (node_id) WHERE revoked_at IS NULL;
--- A key is certified once: whoever renews makes a new one.
-CREATE UNIQUE INDEX node_certificates_key ON node_certificates (key_sha256) WHERE key_sha256 IS NOT NULL;
 
 CREATE FUNCTION node_certificate_supersedes() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 BEGIN

@@ -6,10 +6,10 @@ pub use crate::{
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
         credits::{CreditFinding, credit_finding_held, credit_findings_open},
-        identity::node_rekey,
         inventories::{
             NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_unheard, slot_facts,
         },
+        node_identity::node_rekey,
         nodes::cordon_once,
         orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{

@@ -53,7 +53,7 @@ pub fn constraint_violated(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error().and_then(|e| e.constraint())
 }
 
-/// The database refused it because it was restored from a backup (`refuse_while_restoring` of migration 0026).
+/// The database refused it because it was restored from a backup (`refuse_while_restoring`).
 pub fn is_restoring(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

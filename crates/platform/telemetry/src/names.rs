@@ -36,6 +36,10 @@ pub const NODE_WAITING: &str = "node_waiting";
 /// Labels: `reason`.
 pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
+/// Reports and log batches that were refused because their node sent too many.
+pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
+/// Superseded certificates that somebody used.
+pub const NODE_IDENTITIES_COPIED_TOTAL: &str = "node_identities_copied_total";
 /// Labels: `event` (`dispatched`, `rejected`, `late`, or the state that a task ended in).
 pub const NODE_TASKS_TOTAL: &str = "node_tasks_total";
 pub const NODE_TASK_DISPATCH_SECONDS: &str = "node_task_dispatch_seconds";
@@ -81,6 +85,8 @@ pub const PAYMENT_DAY_DIFFERENCES: &str = "payment_day_differences";
 pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
 /// Labels: `channel`.
 pub const NOTIFY_GIVEN_UP_TOTAL: &str = "notify_given_up_total";
+/// Events that webhooks missed because the queue of their organization was full.
+pub const NOTIFY_DROPPED_TOTAL: &str = "notify_dropped_total";
 /// Labels: `channel`, `state`.
 pub const NOTIFY_DELIVERIES: &str = "notify_deliveries";
 /// Labels: `channel`.
@@ -143,6 +149,11 @@ pub const ALL: &[Metric] = &[
     gauge(NODE_WAITING, "Nodes that wait for work at this process."),
     counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
     counter(NODE_REPORTS_TOTAL, "Reports of nodes that were written."),
+    counter(
+        NODE_REPORTS_LIMITED_TOTAL,
+        "Reports and log batches that were refused because their node sent too many.",
+    ),
+    counter(NODE_IDENTITIES_COPIED_TOTAL, "Superseded certificates of nodes that somebody used."),
     counter(NODE_TASKS_TOTAL, "Tasks of nodes, by what became of them."),
     histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to handing it to its node."),
     gauge(NODES, "Nodes of the fleet, by state."),
@@ -179,6 +190,10 @@ pub const ALL: &[Metric] = &[
     ),
     counter(NOTIFY_ATTEMPTS_TOTAL, "Attempts to send a message, by channel and outcome."),
     counter(NOTIFY_GIVEN_UP_TOTAL, "Messages that were given up, by channel."),
+    counter(
+        NOTIFY_DROPPED_TOTAL,
+        "Events that webhooks missed because the queue of their organization was full.",
+    ),
     gauge(NOTIFY_DELIVERIES, "Messages that wait or were given up, by channel and state."),
     gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest message that waits, by channel."),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),

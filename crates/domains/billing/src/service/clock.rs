@@ -1,6 +1,6 @@
 //! The clock of this process against the clock of the database.
 //!
-//! **How it works.** Before a tick the worker asks the database what time it is (`ledger_clock`, migration 0025). Further
+//! **How it works.** Before a tick the worker asks the database what time it is (`ledger_clock`). Further
 //! apart than `billing.clock_skew_seconds`, in either direction, and the process does not accrue: it says so by log, metric
 //! and finding, and asks again until the clocks agree. The other processes go on.
 //!

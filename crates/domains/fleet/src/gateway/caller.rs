@@ -13,7 +13,7 @@ use super::Shared;
 use crate::{
     model::node::NodeState,
     service::{
-        identity,
+        node_identity,
         standing::{Standing, Worth},
     },
 };
@@ -128,7 +128,7 @@ impl Shared {
         };
         match standing.worth(serial, ends) {
             Worth::Live | Worth::Later => {}
-            Worth::FirstUse => identity::first_use(&self.fleet, node, serial).await?,
+            Worth::FirstUse => node_identity::first_use(&self.fleet, node, serial).await?,
             Worth::Renewing if route.id == contract::RENEW.id => {}
             Worth::Renewing => {
                 let text = "A later certificate was given for this one, and was not used yet.";
@@ -171,7 +171,7 @@ impl Shared {
         let Some(standing) = self.fleet.standings.of(node).await? else { return Ok(()) };
         match standing.worth(serial, certificate.not_after) {
             Worth::Superseded { since } if connection.opened_at > since => {
-                identity::copied(&self.fleet, node, serial, connection.source, origin).await
+                node_identity::copied(&self.fleet, node, serial, connection.source, origin).await
             }
             _ => Ok(()),
         }

@@ -4,7 +4,7 @@ use fleet::{
     service::{
         certificates::{node_certificate_revoke, node_certificates},
         enrollment::{LostAnswer, enroll, renew},
-        identity::{first_use, node_rekey},
+        node_identity::{first_use, node_rekey},
         standing::{Standing, Standings, Worth},
         tokens::{node_bootstrap_token, node_repair_token},
     },

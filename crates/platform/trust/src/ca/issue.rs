@@ -104,7 +104,7 @@ impl Authority {
             chain_pem: pem::certificate(&der) + &self.issuing_pem(),
             serial: serial.hex(),
             fingerprint: kernel::digest::sha256(&der),
-            key_sha256: kernel::digest::sha256(&key.subject_public_key_info()),
+            key_sha256: kernel::digest::sha256(key.subject_public_key_info()),
             validity: Validity { not_before, not_after },
             der,
         })

@@ -225,7 +225,10 @@ async fn secret_files_that_others_can_read_are_refused() {
     command.arg("--config").arg(&with_password).args(["config", "check"]);
     let output = tools::run(command, Duration::from_secs(20)).await;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("database.url") && text.contains("chmod 600"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("database.url") && text.contains("chmod 600"),
+        "{text}"
+    );
     assert!(!text.contains("hunter2"), "{text}");
 
     let key = file("key.pem", "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n");

@@ -12,7 +12,9 @@ pub use crate::{
         credits::{Fault, Resumed, credit, credit_end},
         holds::{funds_check, funds_hold, launch_failed, meter_close, meter_open},
         posting::post,
-        provider_findings::{ProviderFinding, provider_finding, provider_finding_over, provider_findings_gone},
+        provider_findings::{
+            ProviderFinding, provider_finding, provider_finding_over, provider_findings_gone,
+        },
         reconcile::RunningAllocations,
         standing::{budgets_overdue, is_depleted, is_metered, must_release_project, overdue},
     },

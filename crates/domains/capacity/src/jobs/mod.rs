@@ -39,9 +39,10 @@ pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
 
 /// All periodic work, until the task is aborted.
 pub async fn run(capacity: Capacity) {
-    let overdue = every(OVERDUE_EVERY, "released, because a balance or a budget was used up a while ago", || {
-        release_overdue(&capacity)
-    });
+    let overdue =
+        every(OVERDUE_EVERY, "released, because a balance or a budget was used up a while ago", || {
+            release_overdue(&capacity)
+        });
     let keys = every(KEYS_EVERY, "machines must give up keys of people who may no longer log in", || {
         keys_remove_all(&capacity)
     });

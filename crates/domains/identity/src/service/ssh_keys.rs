@@ -10,7 +10,10 @@ use pg::{ReadTx, WriteTx};
 
 use super::{created, found, removed};
 use crate::{
-    model::ssh_key::{self, SshKey},
+    model::{
+        events::SshKeyDeleted,
+        ssh_key::{self, SshKey},
+    },
     store,
 };
 
@@ -39,5 +42,6 @@ pub async fn ssh_key_list(tx: &mut ReadTx, user: UserId, page: &PageQuery) -> Re
 
 pub async fn ssh_key_delete(tx: &mut WriteTx, user: UserId, id: SshKeyId) -> Result<(), Failure> {
     let key = found(store::ssh_keys::delete(tx.conn(), user, id).await?, "ssh_key")?;
+    tx.emit(&SshKeyDeleted { user_id: user, ssh_key_id: id })?;
     removed(tx, "ssh_key", id, &key)
 }

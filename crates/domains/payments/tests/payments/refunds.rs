@@ -212,7 +212,8 @@ async fn an_unknown_refund_that_was_sent_keeps_the_providers_id_and_is_asked_for
     assert_eq!((done.state.as_str(), done.provider_refund.as_deref()), ("succeeded", Some("re_there")));
     kit.pass(TimeDelta::days(2));
     send(&kit).await;
-    assert_eq!((kit.provider.desk().calls, kit.has().await), (calls, (3000, 0)));
+    let asked = kit.provider.desk().calls;
+    assert_eq!((asked, kit.has().await), (calls, (3000, 0)));
     assert_eq!(open_findings(&kit).await, 0);
 }
 

@@ -2479,7 +2479,7 @@ CREATE TABLE public.node_certificates (
     first_used_at timestamp with time zone,
     superseded boolean DEFAULT false NOT NULL,
     CONSTRAINT node_certificates_check CHECK (((revoked_at IS NULL) = (reason IS NULL))),
-    CONSTRAINT node_certificates_key_sha256_check CHECK ((length(key_sha256) = 32)),
+    CONSTRAINT node_certificates_key_length CHECK ((length(key_sha256) = 32)),
     CONSTRAINT node_certificates_superseded CHECK (((NOT superseded) OR (revoked_at IS NOT NULL)))
 );
 
@@ -3268,8 +3268,7 @@ CREATE TABLE public.webhooks (
     last_dropped_at timestamp with time zone,
     CONSTRAINT webhooks_check CHECK (((state = 'disabled'::text) = (disabled_reason IS NOT NULL))),
     CONSTRAINT webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_until IS NULL))),
-    CONSTRAINT webhooks_dropped_check CHECK (((dropped_events = 0) = (last_dropped_at IS NULL))),
-    CONSTRAINT webhooks_dropped_events_check CHECK ((dropped_events >= 0)),
+    CONSTRAINT webhooks_dropped_check CHECK (((dropped_events >= 0) AND ((dropped_events = 0) = (last_dropped_at IS NULL)))),
     CONSTRAINT webhooks_state_check CHECK ((state = ANY (ARRAY['active'::text, 'disabled'::text])))
 );
 

@@ -1,6 +1,8 @@
 //! Roles and migrations. Both are safe to run by many replicas at once: one does the work under an
 //! advisory lock, the others wait and find nothing to do.
 
+use std::time::Duration;
+
 use sqlx::{Connection as _, Executor as _, PgConnection, migrate::Migrator};
 
 use crate::{Connect, Roles};
@@ -20,9 +22,17 @@ pub enum MigrateError {
     FromTheFuture(i64),
     #[error("the database cannot be reached")]
     Unreachable(#[source] sqlx::Error),
+    #[error(
+        "another process has been migrating the database for {} minutes; look at its log, stop it if it hangs, and start again",
+        LONGEST_WAIT.as_secs() / 60
+    )]
+    Busy,
 }
 
 const BOOTSTRAP_LOCK: i64 = 0x6770_7561_6173;
+const MIGRATE_LOCK: i64 = 0x6770_7561_6174;
+const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// Creates the three roles and gives the owner the database. Needs the administrator's login once; later
 /// runs find everything there and change nothing.
@@ -77,10 +87,42 @@ pub async fn migrate(connect: &Connect) -> Result<(), MigrateError> {
     let mut conn = PgConnection::connect_with(&connect.options(Roles::Owner))
         .await
         .map_err(MigrateError::Unreachable)?;
-    let result = MIGRATOR.run(&mut conn).await.map_err(|error| match error {
-        sqlx::migrate::MigrateError::VersionMissing(version) => MigrateError::FromTheFuture(version),
-        error => MigrateError::Migrate(error),
-    });
+    let result = migrate_alone(&mut conn).await;
+    // Gives the lock back, too.
     let _ = conn.close().await;
     result
 }
+
+async fn migrate_alone(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    lock(conn).await?;
+    conn.execute(DROP_INVALID_INDEXES).await.map_err(MigrateError::Bootstrap)?;
+    MIGRATOR.run(conn).await.map_err(|error| match error {
+        sqlx::migrate::MigrateError::VersionMissing(version) => MigrateError::FromTheFuture(version),
+        error => MigrateError::Migrate(error),
+    })
+}
+
+/// Asks again and again instead of waiting in the statement, as the migrator itself would: a statement that waits holds a
+/// snapshot, and `CREATE INDEX CONCURRENTLY` of the process that migrates waits for all snapshots, so the two would
+/// deadlock.
+async fn lock(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    let locked = async {
+        loop {
+            let mine = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(MIGRATE_LOCK);
+            if mine.fetch_one(&mut *conn).await.map_err(MigrateError::Unreachable)? {
+                return Ok(());
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(LONGEST_WAIT, locked).await.map_err(|_| MigrateError::Busy)?
+}
+
+/// What a `CREATE INDEX CONCURRENTLY` leaves behind when it is interrupted. It is built anew by its migration, which was
+/// not recorded. Under the lock: nobody builds one now.
+const DROP_INVALID_INDEXES: &str = "DO $$ DECLARE broken regclass; BEGIN
+    FOR broken IN SELECT i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE NOT i.indisvalid AND c.relkind = 'i' AND c.relnamespace = 'public'::regnamespace
+            AND c.relowner = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+    LOOP EXECUTE format('DROP INDEX %s', broken); END LOOP;
+END $$";

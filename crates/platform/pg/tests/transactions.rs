@@ -278,6 +278,26 @@ async fn several_replicas_starting_at_once_migrate_an_empty_database_once() {
     assert_eq!(usize::try_from(applied).unwrap(), pg::MIGRATOR.iter().count());
 }
 
+/// A process was killed while it built an index beside the running system: the next one builds it anew.
+#[tokio::test]
+async fn an_index_whose_build_was_interrupted_is_built_by_the_next_start() {
+    let test = TestDb::create().await;
+    test.sql(
+        "SET allow_system_table_mods = on;
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'deliveries_due_by_webhook'::regclass;
+         DELETE FROM _sqlx_migrations WHERE version = 30",
+    )
+    .await;
+    pg::migrate(&test.connect).await.unwrap();
+    let valid: bool = sqlx::query_scalar(
+        "SELECT indisvalid FROM pg_index WHERE indexrelid = 'deliveries_due_by_webhook'::regclass",
+    )
+    .fetch_one(&mut test.conn(Roles::Owner).await)
+    .await
+    .unwrap();
+    assert!(valid);
+}
+
 #[tokio::test]
 async fn committed_invalidations_reach_this_replica_before_commit_returns_and_others_by_notification() {
     let test = TestDb::create().await;

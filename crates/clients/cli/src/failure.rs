@@ -158,9 +158,11 @@ mod tests {
                 | "ownership_required"
                 | "step_up_required"
                 | "tenant_suspended" => Exit::Auth,
-                "rate_limit_exceeded" | "internal_error" | "service_unavailable" | "upstream_error" => {
-                    Exit::Server
-                }
+                "rate_limit_exceeded"
+                | "internal_error"
+                | "service_unavailable"
+                | "upstream_error"
+                | "restore_pending" => Exit::Server,
                 _ => Exit::Client,
             };
             assert_eq!(exit_of(code.status(), code.as_str()), expected, "{}", code.as_str());

@@ -152,11 +152,18 @@ impl World {
         nodes.hostnames.push(hostname.to_owned());
     }
 
-    /// Gives an organization money, as an administrator does.
+    /// Gives an organization money, as administrators do: what one of them may not give alone, another approves.
     pub async fn fund(&self, org_id: &str, amount_minor: i64) {
+        const ADJUSTMENTS: &str = "/api/v1/platform/billing/adjustments";
         let body = json!({ "org_id": org_id, "kind": "credit", "amount_minor": amount_minor, "reason": "to begin with" });
-        let key = kernel::Ambient::system().uuid().to_string();
-        self.admin.post_once(&key, "/api/v1/platform/billing/adjustments", body).await.expect(201);
+        let key = || kernel::Ambient::system().uuid().to_string();
+        let made = self.admin.post_once(&key(), ADJUSTMENTS, body).await.expect(201);
+        if made["state"] == "proposed" {
+            let treasurer = self.person("treasurer").await;
+            self.grant_platform_role(&treasurer, "platform_admin").await;
+            let approve = format!("{ADJUSTMENTS}/{}/approve", made["id"].as_str().expect("an id"));
+            treasurer.api.post_once(&key(), &approve, json!({})).await.expect(200);
+        }
     }
 
     /// Somebody with an SSH key, money, and a project in their own organization.

@@ -74,7 +74,8 @@ impl World {
     pub async fn grant_platform_role(&self, person: &Person, role: &str) {
         let uuid = person.id.trim_start_matches("user_");
         let sql = format!(
-            "INSERT INTO platform_bindings (user_id, role, created_at) VALUES ('{uuid}', '{role}', now());
+            "INSERT INTO platform_bindings (user_id, role, created_at) VALUES ('{uuid}', '{role}', now())
+             ON CONFLICT DO NOTHING;
              SELECT pg_notify('gpuaas_invalidate', '*')"
         );
         let mut conn = self.db.conn(pg::Roles::Admin).await;

@@ -1,12 +1,8 @@
 -- The clock of the database bounds what is posted. Single writer of the ledger: the `billing` crate.
 
--- ── the clock ────────────────────────────────────────────────────────────────────────────────────────
--- What the time is for the ledger: the clock of the database, whatever the process that asks believes (`p_claimed`). No role
--- that services use can replace it. A test that moves its own clock replaces it in its own database.
-CREATE FUNCTION ledger_clock(p_claimed timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
-    AS $$ SELECT clock_timestamp() $$;
-REVOKE ALL ON FUNCTION ledger_clock FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION ledger_clock TO gpuaas_app, gpuaas_system;
+-- Of what was set aside, promotional credit is used first: what is left of it after `p_hold - p_remaining` were used.
+CREATE FUNCTION hold_promo_unused(p_hold bigint, p_remaining bigint, p_promo bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT greatest(p_promo - (p_hold - p_remaining), 0) $$;
 
 -- Use is charged after it happened, by whatever function: the last resort behind those that clamp their times.
 CREATE FUNCTION usage_within_clock() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$

@@ -2,10 +2,6 @@
 -- person. Single writers: the `billing` crate for the first, `payments` for refunds, `identity` for changes.
 
 -- ── promotional credit ───────────────────────────────────────────────────────────────────────────────
--- Of what was set aside, promotional credit is used first: what is left of it after `p_hold - p_remaining` were used.
-CREATE FUNCTION hold_promo_unused(p_hold bigint, p_remaining bigint, p_promo bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT greatest(p_promo - (p_hold - p_remaining), 0) $$;
-
 -- Sets the cost of the first time aside for each allocation of a launch and makes their meters. Answers `ok`,
 -- `insufficient_balance` or `budget_blocked`; in the latter two nothing was written.
 CREATE OR REPLACE FUNCTION meters_hold(
@@ -87,10 +83,10 @@ END $$;
 ALTER TABLE refunds ADD COLUMN first_attempt_at timestamptz, ADD COLUMN unknown_since timestamptz;
 ALTER TABLE refunds ADD CONSTRAINT refunds_unknown CHECK (unknown_since IS NULL OR state = 'pending') NOT VALID;
 ALTER TABLE refunds VALIDATE CONSTRAINT refunds_unknown;
-UPDATE refunds SET first_attempt_at = created_at WHERE attempts > 1 OR provider_refund IS NOT NULL;
 -- Given up on when they were first taken, twenty hours after they were asked for: the provider never heard of these.
 UPDATE refunds SET attempts = 0, next_attempt_at = now(), state_reason = 'it is sent to the provider'
     WHERE state = 'pending' AND provider_refund IS NULL AND attempts <= 1 AND next_attempt_at > now() + interval '1 year';
+UPDATE refunds SET first_attempt_at = created_at WHERE attempts > 0 OR provider_refund IS NOT NULL;
 UPDATE refunds SET unknown_since = now()
     WHERE state = 'pending' AND provider_refund IS NULL AND attempts > 1 AND next_attempt_at > now() + interval '1 year';
 

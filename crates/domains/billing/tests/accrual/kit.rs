@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use billing::{
     Billing, Settings,
-    api::{Account, Launch, Line, Posting, PostingKind, funds_hold, meter_close, meter_open, post},
+    api::{
+        Account, Fault, Launch, Line, Posting, PostingKind, credit, credit_end, funds_hold, meter_close,
+        meter_open, post,
+    },
     service::accrual::{Ticked, tick},
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use identity::api::Policies;
 use kernel::{
     Ambient, CorrelationId, Entropy, Failure, ManualClock, Secret,
-    ids::{AllocationId, OrgId, ProjectId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
 use pg::{Origin, Permit, Roles, WriteTx};
 use testkit::TestDb;
@@ -162,6 +165,27 @@ impl Kit {
              WHERE m.allocation_id = '{id}' AND p.resumed_at IS NULL"
         );
         assert!(self.one::<bool>(&sql).await);
+    }
+
+    /// A fault of the hardware, which is owed for; without an end it lasts.
+    pub async fn sick(
+        &self,
+        allocation: AllocationId,
+        since: DateTime<Utc>,
+        until: Option<DateTime<Utc>>,
+    ) -> FindingId {
+        let finding = self.test.db.ambient().id();
+        let mut tx = self.write("test.credit").await;
+        let fault = Fault { finding, code: "xid.79", part: "gpu", since, until, tenant_may_be_cause: false };
+        credit(&self.billing, &mut tx, allocation, fault).await.unwrap();
+        tx.commit(None).await.unwrap();
+        finding
+    }
+
+    pub async fn healed(&self, finding: FindingId) {
+        let mut tx = self.write("test.credit_end").await;
+        credit_end(&mut tx, finding, self.now()).await.unwrap();
+        tx.commit(None).await.unwrap();
     }
 
     pub async fn posted(&self, allocation: AllocationId) -> i64 {

@@ -79,6 +79,35 @@ async fn a_skewed_process_that_takes_a_payment_does_not_think_the_balance_used_u
 }
 
 #[tokio::test]
+async fn a_process_that_is_ahead_gives_back_nothing_beyond_the_time_of_the_database() {
+    let kit = Kit::new().await;
+    kit.policy("billing.credit_approval_minor", 1_000_000).await;
+    let (start, had) = (kit.now(), kit.total().await);
+    let (past, lasts) = (kit.launch(3600, 1).await, kit.launch(3600, 1).await);
+    database_at(&kit, 60).await;
+    kit.pass(3600);
+    // An hour by the process, a minute by the database.
+    kit.sick(past, start, Some(kit.now())).await;
+    let finding = kit.sick(lasts, kit.now(), None).await;
+    assert_eq!((kit.posted(past).await, kit.posted(lasts).await), (0, 60));
+    assert_eq!(kit.total().await, had - 60);
+    let ends = "SELECT max(coalesce(resumed_at, since))::text FROM meter_pauses";
+    assert_eq!(kit.one::<String>(ends).await, "2031-05-06 07:01:00+00");
+    // Resolved two minutes after the start, by a process that is still ahead.
+    database_at(&kit, 120).await;
+    kit.healed(finding).await;
+    assert_eq!(kit.one::<String>(ends).await, "2031-05-06 07:02:00+00");
+    database_at(&kit, 180).await;
+    kit.pass(-3600 + 180);
+    kit.tick().await;
+    assert_eq!((kit.posted(past).await, kit.posted(lasts).await), (120, 120));
+    // The minute for which it stood still was not charged, and does not come back.
+    kit.sick(lasts, start, Some(kit.now())).await;
+    assert_eq!((kit.posted(lasts).await, kit.total().await), (0, had - 120));
+    kit.holds().await;
+}
+
+#[tokio::test]
 async fn no_function_can_charge_use_that_has_not_happened() {
     let kit = Kit::new().await;
     let machine = kit.launch(3600, 1).await;

@@ -174,3 +174,25 @@ async fn a_launch_sets_promotional_credit_aside_before_money_and_gives_it_back_a
     assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 100]);
     kit.holds().await;
 }
+
+#[tokio::test]
+async fn what_goes_back_is_promotional_for_the_time_that_was_paid_with_it_and_money_for_the_rest() {
+    let kit = Kit::new().await;
+    kit.policy("billing.launch_hold_seconds", 3600).await;
+    promo(&kit, 50).await;
+    let after =
+        "SELECT ARRAY[prepaid_after, held_after, promo_after] FROM ledger_postings ORDER BY seq DESC LIMIT 1";
+    let (start, machine) = (kit.now(), kit.launch(100, 1).await);
+    for _ in 0..2 {
+        kit.pass(1800);
+        kit.tick().await;
+    }
+    // All that was set aside was used: half of it promotional, which went first.
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [999_950, 0, 0]);
+    let half = start + chrono::TimeDelta::seconds(1800);
+    kit.sick(machine, start, Some(half)).await;
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [999_950, 0, 50]);
+    kit.sick(machine, half, Some(kit.now())).await;
+    assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 50]);
+    kit.holds().await;
+}

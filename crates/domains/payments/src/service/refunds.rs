@@ -121,7 +121,10 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
         return Ok(Heard::Failed(why));
     }
     let now = tx.db().ambient().now();
-    refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
+    // One that was taken back keeps no id: what the provider lists of it is then not in the books, and is found.
+    if refund.state() == Some(RefundState::Pending) {
+        refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
+    }
     known(tx, &refund).await?;
     match refund.state() {
         Some(RefundState::Pending) if told.has_succeeded() => {
@@ -138,10 +141,10 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
             reverse(payments, tx, &refund, &format!("the provider could not send it: {why}")).await?;
             Ok(Heard::Done("the refund failed, and the balance has it back"))
         }
-        // A success that is told after the failure that followed it is old news; of one that the provider had refused
-        // it is not.
-        Some(RefundState::Failed) if told.has_succeeded() && refund.provider_refund.is_none() => {
-            let why = "the refund had failed and was taken back, and now the provider has sent it";
+        // What is told of its beginning after the failure that followed it is old news; of one that the provider had refused
+        // or that was settled as not sent it is not.
+        Some(RefundState::Failed) if !told.has_failed() && refund.provider_refund.is_none() => {
+            let why = "the refund had failed and was taken back, and now the provider has it";
             Ok(Heard::Failed(why.to_owned()))
         }
         _ => Ok(Heard::Done("nothing new about the refund")),

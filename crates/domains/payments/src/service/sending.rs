@@ -33,8 +33,11 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
         }
         None => {
             let mut upkeep = payments.db.upkeep("a refund is about to be sent").await?;
-            refunds::first_attempt(upkeep.conn(), refund.id, now).await?;
+            let still = refunds::first_attempt(upkeep.conn(), refund.id, now).await?;
             drop(upkeep);
+            if !still {
+                return Ok(true);
+            }
             provider.refund_create(&intent, refund.amount_minor, refund.id).await
         }
         Some(id) => provider.refund_get(id).await,

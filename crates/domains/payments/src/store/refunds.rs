@@ -209,7 +209,8 @@ pub async fn accepted(
     Ok(())
 }
 
-/// One that is due, with the provider's id of its payment, taken for a while.
+/// One that is due, with the provider's id of its payment, taken for a while. Nothing waits for a year: that was put off for
+/// good by a release that did not know of `unknown_since`.
 pub async fn take_due(
     conn: &mut Connection,
     provider: &str,
@@ -220,7 +221,8 @@ pub async fn take_due(
         Row,
         "UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1
          WHERE id = (SELECT r.id FROM refunds r JOIN payments p ON p.id = r.payment_id
-             WHERE r.state = 'pending' AND r.unknown_since IS NULL AND r.next_attempt_at <= $2 AND p.provider = $1
+             WHERE r.state = 'pending' AND r.unknown_since IS NULL AND p.provider = $1
+                 AND (r.next_attempt_at <= $2 OR r.next_attempt_at > $2::timestamptz + interval '1 year')
              ORDER BY r.next_attempt_at LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED)
          RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
              posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
@@ -254,20 +256,22 @@ pub async fn postpone(
     Ok(())
 }
 
-/// Written before the provider is called for the first time: from here on its idempotency key counts.
+/// Written before the provider is called for the first time: from here on its idempotency key counts. False when it was
+/// settled or told of meanwhile, and must not be sent.
 pub async fn first_attempt(
     conn: &mut Connection,
     id: RefundId,
     now: DateTime<Utc>,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "UPDATE refunds SET first_attempt_at = coalesce(first_attempt_at, $2) WHERE id = $1 AND state = 'pending'",
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE refunds SET first_attempt_at = coalesce(first_attempt_at, $2)
+         WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL",
         id.uuid(),
         now,
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// Whether it was sent cannot be found out any more by asking again. False when it was told meanwhile.

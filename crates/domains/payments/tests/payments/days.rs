@@ -5,7 +5,7 @@ use payments::{provider::ProviderError, service::reconcile};
 
 use crate::kit::Kit;
 
-async fn compare(kit: &Kit) -> (String, i64, i64, i64) {
+pub async fn compare(kit: &Kit) -> (String, i64, i64, i64) {
     let mut tx = kit.write(kit.admin()).await;
     let today = kit.now().date_naive();
     reconcile::request(&kit.payments, &mut tx, today).await.unwrap();
@@ -16,7 +16,7 @@ async fn compare(kit: &Kit) -> (String, i64, i64, i64) {
     (state, count("missing").await, count("extra").await, count("different").await)
 }
 
-async fn open(kit: &Kit) -> Vec<String> {
+pub async fn open(kit: &Kit) -> Vec<String> {
     kit.one(
         "SELECT coalesce(array_agg(kind || ' ' || subject ORDER BY kind, subject), '{}') FROM billing_findings
          WHERE resolved_at IS NULL",

@@ -229,6 +229,25 @@ async fn a_message_of_the_provider_settles_an_unknown_refund_as_well() {
 }
 
 #[tokio::test]
+async fn a_refund_that_was_settled_as_not_sent_and_was_sent_is_found() {
+    let kit = Kit::new().await;
+    let refund = unknown(&kit).await;
+    settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap();
+    for status in ["pending", "succeeded"] {
+        let mut told = told("re_late", "pi_1", 2000, status);
+        told["metadata"] = json!({ "refund_id": refund.id });
+        kit.hear(&message(&format!("evt_{status}"), "refund.updated", told)).await;
+        let failed = format!("SELECT state FROM payment_messages WHERE event_id = 'evt_{status}'");
+        assert_eq!(kit.one::<String>(&failed).await, "failed", "{status}");
+    }
+    assert_eq!((kit.states("refunds").await, kit.has().await), (vec!["failed".to_owned()], (5000, 0)));
+    kit.provider.desk().listed_refunds.push(("re_late".to_owned(), 2000));
+    let (state, _, extra, _) = crate::days::compare(&kit).await;
+    assert_eq!((state.as_str(), extra), ("different", 1));
+    assert!(crate::days::open(&kit).await.contains(&"provider_extra refund re_late".to_owned()));
+}
+
+#[tokio::test]
 async fn a_refund_made_at_the_provider_is_booked_once_whatever_comes_first() {
     for (at, order) in [
         ["pending", "succeeded", "failed"],

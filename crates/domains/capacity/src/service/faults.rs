@@ -26,7 +26,8 @@ fn fault(finding: &CreditFinding, since: DateTime<Utc>, tenant_is_root: bool) ->
         part,
         since,
         until: finding.ended_at,
-        tenant_may_be_cause: tenant_is_root && finding.tenant_can_cause(),
+        // Root is root over the agent, too: it can forge what the agent reports, whatever the code.
+        tenant_may_be_cause: tenant_is_root,
     }
 }
 

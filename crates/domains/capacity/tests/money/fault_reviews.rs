@@ -146,14 +146,20 @@ async fn what_is_approved_while_it_lasts_stands_still_and_what_is_rejected_is_pa
 }
 
 #[tokio::test]
-async fn only_root_on_the_machine_itself_and_faults_that_root_can_cause_are_reviewed() {
+async fn whatever_is_reported_by_a_machine_on_which_the_tenant_is_root_is_reviewed() {
     let bank = with_root().await;
     let (slice, whole) = (bank.active(SLICE).await, bank.active(MACHINE).await);
     found(&bank, node(&bank, slice).await, GPU, "gpu.missing", now(&bank)).await;
     found(&bank, node(&bank, whole).await, GPU, "xid.95", now(&bank)).await;
     bank.deliver().await;
-    assert_eq!((bank.meter(slice).await.as_str(), bank.meter(whole).await.as_str()), ("paused", "paused"));
-    assert_eq!(bank.waiting().await.len(), 0);
+    assert_eq!((bank.meter(slice).await.as_str(), bank.meter(whole).await.as_str()), ("paused", "open"));
+    let waiting = bank.waiting().await;
+    assert_eq!(waiting.len(), 1, "a slice has no root on the machine: {waiting:?}");
+    let fault = waiting[0].fault.as_ref().unwrap();
+    assert_eq!(
+        (fault.allocation_id, fault.code.as_str(), fault.cause.name()),
+        (whole, "xid.95", "tenant_root")
+    );
     let unprivileged = Bank::with(100 * RATE).await;
     let id = unprivileged.active(MACHINE).await;
     found(&unprivileged, node(&unprivileged, id).await, GPU, "gpu.missing", now(&unprivileged)).await;

@@ -80,27 +80,6 @@ pub fn payments_differ(before: &[(String, HealthAction)], after: &[(String, Heal
     })
 }
 
-/// Faults that show in the hardware's own counters. Whatever else is reported can be brought about by somebody who is root on
-/// the machine: they unbind the driver, disable the device or its link, or run a program that makes the driver complain.
-const HARDWARE_CODES: &[&str] = &[
-    "xid.48",
-    "xid.63",
-    "xid.64",
-    "xid.74",
-    "xid.92",
-    "xid.94",
-    "xid.95",
-    "dcgm.memory",
-    "dcgm.nvlink",
-    "dcgm.pcie",
-    "amdgpu.ras",
-];
-
-/// Whether a tenant who is root on the machine can cause such a finding. What is not known is taken for one.
-pub fn tenant_can_cause(code: &str) -> bool {
-    !HARDWARE_CODES.contains(&code)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,18 +117,6 @@ mod tests {
             &plain,
             &rules(&[("*", HealthAction::Cordon), ("fan.*", HealthAction::Warn)])
         ));
-    }
-
-    #[test]
-    fn unbound_drivers_disabled_devices_and_errors_of_programs_can_be_caused_and_worn_memory_cannot() {
-        for code in
-            ["gpu.missing", "gpu.driver", "xid.13", "xid.31", "xid.43", "xid.45", "xid.79", "new.thing"]
-        {
-            assert!(tenant_can_cause(code), "{code}");
-        }
-        for code in ["xid.48", "xid.95", "amdgpu.ras", "dcgm.memory"] {
-            assert!(!tenant_can_cause(code), "{code}");
-        }
     }
 
     proptest::proptest! {

@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{Connection, WriteTx};
 
-use crate::{model::health_rule::tenant_can_cause, store};
+use crate::store;
 
 /// A finding with the action `credit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,11 +23,6 @@ pub struct CreditFinding {
 }
 
 impl CreditFinding {
-    /// Whether a tenant who is root on the node could have caused it.
-    pub fn tenant_can_cause(&self) -> bool {
-        tenant_can_cause(&self.code)
-    }
-
     /// Whether it is about any of these slots of its node.
     pub fn concerns(&self, slots: &[SlotId]) -> bool {
         self.slot.is_none_or(|slot| slots.contains(&slot))

@@ -44,7 +44,7 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
         .handle(notify.clone(), rotate),
         post("/api/v1/orgs/{org_id}/webhooks/{webhook_id}/test", "webhook_test", "Send a test event to a webhook")
             .in_scope(ScopeKind::Org)
-            .errors(&[Code::InvalidTransition])
+            .errors(&[Code::InvalidTransition, Code::QuotaExceeded])
             .needs(Permission::WebhookManage)
             .audited("webhook.test")
             .handle(notify.clone(), test),
@@ -208,11 +208,11 @@ async fn rotate(
 }
 
 async fn test(
-    _: Notify,
+    notify: Notify,
     mut tx: Write,
     input: In<WebhookPath, Empty, ()>,
 ) -> Result<Accepted<Delivery>, Failure> {
-    Ok(Accepted(webhook_test(&mut tx, input.access.org()?, input.path.webhook_id).await?))
+    Ok(Accepted(webhook_test(&notify, &mut tx, input.access.org()?, input.path.webhook_id).await?))
 }
 
 async fn deliveries(

@@ -105,6 +105,20 @@ pub async fn tell_people(
     Ok(())
 }
 
+/// How many messages to the webhooks of an organization may wait, when so many do.
+pub(super) async fn queue_full(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    org: OrgId,
+) -> Result<Option<i64>, Failure> {
+    // Read over this connection: whoever has one open must not wait for another.
+    notify.policies.warm(tx.conn(), &[Some(org)]).await?;
+    let place = Where { org: Some(org), ..Where::default() };
+    let most =
+        notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
+    Ok((store::webhooks::queued_count(tx.conn(), org, most).await? >= most).then_some(most))
+}
+
 async fn tell_webhooks(
     notify: &Notify,
     tx: &mut WriteTx,
@@ -119,12 +133,7 @@ async fn tell_webhooks(
         return Ok(());
     }
     let ambient = tx.db().ambient().clone();
-    // Read over this connection: whoever has one open must not wait for another.
-    notify.policies.warm(tx.conn(), &[Some(org)]).await?;
-    let place = Where { org: Some(org), ..Where::default() };
-    let most =
-        notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
-    if store::webhooks::queued_count(tx.conn(), org, most).await? >= most {
+    if queue_full(notify, tx, org).await?.is_some() {
         metrics::counter!("notify_dropped_total").increment(1);
         return Ok(store::webhooks::count_dropped(tx.conn(), &hooks, ambient.now()).await?);
     }

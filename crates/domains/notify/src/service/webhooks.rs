@@ -9,6 +9,7 @@ use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx, changed, created, found, removed};
 use serde_json::json;
 
+use super::telling::queue_full;
 use crate::{
     Notify,
     model::{
@@ -139,12 +140,22 @@ pub async fn webhook_delete(
 }
 
 /// Sends an event that says nothing, also to a webhook that wants only some.
-pub async fn webhook_test(tx: &mut WriteTx, org: OrgId, id: WebhookId) -> Result<Delivery, Failure> {
+pub async fn webhook_test(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: WebhookId,
+) -> Result<Delivery, Failure> {
     let ambient = tx.db().ambient().clone();
     let webhook = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
     if webhook.state != WebhookState::Active.name() {
         let problem = Problem::new(Code::InvalidTransition, "The webhook is disabled.");
         return Err(problem.suggest("Enable it first.").into());
+    }
+    if let Some(most) = queue_full(notify, tx, org).await? {
+        let text = format!("{most} messages to webhooks of the organization wait already.");
+        let ask = "Wait until they are sent, or delete a webhook that does not answer.";
+        return Err(Problem::new(Code::QuotaExceeded, text).suggest(ask).into());
     }
     let body = WebhookBody {
         id: ambient.id::<EventId>(),

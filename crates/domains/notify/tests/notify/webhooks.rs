@@ -191,6 +191,8 @@ async fn the_queue_of_an_organization_is_bounded_and_what_is_dropped_is_counted(
     let webhook = world.get(world.owner, &path).await;
     assert_eq!(webhook["dropped_events"], 2, "{webhook}");
     assert!(webhook["last_dropped_at"].is_string());
+    // A test event finds no way around the bound.
+    world.call(world.owner, Method::POST, &format!("{path}/test"), None).await.refused(429);
     // When the queue is shorter again, events are queued again.
     world.send(Channel::Webhook).await;
     world.happens(&world.depleted()).await;

@@ -34,6 +34,11 @@ UPDATE node_certificates c SET revoked_at = now(), reason = 'superseded by a lat
 
 CREATE FUNCTION node_certificate_supersedes() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 BEGIN
+    -- By a build from before this migration, which renews and does not say so.
+    IF NEW.key_sha256 IS NULL AND NEW.renewed_from IS NULL THEN
+        SELECT serial INTO NEW.renewed_from FROM node_certificates
+            WHERE node_id = NEW.node_id AND revoked_at IS NULL LIMIT 1;
+    END IF;
     UPDATE node_certificates SET revoked_at = NEW.created_at, reason = 'superseded by a later certificate',
         superseded = true
         WHERE node_id = NEW.node_id AND revoked_at IS NULL;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Code, Failure, Problem, ids::NodeId};
 use trust::peer::{PeerCertificate, PeerRefusal};
 
@@ -58,6 +58,9 @@ impl Refusal {
     }
 }
 
+/// The process that dated the use of the later certificate is not always the one that dated the connection, and their
+/// clocks differ a little. A node is not to be taken for a thief of its own key because of that.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(5);
 const REPAIR: &str = "Ask an operator for a repair token and enrol again.";
 
 fn refuse(
@@ -170,7 +173,7 @@ impl Shared {
         let (node, serial) = (certificate.node_id, certificate.serial.as_str());
         let Some(standing) = self.fleet.standings.of(node).await? else { return Ok(()) };
         match standing.worth(serial, certificate.not_after) {
-            Worth::Superseded { since } if connection.opened_at > since => {
+            Worth::Superseded { since } if connection.opened_at > since + CLOCKS_DIFFER => {
                 node_identity::copied(&self.fleet, node, serial, connection.source, origin).await
             }
             _ => Ok(()),
@@ -180,7 +183,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use chrono::TimeDelta;
     use kernel::{Ambient, ids::AuthorityId};
 
     use super::*;

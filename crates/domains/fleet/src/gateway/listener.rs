@@ -72,6 +72,9 @@ impl Listener {
         cut: CancellationToken,
     ) -> Arc<Self> {
         let strangers = (config.max_connections / 16).clamp(64, 1024);
+        // Whoever waits holds a socket too: both together stay within the share.
+        let waiting = (config.max_connections / 4).max(1);
+        let places = config.max_connections.saturating_sub(waiting).max(1);
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
@@ -92,8 +95,8 @@ impl Listener {
             tls: TlsAcceptor::from(Arc::new(tls)),
             http1: http.clone().http1_only(),
             http2: http.http2_only(),
-            places: Arc::new(Semaphore::new(config.max_connections)),
-            strangers: Places::new(strangers, strangers / 2, config.max_connections),
+            places: Arc::new(Semaphore::new(places)),
+            strangers: Places::new(strangers, strangers / 2, waiting),
             connection: listener::Connection {
                 listener: "nodes",
                 limits: Limits { first_bytes: config.patience, stall: config.stall, idle: IDLE },

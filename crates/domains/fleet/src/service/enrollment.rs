@@ -22,8 +22,10 @@ use crate::{
     store::{self, certificates::NewCertificate},
 };
 
-/// So many that have not ended. A node that renews more often is broken, or is given to tenants every few minutes; its certificates are not multiplied without end.
-const MOST_CERTIFICATES: i64 = 200;
+/// So many in an hour. A node that is given to tenants every few minutes stays below; one that renews more often is
+/// broken.
+const MOST_CERTIFICATES: i64 = 60;
+const CERTIFICATES_WITHIN: TimeDelta = TimeDelta::hours(1);
 const LONGEST_TOKEN: usize = 256;
 
 /// Exchanges a bootstrap or repair token for a certificate. Every refusal looks the same from outside.
@@ -270,9 +272,9 @@ async fn prolong(
     if store::certificates::key_is_known(tx.conn(), &issued.key_sha256).await? {
         return Err(known_key().into());
     }
-    if store::certificates::unexpired(tx.conn(), id, now).await? >= MOST_CERTIFICATES {
-        let text = "The node has as many certificates as it may have.";
-        return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(3600).into());
+    if store::certificates::made_since(tx.conn(), id, now - CERTIFICATES_WITHIN).await? >= MOST_CERTIFICATES {
+        let text = "The node was given as many certificates within an hour as it may have.";
+        return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(600).into());
     }
     keep(tx, id, issued, Some(shown), now).await?;
     tx.invalidate(invalidation_key(id));

@@ -118,8 +118,8 @@ pub async fn node_rekey(
         return Ok(true);
     };
     let done = store::certificates::rekeyed(tx.conn(), node, since).await?;
-    // Asked for in this moment: whoever waits for work on the node's behalf tells it.
-    if since.timestamp_micros() == now.timestamp_micros() {
+    // Whoever waits for work on the node's behalf tells it.
+    if !done {
         tx.invalidate(invalidation_key(node));
     }
     Ok(done)

@@ -55,12 +55,13 @@ pub struct NewCertificate<'a> {
     pub now: DateTime<Utc>,
 }
 
-/// The node's one that counts; the database supersedes the one before.
+/// The node's one that counts; the database supersedes the one before. It is never from before the node was asked for a
+/// new key, whatever the clocks of the processes say: the node's lock orders the two.
 pub async fn insert(conn: &mut Connection, new: &NewCertificate<'_>) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, created_at,
              key_sha256, chain_pem, renewed_from)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+         VALUES ($1, $2, $3, $4, $5, $6, greatest($7, (SELECT rekey_since FROM nodes WHERE id = $2)), $8, $9, $10)",
         new.serial,
         new.node.uuid(),
         new.authority,
@@ -129,12 +130,16 @@ pub async fn live(
     .await
 }
 
-/// How many certificates the node was given that have not ended by themselves.
-pub async fn unexpired(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> Result<i64, sqlx::Error> {
+/// How many certificates the node was given since then.
+pub async fn made_since(
+    conn: &mut Connection,
+    node: NodeId,
+    since: DateTime<Utc>,
+) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM node_certificates WHERE node_id = $1 AND not_after > $2"#,
+        r#"SELECT count(*) AS "count!" FROM node_certificates WHERE node_id = $1 AND created_at > $2"#,
         node.uuid(),
-        now,
+        since,
     )
     .fetch_one(conn)
     .await
@@ -162,8 +167,8 @@ pub async fn first_used(conn: &mut Connection, serial: &str, now: DateTime<Utc>)
     Ok(())
 }
 
-/// Certificates from before `now` are to be renewed at once, unless that was asked for after `unless_since` already.
-/// Says since when.
+/// The certificates that the node has are to be renewed at once, unless that was asked for after `unless_since` already.
+/// Says since when: after each of them, also when they were dated by a process whose clock is ahead.
 pub async fn rekey(
     conn: &mut Connection,
     node: NodeId,
@@ -171,7 +176,9 @@ pub async fn rekey(
     now: DateTime<Utc>,
 ) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"UPDATE nodes SET rekey_since = CASE WHEN rekey_since >= $2 THEN rekey_since ELSE $3 END
+        r#"UPDATE nodes SET rekey_since = CASE WHEN rekey_since >= $2 THEN rekey_since
+               ELSE greatest($3, $2, (SELECT max(created_at) + interval '1 microsecond'
+                                      FROM node_certificates WHERE node_id = $1)) END
            WHERE id = $1 RETURNING rekey_since AS "since!""#,
         node.uuid(),
         unless_since,

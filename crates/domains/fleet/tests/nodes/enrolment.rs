@@ -235,6 +235,10 @@ async fn of_fifty_renewals_with_one_certificate_one_counts() {
     world.test.sql(second).await;
     let live = "SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL AND serial = 'ff'";
     assert_eq!(world.count(live).await, 1, "whoever writes one, it is the only one");
+    let from =
+        "SELECT count(*) FROM node_certificates c JOIN node_certificates f ON f.serial = c.renewed_from
+        WHERE c.serial = 'ff' AND f.superseded AND f.renewed_from IS NOT NULL";
+    assert_eq!(world.count(from).await, 1, "a build that does not name it renews the one that counted");
 }
 
 #[tokio::test]
@@ -269,14 +273,43 @@ async fn a_node_makes_a_new_key_after_a_tenancy_and_all_before_it_is_revoked() {
 }
 
 #[tokio::test]
+async fn a_new_key_is_told_from_the_one_before_although_the_clocks_of_processes_differ() {
+    let world = World::new().await;
+    let node = world.enrolled("gpu-01").await;
+    first_use(&world.fleet, node.id, &world.serial(node.id).await).await.unwrap();
+    let began = world.now();
+    let rekeyed = async || {
+        let mut tx = world.write("allocation.release_run").await;
+        let done = node_rekey(&mut tx, node.id, began).await.unwrap();
+        tx.record("node", node.id, None::<&()>, None::<&()>).unwrap();
+        tx.commit(None).await.unwrap();
+        done
+    };
+    // Given by a process that is ahead of the one that asks for a new key.
+    let ahead = "UPDATE node_certificates SET created_at = created_at + interval '1 minute'";
+    world.test.sql(ahead).await;
+    assert!(!rekeyed().await, "the certificate is the one of the tenancy");
+    let before = world.serial(node.id).await;
+    assert!(standing(&world, node.id).await.renew_now(&before));
+    // Given by a process that is behind the one that asked.
+    renewal(&world, node.id).await.unwrap();
+    let after = world.serial(node.id).await;
+    assert!(!standing(&world, node.id).await.renew_now(&after));
+    first_use(&world.fleet, node.id, &after).await.unwrap();
+    assert!(rekeyed().await);
+}
+
+#[tokio::test]
 async fn a_revoked_node_cannot_renew_and_a_renewing_one_has_bounds() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    for _ in 1..200 {
+    for _ in 1..60 {
         world.pass(TimeDelta::seconds(1));
         renewal(&world, node.id).await.unwrap();
     }
     assert_eq!(code(renewal(&world, node.id).await), Some(Code::RateLimitExceeded));
+    world.pass(TimeDelta::hours(1));
+    renewal(&world, node.id).await.unwrap();
     let page = node_certificates(&world.fleet, &mut world.read().await, node.id, &KeyPageQuery::default())
         .await
         .unwrap();

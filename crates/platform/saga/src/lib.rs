@@ -32,7 +32,7 @@ mod transaction;
 pub use decide::decide;
 pub use engine::Engine;
 pub use http::endpoints;
-pub use request::{StartError, TimelineEntry, cancel, is_live, start, timeline, wake};
+pub use request::{StartError, TimelineEntry, cancel, is_live, runs_before, start, timeline, wake};
 pub use runs::{RunLifecycle, RunState};
 pub use spec::{OnFailure, Retry, SagaSpec, StepSpec, Undo};
 pub use step::{RunEnd, Saga, Signal, Step, StepCx, StepError};

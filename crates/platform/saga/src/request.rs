@@ -71,6 +71,19 @@ pub async fn is_live(conn: &mut Connection, subject: &str) -> Result<bool, sqlx:
     .await
 }
 
+/// The runs that were about the subject before this one. For the platform only.
+pub async fn runs_before(
+    conn: &mut Connection,
+    subject: &str,
+    run: SagaRunId,
+) -> Result<Vec<SagaRunId>, sqlx::Error> {
+    let runs =
+        sqlx::query_scalar!("SELECT id FROM saga_runs WHERE subject = $1 AND id <> $2", subject, run.uuid())
+            .fetch_all(conn)
+            .await?;
+    Ok(runs.into_iter().map(SagaRunId::from).collect())
+}
+
 /// Brings a suspended step what it waits for. False when the key is stale: the step went on without it.
 pub async fn wake(tx: &mut WriteTx, key: &str, signal: Value) -> Result<bool, sqlx::Error> {
     let Some(run) = key.split('/').next().and_then(|id| id.parse::<SagaRunId>().ok()) else {

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use kernel::Failure;
 use saga::{RunEnd, Saga, SagaSpec, Signal, StartError, Step, StepCx, StepError};
 
-use super::{CleanupInput, abandon_spec, cleanup_spec, held, launch};
+use super::{CleanupInput, abandon_spec, cleanup_spec, held, launch, tasks::withdraw_of};
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
@@ -24,6 +24,9 @@ impl Saga for Abandon {
         let allocation = held(cx).await?;
         if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
             return Step::done();
+        }
+        for lost in saga::runs_before(cx.tx.conn(), cx.subject, cx.run_id).await? {
+            withdraw_of(&self.0, cx, &allocation, lost).await?;
         }
         let cause = allocation.release_cause.clone();
         let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());

@@ -5,7 +5,7 @@ use fleet::api::{ORDER_LATE, OrderedRequest, TaskRequest, Waiting};
 use identity::api::Where;
 use kernel::{
     Failure,
-    ids::TaskId,
+    ids::{SagaRunId, TaskId},
     policy::{IntegerKey, keys},
 };
 use node_proto::{
@@ -116,7 +116,17 @@ pub async fn withdraw(
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
 ) -> Result<(), Failure> {
-    let prefix = format!("{}/", cx.run_id);
+    withdraw_of(capacity, cx, allocation, cx.run_id).await
+}
+
+/// The same for what another run of the allocation, which is over, left open.
+pub async fn withdraw_of(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    run: SagaRunId,
+) -> Result<(), Failure> {
+    let prefix = format!("{run}/");
     let fleet = &capacity.fleet;
     let withdrawn = fleet.tasks_withdraw(cx.tx, allocation.node_id, WAITING_KIND, &prefix).await?;
     if !withdrawn.is_empty() {

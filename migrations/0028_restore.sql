@@ -14,6 +14,9 @@ CREATE TABLE installation (
     restored_at       timestamptz,
     restored_because  text,
     restored_state_at timestamptz,
+    -- When the last turn began that compared all records with all nodes, each of which had reported since.
+    compared_at       timestamptz,
+    CHECK (compared_at IS NULL OR mode = 'restore'),
     CHECK ((mode = 'restore') = (restored_at IS NOT NULL)),
     CHECK ((restored_at IS NULL) = (restored_because IS NULL)),
     CHECK ((restored_at IS NULL) = (restored_state_at IS NULL))

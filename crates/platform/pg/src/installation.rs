@@ -34,6 +34,8 @@ pub struct Restored {
     pub because: String,
     /// The restored state is of this time.
     pub state_at: DateTime<Utc>,
+    /// When the last turn over all records and nodes began that ended; nothing before the first one.
+    pub compared_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,12 +70,15 @@ struct Row {
     restored_at: Option<DateTime<Utc>>,
     restored_because: Option<String>,
     restored_state_at: Option<DateTime<Utc>>,
+    compared_at: Option<DateTime<Utc>>,
 }
 
 impl From<Row> for Installation {
     fn from(row: Row) -> Self {
         let restored = match (row.restored_at, row.restored_because, row.restored_state_at) {
-            (Some(at), Some(because), Some(state_at)) => Some(Restored { at, because, state_at }),
+            (Some(at), Some(because), Some(state_at)) => {
+                Some(Restored { at, because, state_at, compared_at: row.compared_at })
+            }
             _ => None,
         };
         Self { id: row.id, generation: row.generation, restored }
@@ -83,7 +88,8 @@ impl From<Row> for Installation {
 pub async fn installation_get(conn: &mut Connection) -> Result<Installation, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, generation, restored_at, restored_because, restored_state_at FROM installation"
+        "SELECT id, generation, restored_at, restored_because, restored_state_at, compared_at
+         FROM installation"
     );
     Ok(row.fetch_one(conn).await?.into())
 }
@@ -92,7 +98,8 @@ pub async fn installation_get(conn: &mut Connection) -> Result<Installation, sql
 pub async fn installation_lock(conn: &mut Connection) -> Result<Installation, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, generation, restored_at, restored_because, restored_state_at FROM installation FOR UPDATE"
+        "SELECT id, generation, restored_at, restored_because, restored_state_at, compared_at
+         FROM installation FOR UPDATE"
     );
     Ok(row.fetch_one(conn).await?.into())
 }
@@ -103,7 +110,7 @@ pub async fn installation_advance(db: &Db) -> Result<(Installation, Outside), Fa
     let row = sqlx::query_as!(
         Row,
         "UPDATE installation SET generation = generation + 1, generation_at = $1
-         RETURNING id, generation, restored_at, restored_because, restored_state_at",
+         RETURNING id, generation, restored_at, restored_because, restored_state_at, compared_at",
         db.ambient().now(),
     );
     let now = Installation::from(row.fetch_one(upkeep.conn()).await?);
@@ -135,8 +142,8 @@ pub async fn installation_restore_begin(
         Row,
         "UPDATE installation SET mode = 'restore', generation = greatest(generation, $1) + $2, generation_at = $3,
              restored_at = coalesce(restored_at, $3), restored_because = coalesce(restored_because, $4),
-             restored_state_at = coalesce(restored_state_at, generation_at)
-         RETURNING id, generation, restored_at, restored_because, restored_state_at",
+             restored_state_at = coalesce(restored_state_at, generation_at), compared_at = NULL
+         RETURNING id, generation, restored_at, restored_because, restored_state_at, compared_at",
         highest,
         GENERATIONS_SKIPPED,
         now,
@@ -151,10 +158,28 @@ pub async fn installation_restore_begin(
     Ok(after)
 }
 
+/// All records were compared with all nodes since the restore that was noticed `restored_at`, from `began` on.
+pub async fn installation_compared(
+    db: &Db,
+    restored_at: DateTime<Utc>,
+    began: DateTime<Utc>,
+) -> Result<(), Failure> {
+    let mut upkeep = db.upkeep("the restored records were compared with the nodes").await?;
+    sqlx::query!(
+        "UPDATE installation SET compared_at = $2 WHERE mode = 'restore' AND restored_at = $1",
+        restored_at,
+        began,
+    )
+    .execute(upkeep.conn())
+    .await?;
+    Ok(())
+}
+
 /// Leaves the mode `restore`, in the transaction of whoever settled it.
 pub async fn installation_resume(tx: &mut crate::WriteTx) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "UPDATE installation SET mode = 'normal', restored_at = NULL, restored_because = NULL, restored_state_at = NULL"
+        "UPDATE installation SET mode = 'normal', restored_at = NULL, restored_because = NULL, restored_state_at = NULL,
+             compared_at = NULL"
     )
     .execute(tx.conn())
     .await?;

@@ -10,8 +10,8 @@ use kernel::{
     text::Reason,
 };
 use pg::{
-    Connection, Installation, Origin, Permit, ReadTx, Restored, WriteTx, found, installation_get,
-    installation_lock, installation_resume,
+    Connection, Installation, Origin, Permit, ReadTx, Restored, WriteTx, found, installation_compared,
+    installation_get, installation_lock, installation_resume,
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub async fn restore_status(tx: &mut ReadTx) -> Result<RestoreStatus, Failure> {
 async fn status(conn: &mut Connection, now: Installation) -> Result<RestoreStatus, Failure> {
     let (differences, undecided) = store::restore::counts(conn).await?;
     let generation = now.generation;
-    let Some(Restored { at, because, state_at }) = now.restored else {
+    let Some(Restored { at, because, state_at, .. }) = now.restored else {
         return Ok(RestoreStatus {
             mode: "normal".to_owned(),
             generation,
@@ -90,8 +90,8 @@ pub async fn restore_difference_settle(
     Ok(about)
 }
 
-/// Goes on: what was decided is done, and work begins again. Refused while a difference is undecided, or a node on which
-/// something may be placed has not reported.
+/// Goes on: what was decided is done, and work begins again. Refused while a difference is undecided, a node on which
+/// something may be placed has not reported, or the records were not compared with what the nodes reported.
 pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<RestoreStatus, Failure> {
     let restored = unsettled(tx).await?;
     let silent = nodes_unheard(tx.conn(), restored.at, MOST_UNHEARD).await?;
@@ -105,6 +105,12 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
         return Err(problem
             .suggest("See them with `gpuaas ops restore differences`, and decide about each with `gpuaas ops restore settle`.")
             .into());
+    }
+    if restored.compared_at.is_none() {
+        let text = "The records were not compared with what the nodes reported yet.";
+        let what_to_do = "Wait a few seconds, look at `gpuaas ops restore status`, and resume again; a process with the \
+                          role provisioning-worker must run.";
+        return Err(Problem::new(Code::InvalidTransition, text).suggest(what_to_do).into());
     }
     installation_resume(tx).await?;
     for (id, note) in store::restore::to_end(tx.conn()).await? {
@@ -140,13 +146,18 @@ async fn unsettled(tx: &mut WriteTx) -> Result<Restored, Failure> {
     Ok(installation.restored.ok_or_else(normal)?)
 }
 
-/// One turn over all records and nodes that reported since the restore. Nothing outside that mode.
+/// One turn over all records and nodes that reported since the restore. Nothing outside that mode. A whole turn that
+/// began when every node had reported lets an operator resume.
 pub async fn compare(capacity: &Capacity) -> Result<Checked, Failure> {
     let db = &capacity.db;
     let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
     let permit = Permit::system("compare records with nodes after a restore", origin);
-    let installation = installation_get(db.read(&permit).await?.conn()).await?;
+    let began = db.ambient().now();
+    let mut read = db.read(&permit).await?;
+    let installation = installation_get(read.conn()).await?;
     let Some(restored) = installation.restored else { return Ok(Checked::default()) };
+    let all_heard = nodes_unheard(read.conn(), restored.at, 1).await?.is_empty();
+    drop(read);
     let belief = Belief::unchanged_since(restored.at);
     let mut all = check_by(capacity, None, belief).await?;
     while let Some(after) = all.next_node {
@@ -154,6 +165,9 @@ pub async fn compare(capacity: &Capacity) -> Result<Checked, Failure> {
         all.new.extend(more.new);
         all.resolved += more.resolved;
         (all.open, all.next_node) = (more.open, more.next_node);
+    }
+    if all_heard {
+        installation_compared(db, restored.at, began).await?;
     }
     Ok(all)
 }

@@ -5,3 +5,4 @@ mod found;
 mod healthy;
 #[allow(dead_code, reason = "shared with other tests")]
 mod kit;
+mod resumed;

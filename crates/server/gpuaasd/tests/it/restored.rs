@@ -32,6 +32,15 @@ async fn mode(admin: &Api) -> String {
     admin.get(STATUS).await.expect(200)["mode"].as_str().expect("a mode").to_owned()
 }
 
+/// Goes on, as soon as everything was compared.
+async fn resume(admin: &Api) {
+    eventually_within(PATIENCE, "what differs is settled", || async {
+        let resumed = admin.post(RESUME, json!({})).await;
+        (resumed.status == 200).then_some(())
+    })
+    .await;
+}
+
 fn uuid(id: &str) -> &str {
     id.trim_start_matches("alloc_")
 }
@@ -133,12 +142,8 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     assert_eq!(charged(&world).await, before, "nothing is charged until somebody resumes");
     assert_eq!(tenant.state(&gone).await, "active");
     let restored_at = status["restored_at"].as_str().expect("a time").to_owned();
-    eventually_within(PATIENCE, "the differences are settled", || async {
-        // A report may bring another one in this moment.
-        let resumed = world.admin.post(RESUME, json!({})).await;
-        (resumed.status == 200).then_some(())
-    })
-    .await;
+    // A report may bring another difference in this moment.
+    resume(&world.admin).await;
 
     // Goes on: what was gone is released and paid for until the backup, the rest runs and is charged.
     assert_eq!(mode(&world.admin).await, "normal");
@@ -199,7 +204,7 @@ async fn the_built_in_database_is_compared_with_the_file_beside_it() {
     stop(&mut server).await;
     restart(&mut server).await;
     assert_eq!(mode(&admin).await, "restore");
-    admin.post(RESUME, json!({})).await.expect(200);
+    resume(&admin).await;
     assert_eq!(mode(&admin).await, "normal");
     stop(&mut server).await;
 
@@ -241,6 +246,6 @@ async fn a_process_notices_a_database_that_goes_back_while_it_runs_and_others_fo
         })
         .await;
     }
-    world.admin.post(RESUME, json!({})).await.expect(200);
+    resume(&world.admin).await;
     assert_eq!(mode(&world.admin.at(&other.base)).await, "normal");
 }

@@ -49,6 +49,13 @@ impl Generation {
                 "there is no generation file, so a restored database would not be noticed; run `gpuaasd restore` if it was restored"
             ),
             None => {}
+            Some(outside) if outside.installation != known.id && known.generation == 0 => anyhow::bail!(
+                "{} is of installation {}, and the database is new, or of before installations had an id: if it was \
+                 restored from a backup, run `gpuaasd restore`; otherwise correct database.url or server.data_dir; \
+                 if the installation was made anew on purpose, delete the file",
+                file.path().display(),
+                outside.installation,
+            ),
             Some(outside) if outside.installation != known.id => anyhow::bail!(
                 "{} is of installation {}, and the database is of {}: correct database.url or server.data_dir; \
                  if the installation was made anew on purpose, delete the file",
@@ -122,8 +129,8 @@ impl Generation {
             enter(&self.db, Some(&self.last), &because).await?;
             (now, next) = advance(&self.db).await?;
         }
-        self.file.write(&next)?;
-        self.last = next;
+        self.last = next.clone();
+        // Before the file: a disk that is full does not keep the process from following the mode.
         let mode = now.mode();
         let turned = self.mode.send_if_modified(|known| std::mem::replace(known, mode) != mode);
         match (turned, mode) {
@@ -131,7 +138,8 @@ impl Generation {
             (true, Mode::Normal) => tracing::info!("an operator has resumed after the restore"),
             (false, _) => {}
         }
-        Ok(())
+        let file = self.file.clone();
+        Ok(tokio::task::spawn_blocking(move || file.write(&next)).await??)
     }
 }
 
@@ -162,8 +170,10 @@ pub async fn run_by_mode(
 /// The command `gpuaasd restore`.
 pub async fn restore(db: &Db, file: &OutsideFile) -> anyhow::Result<()> {
     let known = read(db).await?;
-    // A file of another installation says nothing about this one.
-    let outside = file.read()?.filter(|outside| outside.installation == known.id);
+    // A file of another installation says nothing about this one. A backup from before installations had an id got a
+    // new one, and was never counted up.
+    let is_ours = |outside: &Outside| outside.installation == known.id || known.generation == 0;
+    let outside = file.read()?.filter(is_ours);
     enter(db, outside.as_ref(), "an operator said so (gpuaasd restore)").await?;
     let (_, next) = advance(db).await?;
     Ok(file.write(&next)?)

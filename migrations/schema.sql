@@ -858,7 +858,7 @@ BEGIN
     IF v_meter.state NOT IN ('open', 'paused', 'closed', 'settled') THEN
         RETURN;
     END IF;
-    v_to := least(date_trunc('second', least(p_to, p_now)), v_meter.closed_at);
+    v_to := least(date_trunc('second', least(p_to, p_now, ledger_clock(p_now))), v_meter.closed_at);
     IF v_meter.state IN ('open', 'closed') THEN
         PERFORM meter_charge(v_meter.id, v_to, p_now, p_correlation);
     END IF;
@@ -1000,28 +1000,28 @@ CREATE FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with tim
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_meter    meters;
+    v_meter    record;
     v_credited bigint;
     v_posting  bigint;
     v_since    timestamptz;
 BEGIN
-    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation;
+    SELECT org_id, currency INTO v_meter FROM meters WHERE allocation_id = p_allocation;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     PERFORM ledger_lock(v_meter.org_id, v_meter.currency);
-    SELECT * INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
+    SELECT id, org_id, state, running_since INTO v_meter FROM meters WHERE allocation_id = p_allocation FOR UPDATE;
     IF v_meter.state <> 'open' THEN
         RETURN NULL;
     END IF;
-    v_since := greatest(date_trunc('second', least(p_since, p_now)), v_meter.running_since);
+    v_since := greatest(date_trunc('second', least(p_since, p_now, ledger_clock(p_now))), v_meter.running_since);
     SELECT credited, posting INTO v_credited, v_posting
         FROM meter_rewind(v_meter.id, v_since, 'credit', p_reason, p_now, p_posting, p_correlation);
     -- What was used before that is paid for.
     PERFORM meter_charge(v_meter.id, v_since, p_now, p_correlation);
     UPDATE meters SET state = 'paused' WHERE id = v_meter.id;
-    INSERT INTO meter_pauses VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_finding, p_reason, p_evidence, v_credited,
-        v_posting, p_now);
+    INSERT INTO meter_pauses (id, org_id, meter_id, since, resumed_at, finding_id, reason, evidence, credited_minor, seq, created_at)
+        VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_finding, p_reason, p_evidence, v_credited, v_posting, p_now);
     RETURN v_credited;
 END $$;
 
@@ -1033,7 +1033,7 @@ CREATE FUNCTION public.meter_promo_part(p_meter uuid, p_from timestamp with time
         SELECT u.turn, tstzrange(u.window_start, u.window_end) AS span FROM usage_records u
         WHERE u.meter_id = p_meter AND u.kind <> 'usage' AND u.window_start < p_to AND u.window_end > p_from
     ), charged AS MATERIALIZED (
-        SELECT u.org_id, u.seq, u.posted_at, u.window_start, coalesce((
+        SELECT u.org_id, u.seq, u.posted_at, u.turn, u.window_start, coalesce((
                 SELECT sum(extract(epoch FROM upper(r) - lower(r)))
                 FROM unnest(tstzmultirange(tstzrange(greatest(u.window_start, p_from), least(u.window_end, p_to)))
                     - coalesce((SELECT range_agg(t.span) FROM taken t WHERE t.turn >= u.turn), '{}'::tstzmultirange)) AS r
@@ -1042,18 +1042,18 @@ CREATE FUNCTION public.meter_promo_part(p_meter uuid, p_from timestamp with time
         WHERE u.meter_id = p_meter AND u.kind = 'usage' AND u.seq IS NOT NULL
             -- No window of use is longer than an hour.
             AND u.window_start > p_from - interval '1 hour' AND u.window_start < p_to AND u.window_end > p_from
-    ), holds AS (
-        -- Use draws on what was set aside first, and there on promotional credit first.
-        SELECT coalesce(least(m.hold_promo, drawn.amount)::numeric / nullif(drawn.amount, 0), 0) AS promo
-        FROM meters m, LATERAL (
-            SELECT least(m.hold_minor, coalesce(sum(u.amount_minor), 0)) AS amount FROM usage_records u
-            WHERE u.meter_id = m.id AND u.kind = 'usage'
-        ) AS drawn WHERE m.id = p_meter
+    ), drawn AS MATERIALIZED (
+        -- Use draws on what was set aside first, and there on promotional credit first: what each window took of it.
+        SELECT u.turn, u.window_start, least(m.hold_promo, sum(u.amount_minor) OVER so_far)
+            - least(m.hold_promo, sum(u.amount_minor) OVER so_far - u.amount_minor) AS promo
+        FROM usage_records u JOIN meters m ON m.id = u.meter_id
+        WHERE u.meter_id = p_meter AND u.kind = 'usage'
+        WINDOW so_far AS (ORDER BY u.turn, u.window_start)
     ), paid AS (
         SELECT sum(c.part * (own.held + own.prepaid + own.promo)) AS amount,
-            sum(c.part * (own.held * h.promo + own.promo
+            sum(c.part * (least(own.held, d.promo) + own.promo
                 + own.prepaid * coalesce(least(posting.promo::numeric / nullif(posting.prepaid, 0), 1), 0))) AS promo
-        FROM holds h, charged c
+        FROM charged c JOIN drawn d ON d.turn = c.turn AND d.window_start = c.window_start
         CROSS JOIN LATERAL (
             SELECT coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'held'), 0) AS held,
                 coalesce(-sum(l.amount_minor) FILTER (WHERE l.account = 'prepaid'), 0) AS prepaid,
@@ -1077,7 +1077,7 @@ CREATE FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone)
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', p_at);
+    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
 BEGIN
     UPDATE meters m SET state = 'open', accrued_until = greatest(v_at, m.accrued_until), running_since = greatest(v_at, m.accrued_until)
         FROM meter_pauses p WHERE p.id = p_pause AND p.resumed_at IS NULL AND m.id = p.meter_id AND m.state = 'paused';
@@ -1446,6 +1446,11 @@ CREATE FUNCTION public.node_certificate_supersedes() RETURNS trigger
     SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
+    -- By a build from before this migration, which renews and does not say so.
+    IF NEW.key_sha256 IS NULL AND NEW.renewed_from IS NULL THEN
+        SELECT serial INTO NEW.renewed_from FROM node_certificates
+            WHERE node_id = NEW.node_id AND revoked_at IS NULL LIMIT 1;
+    END IF;
     UPDATE node_certificates SET revoked_at = NEW.created_at, reason = 'superseded by a later certificate',
         superseded = true
         WHERE node_id = NEW.node_id AND revoked_at IS NULL;
@@ -2208,9 +2213,11 @@ CREATE TABLE public.installation (
     restored_at timestamp with time zone,
     restored_because text,
     restored_state_at timestamp with time zone,
-    CONSTRAINT installation_check CHECK (((mode = 'restore'::text) = (restored_at IS NOT NULL))),
-    CONSTRAINT installation_check1 CHECK (((restored_at IS NULL) = (restored_because IS NULL))),
-    CONSTRAINT installation_check2 CHECK (((restored_at IS NULL) = (restored_state_at IS NULL))),
+    compared_at timestamp with time zone,
+    CONSTRAINT installation_check CHECK (((compared_at IS NULL) OR (mode = 'restore'::text))),
+    CONSTRAINT installation_check1 CHECK (((mode = 'restore'::text) = (restored_at IS NOT NULL))),
+    CONSTRAINT installation_check2 CHECK (((restored_at IS NULL) = (restored_because IS NULL))),
+    CONSTRAINT installation_check3 CHECK (((restored_at IS NULL) = (restored_state_at IS NULL))),
     CONSTRAINT installation_generation_check CHECK ((generation >= 0)),
     CONSTRAINT installation_is_only_check CHECK (is_only),
     CONSTRAINT installation_mode_check CHECK ((mode = ANY (ARRAY['normal'::text, 'restore'::text])))

@@ -2,9 +2,10 @@
 //! anybody on an export.
 //!
 //! Each chain starts from a hash of its organization's id; each row's hash covers the hash before it and
-//! the row's canonical form (the same as `audit_append` in migration 0001 builds: every field as
-//! `length:text,`, or `-,` when absent). Rows are numbered from 1 without gaps, and the head (number and
-//! hash of the last row) is kept apart, so that a changed, removed, inserted or cut-off row is found.
+//! the row's canonical form (the same as `audit_append` in the database builds: every field as
+//! `length:text,`, or `-,` when absent; form 1, or form 2 with the count of a row that stands for repeats). Rows are
+//! numbered from 1 without gaps, and the head (number and hash of the last row) is kept apart, so that a changed,
+//! removed, inserted or cut-off row is found.
 //!
 //! An export is NDJSON: one `{"head": …}` line per chain, then the chain's rows in order.
 
@@ -54,6 +55,10 @@ pub struct AuditRecord {
     pub before_digest: Option<Hex>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_digest: Option<Hex>,
+    /// Of a refusal: the row stands for this many more of the same principal, action and code within a minute, after the
+    /// first, which has a row of its own. The rest of the row is about the last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<i64>,
     pub prev_hash: Hex,
     pub hash: Hex,
 }
@@ -73,9 +78,10 @@ fn shown<T: fmt::Display>(value: &Option<T>) -> Option<&dyn fmt::Display> {
 impl AuditRecord {
     fn canonical(&self) -> String {
         let org = chain_uuid(self.org_id);
+        let form = if self.repeats.is_none() { "1" } else { "2" };
         let mut out = String::with_capacity(512);
         for value in [
-            Some(&"1" as &dyn fmt::Display),
+            Some(&form as &dyn fmt::Display),
             Some(&self.id.uuid()),
             Some(&org),
             Some(&self.seq),
@@ -96,6 +102,9 @@ impl AuditRecord {
             shown(&self.after_digest),
         ] {
             field(&mut out, value);
+        }
+        if self.repeats.is_some() {
+            field(&mut out, shown(&self.repeats));
         }
         out
     }

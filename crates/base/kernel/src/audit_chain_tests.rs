@@ -28,6 +28,7 @@ fn chain(n: i64) -> (ChainHead, Vec<AuditRecord>) {
             source_ip: Some("::1".to_owned()),
             before_digest: None,
             after_digest: Some(Hex(vec![0, 255])),
+            repeats: None,
             prev_hash: hash.clone(),
             hash: Hex(Vec::new()),
         };
@@ -53,7 +54,7 @@ fn a_good_chain_passes_and_so_does_an_empty_one() {
 
 #[test]
 fn a_change_of_any_field_is_found_in_the_row_it_was_made() {
-    let changes: [fn(&mut AuditRecord); 18] = [
+    let changes: [fn(&mut AuditRecord); 19] = [
         |r| r.id = AuditId::from(Uuid::from_u128(1)),
         |r| r.at += chrono::TimeDelta::microseconds(1),
         |r| r.actor_kind = "system".to_owned(),
@@ -71,6 +72,7 @@ fn a_change_of_any_field_is_found_in_the_row_it_was_made() {
         |r| r.source_ip = None,
         |r| r.before_digest = Some(Hex(Vec::new())),
         |r| r.after_digest = Some(Hex(vec![0, 254])),
+        |r| r.repeats = Some(1),
         |r| r.hash.0[31] ^= 1,
     ];
     for (index, change) in changes.iter().enumerate() {

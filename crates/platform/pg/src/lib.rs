@@ -34,7 +34,7 @@ mod record;
 mod upkeep;
 mod write;
 
-pub use audit_entry::{Refusal, refuse};
+pub use audit_entry::{Refusal, refusal_windows_close, refuse};
 pub use cas::Swap;
 pub use connect::{Connect, Roles};
 pub use db::Db;

@@ -32,6 +32,7 @@ use crate::{
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_secs(3600);
+const CLOSE_REFUSALS_EVERY: Duration = Duration::from_secs(5);
 
 /// One provider for all TLS in the process; the second call finds it installed.
 pub fn install_crypto_provider() {
@@ -314,6 +315,13 @@ impl Platform {
         }
         tasks.spawn(cancel.clone().run_until_cancelled_owned(identity::jobs::run(self.db.clone())));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_answers(self.services.clone())));
+        let db = self.db.clone();
+        let close_refusals =
+            bus::periodic::every(CLOSE_REFUSALS_EVERY, "repeated refusals were recorded", move || {
+                let db = db.clone();
+                async move { Ok(pg::refusal_windows_close(&db).await?) }
+            });
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(close_refusals));
     }
 }
 

@@ -92,6 +92,7 @@ const COLUMNS: Columns = &[
     ("TARGET", "target_id"),
     ("RESULT", "result"),
     ("CODE", "code"),
+    ("REPEATS", "repeats"),
 ];
 const VERIFIED: Columns = &[("OK", "ok"), ("CHAINS", "chains"), ("ROWS", "rows")];
 

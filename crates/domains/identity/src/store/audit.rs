@@ -27,6 +27,7 @@ struct Row {
     source_ip: Option<String>,
     before_digest: Option<Vec<u8>>,
     after_digest: Option<Vec<u8>>,
+    repeats: Option<i64>,
     prev_hash: Vec<u8>,
     hash: Vec<u8>,
 }
@@ -56,6 +57,7 @@ impl From<Row> for AuditRecord {
             source_ip: row.source_ip,
             before_digest: row.before_digest.map(Hex),
             after_digest: row.after_digest.map(Hex),
+            repeats: row.repeats,
             prev_hash: Hex(row.prev_hash),
             hash: Hex(row.hash),
         }
@@ -88,7 +90,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         "SELECT id, org_id, seq, at, actor_kind, actor_id, actor_role, on_behalf_of, action, target_kind, target_id,
-             project_id, result, code, correlation_id, source_ip, before_digest, after_digest, prev_hash, hash
+             project_id, result, code, correlation_id, source_ip, before_digest, after_digest, repeats, prev_hash, hash
          FROM audit_logs WHERE org_id = $1 AND seq < $2
              AND ($4::uuid IS NULL OR actor_id = $4) AND ($5::text IS NULL OR action = $5)
              AND ($6::text IS NULL OR result = $6) AND ($7::text IS NULL OR target_id = $7)
@@ -120,7 +122,7 @@ pub async fn batch(
     let rows = sqlx::query_as!(
         Row,
         "SELECT id, org_id, seq, at, actor_kind, actor_id, actor_role, on_behalf_of, action, target_kind, target_id,
-             project_id, result, code, correlation_id, source_ip, before_digest, after_digest, prev_hash, hash
+             project_id, result, code, correlation_id, source_ip, before_digest, after_digest, repeats, prev_hash, hash
          FROM audit_logs WHERE org_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4",
         chain(org),
         after,

@@ -7,6 +7,7 @@ mod audit_trail;
 mod lifecycles;
 mod policies;
 mod races;
+mod refusal_repeats;
 mod sensitive_changes;
 mod service_account_keys;
 mod tenancy;

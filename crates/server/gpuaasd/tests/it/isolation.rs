@@ -62,6 +62,37 @@ async fn an_outsider_s_attempt_is_audited_on_the_platform_s_chain_and_a_member_s
 }
 
 #[tokio::test]
+async fn repeats_of_a_refusal_are_counted_and_recorded_with_their_number() {
+    let world = World::start().await;
+    let org = world.org("acme").await;
+    let val = world.person("val").await;
+    world.join(&val, &org, "viewer").await;
+    let path = format!("/api/v1/orgs/{org}/projects");
+    for _ in 0..6 {
+        val.api
+            .post(&path, json!({ "name": "x", "slug": "x" }))
+            .await
+            .refused(403, "insufficient_permissions");
+    }
+    // The minute may have ended between two of them.
+    let counted =
+        "SELECT (SELECT count(*) FROM audit_logs WHERE result = 'refused' AND action = 'project.create')
+        + (SELECT sum(repeats) FROM refusal_windows)::bigint";
+    assert_eq!(world.count(counted).await, 6);
+    assert!(world.count("SELECT count(*) FROM audit_logs WHERE result = 'refused'").await <= 2);
+    // As if the minute were over; the job of the running server does the rest.
+    world.test.sql("UPDATE refusal_windows SET minute = minute - interval '2 minutes'").await;
+    let listed = format!("/api/v1/orgs/{org}/audit?result=refused&action=project.create");
+    let repeats = testkit::eventually("the repeats are in the trail", async || {
+        let trail = world.admin.get(&listed).await.expect(200);
+        let rows = trail["items"].as_array().cloned().unwrap_or_default();
+        rows.iter().find_map(|row| row["repeats"].as_i64())
+    })
+    .await;
+    assert!((4..=5).contains(&repeats), "{repeats}");
+}
+
+#[tokio::test]
 async fn a_header_that_names_another_project_than_the_path_is_refused() {
     let world = World::start().await;
     let org = world.org("acme").await;

@@ -40,10 +40,11 @@ struct Inner {
     transport: Arc<dyn Transport>,
     wake: Wake,
     consumer: Registration,
-    /// Deliveries that are being handled.
-    held: Mutex<HashMap<Uuid, Delivery>>,
+    /// What is being handled, by event.
+    held: Mutex<HashMap<Uuid, Work>>,
 }
 
+#[derive(Clone)]
 enum Work {
     Delivery(Delivery),
     Letter(Claimed),
@@ -156,6 +157,8 @@ impl Inner {
             telemetry::set_parent(&span, parent);
         }
         let stream = stream.clone();
+        let id = envelope.event_id;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, work.clone());
         let work = async {
             match work {
                 Work::Delivery(delivery) => self.settle_delivery(delivery).await,
@@ -163,6 +166,7 @@ impl Inner {
             }
         };
         let outcome = Box::pin(work.instrument(span)).await;
+        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
         metrics::counter!(
             names::BUS_MESSAGES_TOTAL,
             "topic" => stream, "consumer" => self.consumer.name, "outcome" => outcome
@@ -170,29 +174,27 @@ impl Inner {
         .increment(1);
     }
 
-    /// Hands deliveries back whose handlers were broken off, so that another process handles them at once.
+    /// Hands back what was broken off, so that another process handles it at once.
     async fn give_back(&self) {
         let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(|e| e.into_inner()));
-        for delivery in held.into_values() {
-            let text = "the process stopped before the handler ended";
-            if let Err(error) = self.transport.retry(&delivery, Duration::ZERO, text).await {
-                tracing::warn!(
-                    error = error_text(&error),
-                    "a message could not be given back; its lease ends"
-                );
+        for work in held.into_values() {
+            let given_back = match work {
+                Work::Delivery(delivery) => {
+                    let text = "the process stopped before the handler ended";
+                    let retried = self.transport.retry(&delivery, Duration::ZERO, text).await;
+                    retried.map_err(|error| error_text(&error))
+                }
+                Work::Letter(letter) => {
+                    dead_letter::give_back(&self.db, &letter).await.map_err(|error| error_text(&error))
+                }
+            };
+            if let Err(error) = given_back {
+                tracing::warn!(error, "a message could not be given back; its lease ends");
             }
         }
     }
 
     async fn settle_delivery(&self, delivery: Delivery) -> &'static str {
-        let id = delivery.message.envelope.event_id;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, delivery.clone());
-        let outcome = self.handle_and_settle(delivery).await;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
-        outcome
-    }
-
-    async fn handle_and_settle(&self, delivery: Delivery) -> &'static str {
         let policy = &self.consumer.policy;
         let effect = if delivery.attempts > policy.max_attempts {
             Err(ConsumeError::permanent("no attempt to handle the event came to an end"))

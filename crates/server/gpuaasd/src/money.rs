@@ -107,7 +107,7 @@ impl Money {
                 tasks.spawn(bus.runner(consumer).run(cancel.clone()));
             }
             let relay = Relay::new(self.notify.clone(), self.webhook_client.clone());
-            spawn(Box::pin(notify::jobs::run(relay)));
+            tasks.spawn(notify::jobs::run(relay, cancel.clone()));
         }
     }
 

@@ -1,12 +1,17 @@
 //! Sends what is due. Each channel has a lane: so many messages at once, each with a limit of its own, and what waits in
 //! one lane is not seen by the other.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use chrono::TimeDelta;
-use kernel::Failure;
+use kernel::{Failure, ids::DeliveryId};
 use pg::Wake;
 use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     CHANNEL, Notify, Relay,
@@ -20,18 +25,23 @@ const WEBHOOKS_AT_ONCE: usize = 32;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Above what any attempt may take.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Shorter than what a process has for its stop, so that what does not end in time can still be given back.
+const STOP_WITHIN: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const KEEP_NOTIFICATIONS: TimeDelta = TimeDelta::days(180);
 const KEEP_DELIVERIES: TimeDelta = TimeDelta::days(30);
 const BATCH: i64 = 1000;
 
-pub(super) async fn run(relay: Relay) {
+pub(super) async fn run(relay: Relay, stop: CancellationToken) {
     tokio::join!(
-        lane(relay.clone(), Channel::Mail),
-        lane(relay.clone(), Channel::Webhook),
-        looking_after(relay.notify)
+        lane(relay.clone(), Channel::Mail, &stop),
+        lane(relay.clone(), Channel::Webhook, &stop),
+        stop.run_until_cancelled(looking_after(relay.notify))
     );
 }
+
+/// Messages that are being sent: each with the attempt that has it.
+type Held = Arc<Mutex<HashMap<DeliveryId, i32>>>;
 
 const fn at_once(channel: Channel) -> usize {
     match channel {
@@ -40,18 +50,23 @@ const fn at_once(channel: Channel) -> usize {
     }
 }
 
-async fn lane(relay: Relay, channel: Channel) {
+async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
     let mut wakes = relay.notify.wake.as_ref().map(Wake::subscribe);
     let mut running = JoinSet::new();
-    loop {
+    let held = Held::default();
+    while !stop.is_cancelled() {
         while running.try_join_next().is_some() {}
         let free = at_once(channel).saturating_sub(running.len());
         if free > 0 {
             match sending::take(&relay, channel, free).await {
                 Ok(taken) => {
                     for one in taken {
-                        let relay = relay.clone();
-                        running.spawn(async move { send_one(&relay, channel, one).await });
+                        let (relay, held, id) = (relay.clone(), held.clone(), one.id);
+                        held.lock().unwrap_or_else(PoisonError::into_inner).insert(id, one.attempts);
+                        running.spawn(async move {
+                            send_one(&relay, channel, one).await;
+                            held.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                        });
                     }
                 }
                 Err(failure) => {
@@ -62,8 +77,22 @@ async fn lane(relay: Relay, channel: Channel) {
         }
         let full = running.len() >= at_once(channel);
         tokio::select! {
+            () = stop.cancelled() => {}
             _ = running.join_next(), if !running.is_empty() => {}
             () = something(&mut wakes), if !full => {}
+        }
+    }
+    let drained = async { while running.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_WITHIN, drained).await.is_err() {
+        running.shutdown().await;
+        let held = std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
+        tracing::warn!(
+            channel = channel.name(),
+            count = held.len(),
+            "messages were not sent in time and come again"
+        );
+        if let Err(failure) = sending::give_back(&relay, held).await {
+            tracing::warn!(error = ?failure, "messages could not be given back; their leases end");
         }
     }
 }

@@ -157,6 +157,26 @@ pub async fn postpone(
     Ok(())
 }
 
+/// Messages whose attempts were broken off are due at once. Nothing changes for those that somebody took later.
+pub async fn give_back(
+    conn: &mut Connection,
+    ids: &[Uuid],
+    attempts: &[i32],
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE deliveries d SET next_attempt_at = $3, taken_until = NULL
+         FROM unnest($1::uuid[], $2::integer[]) AS held (id, attempts)
+         WHERE d.id = held.id AND d.attempts = held.attempts AND d.state = 'queued'",
+        ids,
+        attempts,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// How many wait, how many were given up, and since when the oldest waits.
 pub struct Standing {
     pub queued: i64,

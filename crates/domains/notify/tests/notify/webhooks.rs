@@ -7,6 +7,7 @@ use kernel::ids::WebhookId;
 use notify::model::delivery::Channel;
 use serde_json::json;
 use testkit::free_port;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     receiver::{Received, Receiver},
@@ -140,14 +141,25 @@ async fn one_receiver_that_hangs_keeps_no_other_waiting() {
     for _ in 0..12 {
         world.happens(&world.low_balance()).await;
     }
-    let lanes = tokio::spawn(notify::jobs::run(world.relay.clone()));
+    let stop = CancellationToken::new();
+    let lanes = tokio::spawn(notify::jobs::run(world.relay.clone(), stop.clone()));
     // The client gives a receiver ten seconds; those who answer are not held up by that.
     let limit = std::time::Duration::from_secs(8);
     testkit::eventually_within(limit, "the other receives everything", || async {
         (receiver.received().len() == 12).then_some(())
     })
     .await;
-    lanes.abort();
+    // A stop gives back what hangs: another process sends it at once, not when the lease is over.
+    let hanging = "SELECT count(*) FROM deliveries WHERE state = 'queued' AND taken_until IS NOT NULL";
+    assert!(world.count(hanging).await > 0);
+    stop.cancel();
+    tokio::time::timeout(std::time::Duration::from_secs(9), lanes).await.expect("it stops").unwrap();
+    assert_eq!(world.count(hanging).await, 0);
+    assert_eq!(
+        notify::jobs::send_due(&world.relay, Channel::Webhook).await.unwrap(),
+        2,
+        "nobody waits for the lease"
+    );
 }
 
 /// An organization fills its queue before another's event happens: the other's message goes out in the next turn.

@@ -17,7 +17,7 @@ mod service;
 
 use lifecycle::Named;
 
-pub(crate) use queue::{Claimed, claim, clean, counts, fail, resolve};
+pub(crate) use queue::{Claimed, claim, clean, counts, fail, give_back, resolve};
 pub use service::{DeadLetter, DeadLetterDetail, Filter, discard, get, list, requeue};
 
 lifecycle::lifecycle! {

@@ -10,7 +10,7 @@ use super::Class;
 use crate::{UPKEEP, postgres::after};
 
 /// A requeued letter on lease to a runner.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub id: DeadLetterId,
     pub stream: String,
@@ -104,6 +104,21 @@ pub(crate) async fn fail(
         error,
         class.name(),
         retry_at as Option<DateTime<Utc>>,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Ends the lease of an attempt that was broken off: another runner takes the letter at once. The attempt counts.
+pub(crate) async fn give_back(db: &Db, letter: &Claimed) -> Result<(), pg::Error> {
+    let now = db.ambient().now();
+    let mut tx = db.upkeep(UPKEEP).await?;
+    sqlx::query!(
+        "UPDATE dead_letters SET due_at = $3 WHERE id = $1 AND fence = $2 AND state = 'requeued'",
+        letter.id.uuid(),
+        letter.fence,
         now,
     )
     .execute(tx.conn())

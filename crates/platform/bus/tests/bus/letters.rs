@@ -7,6 +7,7 @@ use bus::{
 use kernel::{Code, Failure, PageQuery, Problem, ids::DeadLetterId, text::Reason};
 use lifecycle::Lifecycle as _;
 use sqlx::Executor as _;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Fixture, Gate, Recorder, once_each};
 
@@ -80,6 +81,25 @@ async fn poison_is_dead_lettered_visible_requeued_and_handled() {
 
     assert_eq!(problem(requeue(&fixture, letter.id, None).await).code, Code::InvalidTransition);
     assert_eq!(problem(discard(&fixture, letter.id).await).code, Code::InvalidTransition);
+}
+
+#[tokio::test]
+async fn a_stop_gives_a_requeued_letter_back_whose_handler_does_not_end() {
+    let fixture = Fixture::create().await;
+    fixture.publish([1]).await;
+    fixture.bus().runner(poisoned().registered()).run_once().await.unwrap();
+    requeue(&fixture, the_letter(&fixture).await.id, None).await.unwrap();
+    let gate = Gate::shut();
+    let stop = CancellationToken::new();
+    let gated = Recorder::gated(&gate);
+    let running = tokio::spawn(fixture.bus().runner(gated.registered()).run(stop.clone()));
+    gate.wait_entered().await;
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("it stops").unwrap();
+    let runner = fixture.bus().runner(Recorder::good().registered());
+    assert_eq!(runner.run_once().await.unwrap(), 1, "nobody waits for the lease");
+    assert_eq!(fixture.effects().await, once_each([1]));
+    assert_eq!(the_letter(&fixture).await.state, State::Resolved);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -141,6 +144,24 @@ async fn relay_and_runner_work_by_notification_and_stop_when_told() {
     for task in [relay, runner] {
         tokio::time::timeout(Duration::from_secs(10), task).await.expect("it stops").unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_stop_gives_events_back_whose_publication_does_not_end() {
+    let fixture = Fixture::create().await;
+    let faults = Faults { hang_publish: AtomicU32::new(1), ..Faults::default() };
+    let transport = Arc::new(Faulty { inner: fixture.transport(), faults });
+    fixture.emit([1]).await;
+    let stop = CancellationToken::new();
+    let relay = tokio::spawn(fixture.bus_over(transport.clone()).relay().run(stop.clone()));
+    eventually("the relay publishes", async || {
+        (transport.faults.hang_publish.load(Ordering::SeqCst) == 0).then_some(())
+    })
+    .await;
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(10), relay).await.expect("it stops").unwrap();
+    assert_eq!(fixture.bus().relay().relay_batch().await.unwrap(), 1, "nobody waits for the lease");
+    assert_eq!(fixture.count("SELECT count(*) FROM bus_messages").await, 1);
 }
 
 #[tokio::test]

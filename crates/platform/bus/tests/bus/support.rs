@@ -225,6 +225,8 @@ pub struct Faults {
     pub lose_acks: AtomicU32,
     /// This many publications arrive, but the answer says otherwise.
     pub lose_publish_answers: AtomicU32,
+    /// This many publications never come to an end.
+    pub hang_publish: AtomicU32,
     /// This many publications fail.
     pub refuse_publish: AtomicU32,
     /// Messages with this number are never taken.
@@ -254,6 +256,9 @@ impl Transport for Faulty {
     }
 
     async fn publish(&self, messages: &[Message]) -> Result<(), TransportError> {
+        if spend(&self.faults.hang_publish) {
+            std::future::pending::<()>().await;
+        }
         if spend(&self.faults.refuse_publish) {
             return Err(unavailable());
         }

@@ -22,8 +22,9 @@ use crate::{
 
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_POLL: Duration = Duration::from_millis(50);
-/// A token that ends this soon counts as ended: the request still has to get there.
-const MARGIN_SECONDS: i64 = 20;
+/// A token that ends this soon counts as ended: the server ends an answer with the token that asked for it, and lets a
+/// question wait for half a minute.
+const MARGIN_SECONDS: i64 = 40;
 
 /// A sign-in. No `Debug`: it holds tokens.
 #[derive(Clone, Serialize, Deserialize)]
@@ -57,8 +58,13 @@ impl SignIn {
     }
 
     pub fn is_fresh(&self, now: i64) -> bool {
-        self.expires_at.saturating_sub(now) > MARGIN_SECONDS
+        is_fresh(self.expires_at, now)
     }
+}
+
+/// Whether a token that ends then (Unix seconds) is good for another request.
+pub fn is_fresh(expires_at: i64, now: i64) -> bool {
+    expires_at.saturating_sub(now) > MARGIN_SECONDS
 }
 
 #[derive(Default, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use sdk::{
 use tokio::sync::Mutex;
 
 use crate::{
-    credentials::{Credentials, SignIn},
+    credentials::{Credentials, SignIn, is_fresh},
     failure::{Exit, Failure, Result},
 };
 
@@ -107,7 +107,7 @@ impl Session {
     pub async fn current_token(&self) -> Result<String> {
         let mut current = self.current.lock().await;
         if let Some((token, expires_at)) = current.as_ref()
-            && *expires_at > self.now()
+            && is_fresh(*expires_at, self.now())
         {
             return Ok(token.clone());
         }
@@ -184,6 +184,32 @@ impl TokenSource for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The server ends an answer with the token that asked for it, so what waits half a minute for its answer must not
+    /// begin with a token that has less.
+    #[tokio::test]
+    async fn a_long_run_renews_its_token_before_a_question_can_outlive_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let credentials = Credentials::at(directory.path());
+        let ambient = Ambient::system();
+        let now = ambient.now().timestamp();
+        let renewed = SignIn {
+            issuer: "https://id.example.org".to_owned(),
+            client_id: "gpuaas-cli".to_owned(),
+            audience: None,
+            access_token: "renewed".to_owned(),
+            refresh_token: None,
+            expires_at: now + 600,
+        };
+        credentials.lock().await.unwrap().put("https://gpu.example.org", renewed).unwrap();
+        let http = sdk::http_client("test").unwrap();
+        let session =
+            Session::new("https://gpu.example.org".to_owned(), Origin::Stored, credentials, http, ambient);
+        *session.current.lock().await = Some(("first".to_owned(), now + 120));
+        assert_eq!(session.current_token().await.ok().as_deref(), Some("first"));
+        *session.current.lock().await = Some(("first".to_owned(), now + 35));
+        assert_eq!(session.current_token().await.ok().as_deref(), Some("renewed"));
+    }
 
     #[test]
     fn only_an_issuer_elsewhere_is_told_the_audience() {

@@ -33,6 +33,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// When the pair in use is to be renewed.
 struct Plan {
+    not_before: DateTime<Utc>,
     expires_at: DateTime<Utc>,
     due_at: DateTime<Utc>,
     lead: TimeDelta,
@@ -46,7 +47,8 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         // A request whose answer was lost is made again first of all.
         let mut asked = self.is_pending();
         loop {
-            if plan.expires_at != self.identity().expires_at() {
+            let certified = self.identity().certified.clone();
+            if (plan.not_before, plan.expires_at) != (certified.not_before, certified.not_after) {
                 plan = self.plan();
             }
             let now = self.client.server_now();
@@ -90,7 +92,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         let lead = LEAD.min((certified.not_after - certified.not_before) / 3);
         let spread = fraction(&self.ambient, (lead / 3).to_std().unwrap_or_default());
         let due_at = certified.not_after - lead + TimeDelta::from_std(spread).unwrap_or_default();
-        Plan { expires_at: certified.not_after, due_at, lead }
+        Plan { not_before: certified.not_before, expires_at: certified.not_after, due_at, lead }
     }
 
     /// The certificate is refused before its end: the node was revoked, or has been repaired.
@@ -218,11 +220,13 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    /// True when the store has a newer identity than the one in use.
+    /// True when the store has another identity than the one in use, which is refused. Which of them ends later says
+    /// nothing: a repair may give a certificate of a shorter life.
     async fn take_over_repair(&self) -> bool {
         let current = self.identity();
         let Ok(Some(stored)) = self.store.load() else { return false };
-        if stored.expires_at() <= current.expires_at() || stored.node_id() != self.node {
+        let is_other = stored.certified.pair.chain_pem != current.certified.pair.chain_pem;
+        if !is_other || stored.node_id() != self.node {
             return false;
         }
         let Ok(tls) = stored.tls(&self.ambient) else { return false };

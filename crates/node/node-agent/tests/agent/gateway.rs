@@ -74,6 +74,8 @@ pub struct Told {
     pub refuse_results: bool,
     /// Certificates with a start later than this are refused.
     pub refuse_certificates_from: Option<DateTime<Utc>>,
+    /// Those with an earlier start than this are refused, as after a repair.
+    pub refuse_certificates_before: Option<DateTime<Utc>>,
     pub refuse_all: bool,
     pub keyset_serial: u64,
     pub told_trust: Option<Trust>,
@@ -256,9 +258,15 @@ impl Gateway {
         }
         let who = peer.and_then(|der| self.issued.lock().unwrap().get(&der).copied());
         let now = self.ambient.now();
-        let refuse_from = self.told().refuse_certificates_from;
+        let (refuse_from, refuse_before) = {
+            let told = self.told();
+            (told.refuse_certificates_from, told.refuse_certificates_before)
+        };
         let believed = who.filter(|(node, from, end)| {
-            path[0] == node.to_string() && *end > now && refuse_from.is_none_or(|at| *from < at)
+            path[0] == node.to_string()
+                && *end > now
+                && refuse_from.is_none_or(|at| *from < at)
+                && refuse_before.is_none_or(|at| *from >= at)
         });
         let Some((node, ..)) = believed.filter(|_| !self.told().refuse_all) else {
             self.told().refused += 1;

@@ -180,6 +180,34 @@ async fn an_expired_node_keeps_trying_and_comes_back_with_a_repair_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_running_agent_takes_over_what_a_repair_gave_although_it_ends_earlier() {
+    for life in [TimeDelta::hours(1), TimeDelta::hours(24)] {
+        let node = Node::joined(Doing::fine()).await;
+        let before = node.store.load().unwrap().unwrap();
+        let running = node.start();
+        node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
+        tokio::time::sleep(MINUTE).await;
+        // An operator repairs the node: what it had is revoked, and the next one is given for less time.
+        {
+            let mut told = node.gateway.told();
+            told.certificate_life = Some(life);
+            told.refuse_certificates_before = Some(before.certified.not_before + TimeDelta::seconds(1));
+        }
+        node.enroll(&node.join(), TOKEN).await.unwrap();
+        let repaired = node.store.load().unwrap().unwrap();
+        assert!(life > TimeDelta::hours(1) || repaired.expires_at() < before.expires_at());
+        let with_it = |beat: &Heartbeat| beat.certificate_expires_at == repaired.expires_at();
+        node.gateway.until("contact with the new one", |told| told.heartbeats.iter().any(with_it)).await;
+        // It is renewed by its own end, not by that of the one before.
+        if life == TimeDelta::hours(1) {
+            tokio::time::sleep(55 * MINUTE).await;
+            assert_eq!(node.gateway.told().renewals, 1);
+        }
+        running.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_of_signers_is_taken_only_when_newer_and_signed_by_the_pinned_key() {
     let node = Node::joined(Doing::fine()).await;
     let running = node.start();

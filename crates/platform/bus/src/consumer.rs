@@ -1,4 +1,5 @@
-//! A consumer: a stable name, what it takes, and an effect inside a transaction it cannot commit.
+//! A consumer: a stable name, what it takes, and an effect inside a transaction it cannot commit. A reconciler has its
+//! effects in transactions of its own instead, while none of the bus is open.
 
 use std::sync::Arc;
 
@@ -120,9 +121,32 @@ pub trait Consumer: Send + Sync + 'static {
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
 }
 
+/// Takes an event as a reason to compare what is with what should be. It works in transactions of its own, as many as it
+/// needs, and holds none of the bus meanwhile: a consumer that opened others beside its own would hold one connection
+/// of the pool while it waits for another. It may run again for the same event and then finds nothing to do.
+#[async_trait]
+pub trait Reconciler: Send + Sync + 'static {
+    const NAME: &'static str;
+    const STREAM: Stream;
+    /// Empty means every type of the stream.
+    const EVENT_TYPES: &'static [&'static str];
+    /// What the audit row says that is written when it is done.
+    const AUDIT_ACTION: &'static str;
+    /// Why the product acts by itself.
+    const REASON: &'static str;
+
+    fn policy(&self) -> ConsumerPolicy {
+        ConsumerPolicy::default()
+    }
+
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError>;
+}
+
 #[async_trait]
 pub(crate) trait Handle: Send + Sync {
     fn concerns(&self, envelope: &Envelope) -> bool;
+    /// Before the transaction.
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError>;
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
 }
 
@@ -134,8 +158,29 @@ impl<C: Consumer> Handle for Erase<C> {
         self.0.concerns(envelope)
     }
 
+    async fn reconcile(&self, _: &Envelope) -> Result<(), ConsumeError> {
+        Ok(())
+    }
+
     async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
         self.0.handle(tx, envelope).await
+    }
+}
+
+struct EraseReconciler<R>(R);
+
+#[async_trait]
+impl<R: Reconciler> Handle for EraseReconciler<R> {
+    fn concerns(&self, _: &Envelope) -> bool {
+        true
+    }
+
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
+        self.0.reconcile(envelope).await
+    }
+
+    async fn handle(&self, _: &mut WriteTx, _: &Envelope) -> Result<(), ConsumeError> {
+        Ok(())
     }
 }
 
@@ -150,19 +195,34 @@ pub struct Registration {
     pub(crate) handler: Arc<dyn Handle>,
 }
 
+fn spec(name: &str, stream: Stream, event_types: &[&str]) -> ConsumerSpec {
+    ConsumerSpec {
+        name: name.to_owned(),
+        stream: stream.name().to_owned(),
+        event_types: event_types.iter().map(|t| (*t).to_owned()).collect(),
+    }
+}
+
 impl Registration {
     pub fn of<C: Consumer>(consumer: C) -> Self {
         Self {
             name: C::NAME,
-            spec: ConsumerSpec {
-                name: C::NAME.to_owned(),
-                stream: C::STREAM.name().to_owned(),
-                event_types: C::EVENT_TYPES.iter().map(|t| (*t).to_owned()).collect(),
-            },
+            spec: spec(C::NAME, C::STREAM, C::EVENT_TYPES),
             audit_action: C::AUDIT_ACTION,
             reason: C::REASON,
             policy: consumer.policy(),
             handler: Arc::new(Erase(consumer)),
+        }
+    }
+
+    pub fn reconciling<R: Reconciler>(reconciler: R) -> Self {
+        Self {
+            name: R::NAME,
+            spec: spec(R::NAME, R::STREAM, R::EVENT_TYPES),
+            audit_action: R::AUDIT_ACTION,
+            reason: R::REASON,
+            policy: reconciler.policy(),
+            handler: Arc::new(EraseReconciler(reconciler)),
         }
     }
 

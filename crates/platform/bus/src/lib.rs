@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use pg::{Db, Wake};
 
-pub use consumer::{ConsumeError, Consumer, Registration, decode};
+pub use consumer::{ConsumeError, Consumer, Reconciler, Registration, decode};
 pub use http::endpoints;
 pub use postgres::PgTransport;
 pub use relay::{Relay, RelayError};

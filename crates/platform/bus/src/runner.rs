@@ -285,6 +285,7 @@ impl Inner {
             source_ip: None,
             traceparent: telemetry::current_traceparent().or_else(|| envelope.traceparent.clone()),
         };
+        self.in_time(self.consumer.handler.reconcile(envelope)).await?;
         let permit = Permit::system(self.consumer.reason, origin);
         let mut tx = self.db.write(permit, self.consumer.audit_action).await?;
         let effect = self.effect_within(&mut tx, envelope, letter).await;
@@ -330,14 +331,17 @@ impl Inner {
         .rows_affected()
             > 0;
         if fresh {
-            self.handle(tx, envelope).await?;
+            self.in_time(self.consumer.handler.handle(tx, envelope)).await?;
         }
         Ok(if fresh { Effect::Done } else { Effect::Duplicate })
     }
 
     /// A handler that panics or never ends fails like any other.
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let handler = AssertUnwindSafe(self.consumer.handler.handle(tx, envelope)).catch_unwind();
+    async fn in_time(
+        &self,
+        handler: impl Future<Output = Result<(), ConsumeError>>,
+    ) -> Result<(), ConsumeError> {
+        let handler = AssertUnwindSafe(handler).catch_unwind();
         match tokio::time::timeout(self.consumer.policy.handler_timeout, handler).await {
             Ok(Ok(handled)) => handled,
             Ok(Err(panic)) => {

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bus::{ConsumeError, Consumer, ConsumerPolicy, decode};
+use bus::{ConsumeError, ConsumerPolicy, Reconciler, decode};
 use fleet::api::events::NodeRecovered;
 use identity::api::events::{
     AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted,
 };
 use kernel::{CorrelationId, Event as _, Stream, event::Envelope, ids::UserId};
-use pg::{Origin, WriteTx};
+use pg::Origin;
 use serde::Deserialize;
 
 use crate::{Capacity, model::access::MachinesOf, service::key_removal::keys_remove};
 
-/// The removals have transactions, and so connections, of their own, beside the consumer's: few at once.
+/// A removal has many transactions: few at once.
 fn policy() -> ConsumerPolicy {
     ConsumerPolicy { concurrency: 2, handler_timeout: Duration::from_secs(90), ..ConsumerPolicy::default() }
 }
@@ -37,7 +37,7 @@ struct About {
 pub struct AccessLostConsumer(pub Capacity);
 
 #[async_trait]
-impl Consumer for AccessLostConsumer {
+impl Reconciler for AccessLostConsumer {
     const NAME: &'static str = "capacity-access-lost";
     const STREAM: Stream = Stream::Identity;
     const EVENT_TYPES: &'static [&'static str] = &[
@@ -54,7 +54,7 @@ impl Consumer for AccessLostConsumer {
         policy()
     }
 
-    async fn handle(&self, _: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
         let About { user_id } = decode(envelope)?;
         keys_remove(&self.0, MachinesOf::Person(user_id), &origin(envelope)).await?;
         Ok(())
@@ -65,7 +65,7 @@ impl Consumer for AccessLostConsumer {
 pub struct NodeBackConsumer(pub Capacity);
 
 #[async_trait]
-impl Consumer for NodeBackConsumer {
+impl Reconciler for NodeBackConsumer {
     const NAME: &'static str = "capacity-node-back";
     const STREAM: Stream = Stream::Nodes;
     const EVENT_TYPES: &'static [&'static str] = &[NodeRecovered::TYPE];
@@ -76,7 +76,7 @@ impl Consumer for NodeBackConsumer {
         policy()
     }
 
-    async fn handle(&self, _: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
         let event: NodeRecovered = decode(envelope)?;
         keys_remove(&self.0, MachinesOf::Node(event.node_id), &origin(envelope)).await?;
         Ok(())

@@ -28,12 +28,12 @@ const KEYS_EVERY: Duration = Duration::from_secs(60);
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
     vec![
         bus::Registration::of(GroupConsumer::new(capacity.clone())),
-        bus::Registration::of(DepletionConsumer(capacity.clone())),
-        bus::Registration::of(BudgetConsumer(capacity.clone())),
+        bus::Registration::reconciling(DepletionConsumer(capacity.clone())),
+        bus::Registration::reconciling(BudgetConsumer(capacity.clone())),
         bus::Registration::of(FaultConsumer(capacity.clone())),
         bus::Registration::of(ActiveConsumer(capacity.clone())),
-        bus::Registration::of(AccessLostConsumer(capacity.clone())),
-        bus::Registration::of(NodeBackConsumer(capacity.clone())),
+        bus::Registration::reconciling(AccessLostConsumer(capacity.clone())),
+        bus::Registration::reconciling(NodeBackConsumer(capacity.clone())),
     ]
 }
 

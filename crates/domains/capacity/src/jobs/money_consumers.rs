@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use billing::api::events::{BalanceDepleted, BudgetCrossed};
-use bus::{ConsumeError, Consumer, ConsumerPolicy, decode};
+use bus::{ConsumeError, ConsumerPolicy, Reconciler, decode};
 use kernel::{CorrelationId, Event as _, Stream, event::Envelope};
-use pg::{Origin, WriteTx};
+use pg::Origin;
 
 use crate::{
     Capacity,
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The releases have transactions, and so connections, of their own, beside the consumer's: few at once.
+/// A release has many transactions: few at once.
 fn policy() -> ConsumerPolicy {
     ConsumerPolicy { concurrency: 2, handler_timeout: Duration::from_secs(90), ..ConsumerPolicy::default() }
 }
@@ -42,7 +42,7 @@ fn log(due: Due, forced: Forced) {
 pub struct DepletionConsumer(pub Capacity);
 
 #[async_trait]
-impl Consumer for DepletionConsumer {
+impl Reconciler for DepletionConsumer {
     const NAME: &'static str = "capacity-depletion";
     const STREAM: Stream = Stream::Billing;
     const EVENT_TYPES: &'static [&'static str] = &[BalanceDepleted::TYPE];
@@ -53,7 +53,7 @@ impl Consumer for DepletionConsumer {
         policy()
     }
 
-    async fn handle(&self, _: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
         let event: BalanceDepleted = decode(envelope)?;
         let due = Due::Depletion(event.org_id);
         log(due, release_all(&self.0, due, &origin(envelope)).await?);
@@ -65,7 +65,7 @@ impl Consumer for DepletionConsumer {
 pub struct BudgetConsumer(pub Capacity);
 
 #[async_trait]
-impl Consumer for BudgetConsumer {
+impl Reconciler for BudgetConsumer {
     const NAME: &'static str = "capacity-budgets";
     const STREAM: Stream = Stream::Billing;
     const EVENT_TYPES: &'static [&'static str] = &[BudgetCrossed::TYPE];
@@ -76,7 +76,7 @@ impl Consumer for BudgetConsumer {
         policy()
     }
 
-    async fn handle(&self, _: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
         let event: BudgetCrossed = decode(envelope)?;
         if event.action != "release" {
             return Ok(());

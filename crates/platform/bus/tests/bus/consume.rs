@@ -3,7 +3,10 @@ use std::{
     time::Duration,
 };
 
-use bus::{ConsumeError, Consumer as _, Transport as _};
+use async_trait::async_trait;
+use bus::{ConsumeError, Consumer as _, Reconciler, Transport as _};
+use kernel::{CorrelationId, Stream, event::Envelope};
+use pg::{Origin, Permit};
 use testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
@@ -210,4 +213,41 @@ async fn the_effect_of_a_tenants_event_is_audited_in_that_tenants_chain_under_it
     assert_eq!(chain.len(), 2);
     assert_eq!(chain[1].0, Recorder::AUDIT_ACTION);
     assert_eq!(chain[0].1, chain[1].1, "one correlation id from cause to effect");
+}
+
+/// Takes transactions of its own, from a pool that has one connection.
+struct Mender(pg::Db);
+
+#[async_trait]
+impl Reconciler for Mender {
+    const NAME: &'static str = "test-mender";
+    const STREAM: Stream = Stream::Storage;
+    const EVENT_TYPES: &'static [&'static str] = &[];
+    const AUDIT_ACTION: &'static str = "test.mended";
+    const REASON: &'static str = "a test";
+
+    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
+        let permit = Permit::system("a test", Origin::internal(CorrelationId(envelope.correlation_id)));
+        let mut tx = self.0.write(permit, "test.mend").await?;
+        sqlx::query("INSERT INTO effects (event_id, n) SELECT $1, 1 WHERE NOT EXISTS (SELECT FROM effects)")
+            .bind(envelope.event_id)
+            .execute(tx.conn())
+            .await?;
+        tx.commit(None).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_reconciler_holds_no_connection_while_it_takes_its_own() {
+    let fixture = Fixture::create().await;
+    let small = pg::Db::new(fixture.test.connect.clone(), 1, 1, fixture.db.ambient().clone());
+    fixture.publish([1, 2]).await;
+    let bus = bus::Bus::on_postgres(small.clone(), fixture.wake.clone());
+    let runner = bus.runner(bus::Registration::reconciling(Mender(small)));
+    while runner.run_once().await.unwrap() > 0 {}
+    assert_eq!(fixture.effects().await, once_each([1]));
+    let done = "SELECT count(*) FROM audit_logs WHERE action = 'test.mended'";
+    assert_eq!(fixture.count(done).await, 2, "each event is done with once");
+    assert_eq!(fixture.count("SELECT count(*) FROM dead_letters").await, 0);
 }

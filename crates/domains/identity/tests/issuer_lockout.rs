@@ -180,7 +180,7 @@ async fn a_stolen_browser_cannot_guess_the_password_for_ever() {
     assert_eq!(change(&mut signed_in, PASSWORD).await, 400, "too soon");
     let elsewhere = kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await;
     assert_eq!(elsewhere.status, 200, "signing in is another matter");
-    kit.advance(900);
+    kit.guesses_age(900).await;
     assert_eq!(change(&mut signed_in, PASSWORD).await, 200);
 }
 
@@ -195,7 +195,7 @@ async fn an_address_that_tries_many_accounts_has_to_wait_and_others_do_not() {
     let blocked = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", PASSWORD).await;
     assert_eq!(blocked.status, 401);
     assert_eq!(kit.sign_in(&mut Browser::default(), "ann@example.org", PASSWORD).await.status, 200);
-    kit.advance(900);
+    kit.guesses_age(900).await;
     let later = kit.sign_in(&mut Browser::at_address(STRANGER), "ann@example.org", PASSWORD).await;
     assert_eq!(later.status, 200);
 }
@@ -210,7 +210,7 @@ async fn strangers_write_a_bounded_number_of_audit_rows_from_however_many_addres
     }
     let refused = "SELECT count(*) FROM audit_logs WHERE action = 'auth.sign_in' AND result = 'refused'";
     assert_eq!(kit.count(refused).await, 5);
-    kit.advance(60);
+    kit.guesses_age(60).await;
     kit.sign_in(&mut Browser::default(), "ann@example.org", "wrong").await;
     assert_eq!(kit.count(refused).await, 6, "there is room again");
 }
@@ -230,4 +230,27 @@ async fn the_password_of_somebody_who_may_approve_is_not_reset_by_another() {
     // Without the role it can be reset; giving the role back takes two people.
     sql(&kit.db, "DELETE FROM platform_bindings").await;
     kit.issuer.reset_password(&mut write(&kit).await, bob).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_with_a_wrong_clock_neither_opens_nor_closes_a_budget() {
+    let kit = Kit::start().await;
+    kit.sign_up(&mut Browser::default(), "ann@example.org").await;
+    let sign_in =
+        async |password: &str| kit.sign_in(&mut Browser::default(), "ann@example.org", password).await.status;
+    // A wrong password in a process whose clock is a day ahead costs what it costs everywhere.
+    kit.advance(86_400);
+    assert_eq!(sign_in("wrong").await, 401);
+    kit.advance(-86_400);
+    assert_eq!(sign_in(PASSWORD).await, 200, "nobody waits for a day");
+    for _ in 0..5 {
+        assert_eq!(sign_in("wrong").await, 401);
+    }
+    // Nor does such a process let anybody guess on, or forget who has to wait.
+    kit.advance(86_400);
+    assert_eq!(sign_in(PASSWORD).await, 401);
+    kit.issuer.tidy().await.unwrap();
+    assert_eq!(sign_in(PASSWORD).await, 401);
+    kit.guesses_age(900).await;
+    assert_eq!(sign_in(PASSWORD).await, 200);
 }

@@ -2,7 +2,7 @@
 //!
 //! A wrong password counts against the address that it came from, and against that address at that account: never
 //! against the account itself, so nobody can lock somebody else out. Whoever is signed in already is asked for the
-//! password in a place of their own, which strangers do not reach.
+//! password in a place of their own, which strangers do not reach. Time is the database's, not this process's.
 
 use chrono::TimeDelta;
 use kernel::{
@@ -56,11 +56,10 @@ impl Issuer {
             GuessedBy::Address => address_holder(origin.source_ip.as_deref().unwrap_or_default()),
             GuessedBy::Browser(browser) => format!("browser {}", hex::encode(browser.hash)),
         };
-        let now = self.now();
         let mut quiet = self.quietly(origin).await?;
         // Counted before it is checked.
         let may_guess = match by {
-            GuessedBy::Address => guesses::spend(quiet.conn(), &source, None, in_all, now).await?,
+            GuessedBy::Address => guesses::spend(quiet.conn(), &source, None, in_all).await?,
             GuessedBy::Browser(_) => true,
         };
         let mut known = None;
@@ -68,7 +67,7 @@ impl Issuer {
             known = accounts::credentials(quiet.conn(), email.as_str()).await?;
         }
         if let Some(account) = &known
-            && !guesses::spend(quiet.conn(), &source, Some(account.id), at_account, now).await?
+            && !guesses::spend(quiet.conn(), &source, Some(account.id), at_account).await?
         {
             known = None;
         }
@@ -96,7 +95,7 @@ impl Issuer {
         let burst = self.policy_count(&keys::REFUSALS_AUDITED_PER_MINUTE).await?;
         let allowance = Allowance { step: TimeDelta::minutes(1) / burst, burst };
         let mut quiet = self.quietly(origin).await?;
-        Ok(guesses::spend(quiet.conn(), AUDITED, None, allowance, self.now()).await?)
+        Ok(guesses::spend(quiet.conn(), AUDITED, None, allowance).await?)
     }
 
     /// Audits a refused sign-in; it names the account that it was for, if there is one.

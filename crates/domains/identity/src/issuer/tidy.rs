@@ -25,7 +25,7 @@ impl Issuer {
         codes::remove_expired(quiet.conn(), now - KEEP_CODES).await?;
         devices::remove_expired(quiet.conn(), now - KEEP_CODES).await?;
         tokens::remove_expired(quiet.conn(), now).await?;
-        guesses::remove_expired(quiet.conn(), now).await?;
+        guesses::remove_expired(quiet.conn()).await?;
         Ok(())
     }
 }

@@ -184,6 +184,12 @@ impl Kit {
         self.clock.advance(chrono::TimeDelta::seconds(seconds));
     }
 
+    /// Time passes for budgets of guesses, which are of the database's clock.
+    pub async fn guesses_age(&self, seconds: i64) {
+        let aged = "UPDATE issuer_guesses SET spent_until = spent_until - make_interval(secs => ";
+        sql(&self.db, &format!("{aged}{seconds})")).await;
+    }
+
     pub async fn count(&self, sql: &str) -> i64 {
         count(&self.db, sql).await
     }

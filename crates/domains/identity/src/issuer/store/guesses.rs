@@ -1,6 +1,9 @@
 //! How many passwords were guessed, and from where.
+//!
+//! All windows are of the database's clock: replicas share the rows, and one whose own clock is wrong must neither open
+//! nor close a budget for the others.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use pg::Connection;
 use sqlx::Error;
 use uuid::Uuid;
@@ -12,6 +15,11 @@ pub(crate) struct Allowance {
     pub burst: i32,
 }
 
+/// Whole microseconds, as the database has them: so many steps are together exactly a full budget.
+fn seconds(step: TimeDelta) -> f64 {
+    step.num_microseconds().unwrap_or(i64::MAX) as f64 / 1e6
+}
+
 /// Takes one from the budget of `source`, in all or at one account. False when nothing is left. Concurrent guesses
 /// take turns at the row, so that none outruns the count.
 pub(crate) async fn spend(
@@ -19,19 +27,18 @@ pub(crate) async fn spend(
     source: &str,
     account: Option<Uuid>,
     allowance: Allowance,
-    now: DateTime<Utc>,
 ) -> Result<bool, Error> {
-    let full = now + allowance.step * allowance.burst;
     let spent = sqlx::query!(
-        "INSERT INTO issuer_guesses AS g (source, account_id, spent_until) VALUES ($1, $2, $3::timestamptz)
+        "INSERT INTO issuer_guesses AS g (source, account_id, spent_until)
+         VALUES ($1, $2, statement_timestamp() + make_interval(secs => $3))
          ON CONFLICT (source, account_id) DO UPDATE
-            SET spent_until = greatest(g.spent_until, $4) + (excluded.spent_until - $4)
-            WHERE greatest(g.spent_until, $4) + (excluded.spent_until - $4) <= $5",
+            SET spent_until = greatest(g.spent_until, statement_timestamp()) + make_interval(secs => $3)
+            WHERE greatest(g.spent_until, statement_timestamp()) + make_interval(secs => $3)
+                <= statement_timestamp() + make_interval(secs => $4)",
         source,
         account,
-        now + allowance.step,
-        now,
-        full,
+        seconds(allowance.step),
+        seconds(allowance.step) * f64::from(allowance.burst),
     )
     .execute(conn)
     .await?;
@@ -52,7 +59,7 @@ pub(crate) async fn forgive(
         "UPDATE issuer_guesses SET spent_until = spent_until - make_interval(secs => $2)
          WHERE source = $1 AND account_id IS NULL",
         source,
-        step.as_seconds_f64(),
+        seconds(step),
     )
     .execute(conn)
     .await?;
@@ -65,7 +72,9 @@ pub(crate) async fn remove_of_account(conn: &mut Connection, account: Uuid) -> R
     Ok(())
 }
 
-pub(crate) async fn remove_expired(conn: &mut Connection, now: DateTime<Utc>) -> Result<(), Error> {
-    sqlx::query!("DELETE FROM issuer_guesses WHERE spent_until <= $1", now).execute(conn).await?;
+pub(crate) async fn remove_expired(conn: &mut Connection) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_guesses WHERE spent_until <= statement_timestamp()")
+        .execute(conn)
+        .await?;
     Ok(())
 }

@@ -7,12 +7,12 @@
 //! operator resumes.
 
 use chrono::{DateTime, Utc};
-use kernel::{CorrelationId, Failure};
+use kernel::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Connection, Db, Origin, Permit};
+use crate::{Connection, Db, WriteTx};
 
 /// Other processes that were ahead too must not take a restore that is over for another one.
 const GENERATIONS_SKIPPED: i64 = 1_000_000;
@@ -121,18 +121,13 @@ pub async fn installation_advance(db: &Db) -> Result<(Installation, Outside), Fa
 }
 
 /// Enters the mode `restore`, and carries identifiers on after those that `outside` remembers. In that mode already it
-/// only does the latter.
+/// only does the latter. What else must not come back is ended by the caller, in the same transaction.
 pub async fn installation_restore_begin(
-    db: &Db,
+    tx: &mut WriteTx,
     outside: Option<&Outside>,
     because: &str,
 ) -> Result<Installation, Failure> {
-    let now = db.ambient().now();
-    let permit = Permit::system(
-        "the database was restored from a backup",
-        Origin::internal(CorrelationId(db.ambient().uuid())),
-    );
-    let mut tx = db.write(permit, "installation.restore_begin").await?;
+    let now = tx.db().ambient().now();
     let before = installation_lock(tx.conn()).await?;
     let highest = outside.map_or(0, |outside| outside.generation);
     if before.restored.is_none() {
@@ -154,7 +149,6 @@ pub async fn installation_restore_begin(
     sqlx::query_scalar!("SELECT identifiers_restore($1)", remembered).fetch_one(tx.conn()).await?;
     tx.record("installation", after.id, Some(&before.generation), Some(&after.generation))?;
     tx.invalidate(INSTALLATION_CHANGED.to_owned());
-    tx.commit(None).await?;
     Ok(after)
 }
 
@@ -176,10 +170,10 @@ pub async fn installation_compared(
 }
 
 /// Leaves the mode `restore`, in the transaction of whoever settled it.
-pub async fn installation_resume(tx: &mut crate::WriteTx) -> Result<(), sqlx::Error> {
+pub async fn installation_resume(tx: &mut WriteTx) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "UPDATE installation SET mode = 'normal', restored_at = NULL, restored_because = NULL, restored_state_at = NULL,
-             compared_at = NULL"
+             compared_at = NULL, last_restored_at = restored_at, last_restored_state_at = restored_state_at"
     )
     .execute(tx.conn())
     .await?;

@@ -13,7 +13,8 @@ use super::Shared;
 use crate::{
     model::node::NodeState,
     service::{
-        node_identity,
+        adoption::{Adoption, certificate_adopt},
+        node_identity::{self, CopyEvidence},
         standing::{Standing, Worth},
     },
 };
@@ -51,6 +52,7 @@ pub struct Refusal {
 /// The reason of a refusal that may mean that somebody has a copy of a key.
 const SUPERSEDED: &str = "superseded";
 const RENEWING: &str = "renewing";
+const SECOND_UNKNOWN: &str = "second_unknown";
 impl Refusal {
     /// A later certificate took the place of the one that was shown.
     pub fn is_replaced(&self) -> bool {
@@ -117,21 +119,22 @@ impl Shared {
         &self,
         certificate: &PeerCertificate,
         route: &Route,
+        origin: &Origin,
     ) -> Result<Result<Standing, Refusal>, Failure> {
         let (standings, node) = (&self.fleet.standings, certificate.node_id);
-        let (serial, ends) = (certificate.serial.as_str(), certificate.not_after);
+        let serial = certificate.serial.as_str();
         let mut standing = standings.of(node).await?;
         // What is remembered may be older than the certificate, or than the use of it.
-        if standing.as_ref().is_none_or(|known| known.worth(serial, ends) != Worth::Live) {
+        if standing.as_ref().is_none_or(|known| known.worth(serial) != Worth::Live) {
             standing = standings.fresh(node).await?;
         }
         let Some(standing) = standing else {
             let text = "There is no such node in the fleet.";
             return Ok(Err(refuse("unknown_node", Code::TokenRevoked, text, "Enrol as a new node.")));
         };
-        match standing.worth(serial, ends) {
-            Worth::Live | Worth::Later => {}
-            Worth::FirstUse => node_identity::first_use(&self.fleet, node, serial).await?,
+        let worth = standing.worth(serial);
+        match worth {
+            Worth::Live | Worth::FirstUse | Worth::Unknown => {}
             Worth::Renewing if route.id == contract::RENEW.id => {}
             Worth::Renewing => {
                 let text = "A later certificate was given for this one, and was not used yet.";
@@ -155,7 +158,37 @@ impl Shared {
             let text = "The node is no longer part of the fleet.";
             return Ok(Err(refuse("removed", Code::InsufficientPermissions, text, "Stop the agent.")));
         }
+        // Only now: what is refused was not heard, and the certificate before must go on to count.
+        match worth {
+            Worth::FirstUse => node_identity::first_use(&self.fleet, node, serial).await?,
+            Worth::Unknown => return Box::pin(self.unknown(certificate, origin)).await,
+            Worth::Live | Worth::Renewing | Worth::Superseded { .. } | Worth::Revoked => {}
+        }
         Ok(Ok(standing))
+    }
+
+    /// A certificate of ours that the records do not know counts only when it was given after the backup from which the
+    /// database was restored; then it is recorded.
+    async fn unknown(
+        &self,
+        certificate: &PeerCertificate,
+        origin: &Origin,
+    ) -> Result<Result<Standing, Refusal>, Failure> {
+        let (node, serial) = (certificate.node_id, certificate.serial.as_str());
+        let adoption = certificate_adopt(&self.fleet, certificate, origin).await?;
+        if adoption == Adoption::Second {
+            let text = "Another certificate of this node from after the backup was shown before.";
+            return Ok(Err(refuse(SECOND_UNKNOWN, Code::TokenRevoked, text, REPAIR)));
+        }
+        // Another request with it may have come first.
+        let standing = self.fleet.standings.fresh(node).await?;
+        if let Some(standing) = standing.filter(|now| now.worth(serial) == Worth::Live) {
+            return Ok(Ok(standing));
+        }
+        let text = "There is no record of the client certificate.";
+        let what_to_do = "If the database was restored from a backup, an operator runs `gpuaasd restore`; otherwise ask \
+                          for a repair token and enrol again.";
+        Ok(Err(refuse("unknown_certificate", Code::TokenRevoked, text, what_to_do)))
     }
 
     /// A connection that was opened with a certificate after a later one was used was not opened by the node: it would
@@ -167,14 +200,20 @@ impl Shared {
         origin: &Origin,
     ) -> Result<(), Failure> {
         let Presented::Node(certificate) = &connection.presented else { return Ok(()) };
+        let (node, serial) = (certificate.node_id, certificate.serial.as_str());
+        if refusal.reason == SECOND_UNKNOWN {
+            let evidence = CopyEvidence::SecondUnknown;
+            return node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin)
+                .await;
+        }
         if refusal.reason != SUPERSEDED {
             return Ok(());
         }
-        let (node, serial) = (certificate.node_id, certificate.serial.as_str());
         let Some(standing) = self.fleet.standings.of(node).await? else { return Ok(()) };
-        match standing.worth(serial, certificate.not_after) {
+        match standing.worth(serial) {
             Worth::Superseded { since } if connection.opened_at > since + CLOCKS_DIFFER => {
-                node_identity::copied(&self.fleet, node, serial, connection.source, origin).await
+                let evidence = CopyEvidence::Superseded;
+                node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin).await
             }
             _ => Ok(()),
         }
@@ -197,6 +236,9 @@ mod tests {
             node_id: NodeId::from(uuid::Uuid::from_u128(1)),
             spiffe_id: String::new(),
             serial: "01".to_owned(),
+            not_before: now - TimeDelta::hours(1),
+            fingerprint: [0; 32],
+            key_sha256: [0; 32],
             not_after: now + TimeDelta::hours(1),
             authority_id: AuthorityId::from(uuid::Uuid::from_u128(2)),
         }

@@ -8,6 +8,7 @@ use node_proto::contract::{
     self, EnrollRequest, FINDINGS_PER_HEARTBEAT, Heartbeat, HeartbeatAnswer, LogBatch, Progress,
     RenewRequest, Route, TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
 };
+use pg::Origin;
 use tokio::time::{Duration, Instant};
 use trust::peer::PeerCertificate;
 
@@ -64,7 +65,9 @@ pub async fn run(
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
-        id if id == contract::WAIT.id => Box::pin(wait(shared, &asked.parts.uri, certificate)).await,
+        id if id == contract::WAIT.id => {
+            Box::pin(wait(shared, &asked.parts.uri, &asked.origin, certificate)).await
+        }
         id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, certificate, standing)).await,
         id if id == contract::PROGRESS.id => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
@@ -122,7 +125,12 @@ fn holding(text: Option<&str>) -> Result<Option<Vec<TaskId>>, Problem> {
     Ok(Some(ids))
 }
 
-async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -> Result<Response, Failure> {
+async fn wait(
+    shared: &Shared,
+    uri: &http::Uri,
+    origin: &Origin,
+    certificate: &PeerCertificate,
+) -> Result<Response, Failure> {
     let node = certificate.node_id;
     let query = axum::extract::Query::<WaitQuery>::try_from_uri(uri)
         .map_err(|error| Problem::field("query", error))?
@@ -158,7 +166,7 @@ async fn wait(shared: &Shared, uri: &http::Uri, certificate: &PeerCertificate) -
             () = shared.stop.cancelled() => return nothing(),
         }
         // It may have been rung because the node was revoked, or is to make a new key.
-        match Box::pin(shared.standing(certificate, &contract::WAIT)).await? {
+        match Box::pin(shared.standing(certificate, &contract::WAIT, origin)).await? {
             // The node has renewed while it waited, and comes again with the new one.
             Err(refusal) if refusal.is_replaced() => return nothing(),
             Err(refusal) => return Err(refusal.problem.into()),

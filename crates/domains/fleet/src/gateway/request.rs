@@ -285,7 +285,7 @@ impl Shared {
         );
         // What stands in the path may be long, and goes into the trail.
         let named: String = asked.named("node_id").chars().take(64).collect();
-        let (certificate, standing) = match Box::pin(self.admit(&connection, &named, route)).await? {
+        let (certificate, standing) = match Box::pin(self.admit(&connection, &named, route, &origin)).await? {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 Box::pin(self.note_copy(&connection, &refusal, &origin)).await?;
@@ -327,6 +327,7 @@ impl Shared {
         connection: &'a Connection,
         named: &str,
         route: &Route,
+        origin: &Origin,
     ) -> Result<Result<(&'a PeerCertificate, Standing), caller::Refusal>, Failure> {
         let now = self.fleet.db().ambient().now();
         let certificate = match caller::certificate(connection, now) {
@@ -336,7 +337,7 @@ impl Shared {
         if let Err(refusal) = caller::own(certificate, named) {
             return Ok(Err(refusal));
         }
-        Ok(self.standing(certificate, route).await?.map(|standing| (certificate, standing)))
+        Ok(self.standing(certificate, route, origin).await?.map(|standing| (certificate, standing)))
     }
 }
 

@@ -258,14 +258,16 @@ async fn prolong(
         return Err(over().into());
     };
     if live.serial != shown {
-        let unheard = live.renewed_from.as_deref() == Some(shown) && live.first_used_at.is_none();
+        let unheard = live.asked_by.iter().any(|asks| asks == shown);
         let same_key = live.key_sha256.as_deref() == Some(&issued.key_sha256[..]);
+        // Given by a build that kept neither: it cannot be given once more.
+        let not_kept = live.key_sha256.is_none();
         match live.chain_pem {
             Some(chain_pem) if unheard && same_key => {
                 let (not_before, not_after) = (live.not_before, live.not_after);
                 return Ok(Some(IssuedCertificate { chain_pem, not_before, not_after }));
             }
-            _ if unheard && lost == LostAnswer::MakesAnother => {}
+            _ if unheard && (not_kept || lost == LostAnswer::MakesAnother) => {}
             _ => return Err(over().into()),
         }
     }
@@ -276,6 +278,8 @@ async fn prolong(
         let text = "The node was given as many certificates within an hour as it may have.";
         return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(600).into());
     }
+    // It was used, whatever the records say: those before it may not ask for the new one.
+    store::certificates::first_used(tx.conn(), shown, now).await?;
     keep(tx, id, issued, Some(shown), now).await?;
     tx.invalidate(invalidation_key(id));
     let facts = json!({

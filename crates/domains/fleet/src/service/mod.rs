@@ -4,6 +4,7 @@
 //! target, the events and the cache invalidations; the caller commits. A node's standing is dropped by the key
 //! `node:` with its UUID.
 
+pub mod adoption;
 pub mod agent_tasks;
 pub mod certificates;
 pub mod completion;

@@ -25,6 +25,30 @@ use crate::{
 /// The code of the finding about a certificate that was shown after a later one took its place.
 pub const COPIED: &str = "identity.copied";
 
+/// How it is known that somebody has a copy of a node's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyEvidence {
+    /// A certificate was shown after a later one took its place.
+    Superseded,
+    /// Two certificates from after the backup were shown after a restore; a node has one.
+    SecondUnknown,
+}
+
+impl CopyEvidence {
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Superseded => {
+                "A certificate that a later one has replaced was shown: somebody has a copy of the node's key. Find out \
+                 who; when the node's own key may be known too, revoke its certificate and repair the node."
+            }
+            Self::SecondUnknown => {
+                "Two certificates that were given after the backup were shown since the restore: one of them is a copy of \
+                 a key that the node had. Revoke the node's certificate and repair the node."
+            }
+        }
+    }
+}
+
 /// The node was heard with its certificate for the first time: from now on the one before is worth nothing.
 pub async fn first_use(fleet: &Fleet, node: NodeId, serial: &str) -> Result<(), Failure> {
     let now = fleet.db().ambient().now();
@@ -40,6 +64,7 @@ pub async fn first_use(fleet: &Fleet, node: NodeId, serial: &str) -> Result<(), 
 pub async fn copied(
     fleet: &Fleet,
     node: NodeId,
+    evidence: CopyEvidence,
     serial: &str,
     source: IpAddr,
     origin: &Origin,
@@ -51,13 +76,13 @@ pub async fn copied(
     if known {
         return Ok(());
     }
-    let permit = Permit::system("a superseded certificate was shown", origin.clone());
+    let permit = Permit::system("a copied certificate was shown", origin.clone());
     let mut tx = fleet.db().write(permit, "node.identity_copied").await?;
-    match open(&mut tx, node, serial, source).await {
+    match open(&mut tx, node, evidence, serial, source).await {
         Ok(true) => {
             tx.commit(None).await?;
             metrics::counter!("node_identities_copied_total").increment(1);
-            tracing::error!(node_id = %node, serial, %source, "a superseded certificate of a node was shown; the node is quarantined");
+            tracing::error!(node_id = %node, serial, %source, ?evidence, "a copied certificate of a node was shown; the node is quarantined");
             Ok(())
         }
         Ok(false) => {
@@ -71,15 +96,19 @@ pub async fn copied(
     }
 }
 
-async fn open(tx: &mut WriteTx, node: NodeId, serial: &str, source: IpAddr) -> Result<bool, Failure> {
+async fn open(
+    tx: &mut WriteTx,
+    node: NodeId,
+    evidence: CopyEvidence,
+    serial: &str,
+    source: IpAddr,
+) -> Result<bool, Failure> {
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<FindingId>());
     let before = found(store::nodes::lock(tx.conn(), node).await?, "node")?;
-    let message = "A certificate that a later one has replaced was shown: somebody has a copy of the node's key. Find out \
-                   who; when the node's own key may be known too, revoke its certificate and repair the node.";
     let report = Report {
         code: COPIED.to_owned(),
         subject: "node".to_owned(),
-        message: message.to_owned(),
+        message: evidence.message().to_owned(),
         evidence: json!({ "serial": serial, "source": source.to_string() }),
         observed_at: now,
     };

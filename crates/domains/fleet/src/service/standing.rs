@@ -23,6 +23,8 @@ pub struct Standing {
     pub revoked: Arc<[String]>,
     /// Those that a later one took the place of.
     pub superseded: Arc<[String]>,
+    /// Those of them that may ask for the later one once more: nobody was heard with it, nor with any in between.
+    pub renewing: Arc<[String]>,
     /// The one that counts.
     pub live: Option<Arc<LiveCertificate>>,
     pub simulated: bool,
@@ -32,12 +34,9 @@ pub struct Standing {
 #[derive(Clone, Debug)]
 pub struct LiveCertificate {
     pub serial: String,
-    /// The certificate that was shown for it.
-    pub renewed_from: Option<String>,
     pub made_at: DateTime<Utc>,
     /// When the node was first heard with it.
     pub used_at: Option<DateTime<Utc>>,
-    pub ends_at: DateTime<Utc>,
     /// It is from before the end of a tenancy, and is to be renewed with a new key.
     pub rekey: bool,
 }
@@ -48,8 +47,8 @@ pub enum Worth {
     Live,
     /// Live, and seen for the first time.
     FirstUse,
-    /// Later than all that is recorded: the records are older than it, as after a restore.
-    Later,
+    /// Not recorded: it was given after the state of the records, as after a restore.
+    Unknown,
     /// Superseded by one that was never heard: good for asking for that one once more.
     Renewing,
     /// Superseded by one that was heard at this time, or by others after it.
@@ -60,20 +59,17 @@ pub enum Worth {
 }
 
 impl Standing {
-    pub fn worth(&self, serial: &str, not_after: DateTime<Utc>) -> Worth {
+    /// What the certificate with this serial number, which has not expired, is worth.
+    pub fn worth(&self, serial: &str) -> Worth {
         let is_in = |list: &[String]| list.iter().any(|known| known == serial);
         match self.live.as_deref() {
             Some(live) if live.serial == serial && live.used_at.is_none() => Worth::FirstUse,
             Some(live) if live.serial == serial => Worth::Live,
-            Some(live) if is_in(&self.superseded) => {
-                if live.renewed_from.as_deref() == Some(serial) && live.used_at.is_none() {
-                    Worth::Renewing
-                } else {
-                    Worth::Superseded { since: live.used_at.unwrap_or(live.made_at) }
-                }
-            }
-            Some(live) if !is_in(&self.revoked) && not_after > live.ends_at => Worth::Later,
-            _ => Worth::Revoked,
+            _ if is_in(&self.revoked) => Worth::Revoked,
+            _ if !is_in(&self.superseded) => Worth::Unknown,
+            Some(_) if is_in(&self.renewing) => Worth::Renewing,
+            Some(live) => Worth::Superseded { since: live.used_at.unwrap_or(live.made_at) },
+            None => Worth::Revoked,
         }
     }
 
@@ -145,19 +141,13 @@ impl Standings {
         let mut read = inner.db.read(&Permit::system("whether a node may speak", origin)).await?;
         let Some(row) = store::standing::get(read.conn(), node, now).await? else { return Ok(None) };
         let Some(state) = NodeState::parse(&row.state) else { return Ok(None) };
-        let live = match (row.live_serial, row.live_made_at, row.live_ends_at) {
-            (Some(serial), Some(made_at), Some(ends_at)) => Some(Arc::new(LiveCertificate {
-                serial,
-                renewed_from: row.live_from,
-                made_at,
-                used_at: row.live_used_at,
-                ends_at,
-                rekey: row.rekey,
-            })),
-            _ => None,
-        };
-        let (revoked, superseded) = (row.revoked.into(), row.superseded.into());
-        let standing = Standing { state, revoked, superseded, live, simulated: row.simulated };
+        let (used_at, rekey) = (row.live_used_at, row.rekey);
+        let live = row.live_serial.zip(row.live_made_at);
+        let live =
+            live.map(|(serial, made_at)| Arc::new(LiveCertificate { serial, made_at, used_at, rekey }));
+        let (revoked, superseded, renewing) =
+            (row.revoked.into(), row.superseded.into(), row.renewing.into());
+        let standing = Standing { state, revoked, superseded, renewing, live, simulated: row.simulated };
         inner.known.insert(node, Arc::new(Dated { at: now, standing: standing.clone() }));
         if inner.generation.load(Ordering::SeqCst) != generation {
             // It changed while it was read; whoever asks next reads anew.

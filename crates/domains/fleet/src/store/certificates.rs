@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{hex::Hex, ids::NodeId};
 use pg::Connection;
+use trust::peer::PeerCertificate;
 use uuid::Uuid;
 
 use crate::model::certificate::Certificate;
@@ -106,8 +107,8 @@ pub async fn list(
 /// The node's certificate that counts.
 pub struct Live {
     pub serial: String,
-    pub renewed_from: Option<String>,
-    pub first_used_at: Option<DateTime<Utc>>,
+    /// Those that may ask for it once more: nobody was heard with it, nor with any in between.
+    pub asked_by: Vec<String>,
     pub key_sha256: Option<Vec<u8>>,
     pub chain_pem: Option<String>,
     pub not_before: DateTime<Utc>,
@@ -121,8 +122,17 @@ pub async fn live(
 ) -> Result<Option<Live>, sqlx::Error> {
     sqlx::query_as!(
         Live,
-        "SELECT serial, renewed_from, first_used_at, key_sha256, chain_pem, not_before, not_after
-         FROM node_certificates WHERE node_id = $1 AND revoked_at IS NULL AND not_after > $2",
+        r#"SELECT live.serial, live.key_sha256, live.chain_pem, live.not_before, live.not_after,
+               ARRAY(WITH RECURSIVE earlier (serial) AS (
+                         SELECT live.renewed_from WHERE live.first_used_at IS NULL AND live.renewed_from IS NOT NULL
+                         UNION
+                         SELECT c.renewed_from FROM earlier JOIN node_certificates c ON c.serial = earlier.serial
+                         WHERE c.node_id = $1 AND c.superseded AND c.first_used_at IS NULL
+                           AND c.renewed_from IS NOT NULL)
+                     SELECT e.serial FROM earlier e JOIN node_certificates c ON c.serial = e.serial
+                     WHERE c.superseded) AS "asked_by!: Vec<String>"
+           FROM node_certificates live
+           WHERE live.node_id = $1 AND live.revoked_at IS NULL AND live.not_after > $2"#,
         node.uuid(),
         now,
     )
@@ -160,6 +170,86 @@ pub async fn first_used(conn: &mut Connection, serial: &str, now: DateTime<Utc>)
     sqlx::query!(
         "UPDATE node_certificates SET first_used_at = $2 WHERE serial = $1 AND first_used_at IS NULL",
         serial,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// From when to when certificates may have been given that the records do not know.
+pub struct RestoreWindow {
+    /// Of when the restored state is.
+    pub state_at: DateTime<Utc>,
+    /// When the restore was noticed: all that are given from then on are recorded.
+    pub noticed_at: DateTime<Utc>,
+}
+
+/// Of the restore that is under way, or the last one.
+pub async fn restore_window(conn: &mut Connection) -> Result<Option<RestoreWindow>, sqlx::Error> {
+    sqlx::query_as!(
+        RestoreWindow,
+        r#"SELECT coalesce(restored_state_at, last_restored_state_at) AS "state_at!",
+               coalesce(restored_at, last_restored_at) AS "noticed_at!"
+           FROM installation WHERE coalesce(restored_at, last_restored_at) IS NOT NULL"#
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// What was done about the certificates of a node since a restore was noticed.
+pub enum SinceRestore {
+    Nothing,
+    /// Somebody else spoke for the node: another certificate was taken over, or renewed.
+    Another,
+    /// One was given for a token, or revoked; or this one is recorded by now.
+    Decided,
+}
+
+pub async fn since_restore(
+    conn: &mut Connection,
+    node: NodeId,
+    serial: &str,
+    noticed_at: DateTime<Utc>,
+) -> Result<SinceRestore, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT coalesce(bool_or(c.serial = $2 OR (c.revoked_at >= $3 AND NOT c.superseded)
+                   OR (c.created_at >= $3 AND c.renewed_from IS NULL AND c.adopted_at IS NULL)), false) AS "decided!",
+               coalesce(bool_or(c.adopted_at >= $3 OR (c.created_at >= $3 AND c.renewed_from IS NOT NULL)), false)
+                   AS "another!"
+           FROM node_certificates c WHERE c.node_id = $1"#,
+        node.uuid(),
+        serial,
+        noticed_at,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(match (row.decided, row.another) {
+        (true, _) => SinceRestore::Decided,
+        (false, true) => SinceRestore::Another,
+        (false, false) => SinceRestore::Nothing,
+    })
+}
+
+/// Records a certificate that the node has shown as the one that counts, and as used.
+pub async fn adopt(
+    conn: &mut Connection,
+    shown: &PeerCertificate,
+    issued_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO node_certificates (serial, node_id, authority_id, fingerprint, not_before, not_after, created_at,
+             key_sha256, first_used_at, adopted_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)",
+        shown.serial,
+        shown.node_id.uuid(),
+        shown.authority_id.uuid(),
+        &shown.fingerprint,
+        shown.not_before,
+        shown.not_after,
+        issued_at,
+        &shown.key_sha256,
         now,
     )
     .execute(conn)

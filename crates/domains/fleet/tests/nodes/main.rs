@@ -15,4 +15,5 @@ mod onboarding;
 mod removal;
 mod serves;
 mod standing;
+mod upgraded;
 mod world;

@@ -20,7 +20,7 @@ async fn a_change_of_state_and_a_revocation_are_seen_at_once() {
     assert_eq!(state().await, NodeState::Enrolling);
     let mut tx = world.write("node.certificate_revoke").await;
     let revoked = node_certificate_revoke(&mut tx, node.id, None, &reason("stolen")).await.unwrap();
-    let worth = |standing: &Standing| standing.worth(&revoked[0].serial, revoked[0].not_after);
+    let worth = |standing: &Standing| standing.worth(&revoked[0].serial);
     assert!(worth(&standings.of(node.id).await.unwrap().unwrap()) != Worth::Revoked, "not yet committed");
     tx.commit(None).await.unwrap();
     assert_eq!(worth(&standings.of(node.id).await.unwrap().unwrap()), Worth::Revoked);

@@ -61,9 +61,30 @@ impl World {
     }
 
     pub async fn with(auto_approve_simulated: bool) -> Self {
-        let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let (clock, ambient) = Self::time();
         let test = TestDb::create_with(ambient).await;
+        let world = Self::around(test, clock, auto_approve_simulated).await;
+        let mut tx = world.write("region.create").await;
+        region_create(&mut tx, RegionCode::parse(REGION).unwrap(), Name::parse("North").unwrap())
+            .await
+            .unwrap();
+        tx.commit(None).await.unwrap();
+        world
+    }
+
+    /// On a database that has its region already.
+    pub async fn on(mut test: TestDb) -> Self {
+        let (clock, ambient) = Self::time();
+        test.db = pg::Db::new(test.connect.clone(), 4, 4, ambient);
+        Self::around(test, clock, false).await
+    }
+
+    fn time() -> (Arc<ManualClock>, Ambient) {
+        let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
+        (clock.clone(), Ambient::new(clock, Arc::new(Random(Ambient::system()))))
+    }
+
+    async fn around(test: TestDb, clock: Arc<ManualClock>, auto_approve_simulated: bool) -> Self {
         let home = tempfile::tempdir().unwrap();
         let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
         let settings = TrustSettings {
@@ -82,13 +103,7 @@ impl World {
         let policies = Arc::new(identity::api::Policies::new(test.db.clone()));
         let fleet = Fleet::new(test.db.clone(), trust, policies, settings, Vec::new());
         let operator = test.db.ambient().uuid();
-        let world = Self { fleet, test, clock, operator, _home: home };
-        let mut tx = world.write("region.create").await;
-        region_create(&mut tx, RegionCode::parse(REGION).unwrap(), Name::parse("North").unwrap())
-            .await
-            .unwrap();
-        tx.commit(None).await.unwrap();
-        world
+        Self { fleet, test, clock, operator, _home: home }
     }
 
     pub fn now(&self) -> DateTime<Utc> {

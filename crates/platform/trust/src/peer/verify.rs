@@ -60,8 +60,13 @@ pub struct PeerCertificate {
     pub spiffe_id: String,
     /// In lower-case hexadecimal.
     pub serial: String,
+    pub not_before: DateTime<Utc>,
     pub not_after: DateTime<Utc>,
     pub authority_id: AuthorityId,
+    /// SHA-256 of the certificate.
+    pub fingerprint: [u8; 32],
+    /// SHA-256 of the public key.
+    pub key_sha256: [u8; 32],
 }
 
 /// The roots in force and the domain that names must belong to. Cheap enough to make anew at every change.
@@ -124,7 +129,16 @@ impl PeerVerifier {
         let serial = certificate.raw_serial();
         let serial = serial.strip_prefix(&[0]).unwrap_or(serial);
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(PeerCertificate { node_id, spiffe_id, serial, not_after: until, authority_id })
+        Ok(PeerCertificate {
+            node_id,
+            spiffe_id,
+            serial,
+            not_before: from,
+            not_after: until,
+            authority_id,
+            fingerprint: kernel::digest::sha256(leaf),
+            key_sha256: kernel::digest::sha256(certificate.public_key().raw),
+        })
     }
 
     fn chain(

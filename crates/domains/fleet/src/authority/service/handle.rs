@@ -25,7 +25,7 @@ use super::super::{
 };
 
 /// The listener's certificate begins a little early, for nodes whose clocks are behind.
-const BACKDATED: TimeDelta = TimeDelta::minutes(5);
+pub(crate) const BACKDATED: TimeDelta = TimeDelta::minutes(5);
 
 impl Trust {
     /// The generation that issues.

@@ -6,6 +6,8 @@ mod handle;
 mod signers;
 pub(super) mod snapshot;
 
+pub(crate) use handle::BACKDATED;
+
 use kernel::{Code, CorrelationId, Problem};
 use pg::{Origin, Permit};
 use trust::signer::KeyCustody;

@@ -213,6 +213,60 @@ async fn server_left_by_a_killed_program_is_replaced_and_keeps_its_data() {
     server.stop().await.expect("stop");
 }
 
+/// The process of this server that replays its log.
+fn startup_process(postmaster: i32) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).ok()?;
+    children.split_whitespace().filter_map(|child| child.parse().ok()).find(|child: &i32| {
+        std::fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.starts_with(b"postgres: startup"))
+    })
+}
+
+/// A real server replays a real log after a crash, and is kept from coming to the end of it, as by a slow disk. It cannot
+/// obey a fast shutdown, for which an earlier release waited half a minute.
+#[tokio::test]
+async fn server_left_in_crash_recovery_is_replaced_without_waiting_for_it() {
+    let temp = open_temp_dir();
+    let data_dir = temp.path().join("data");
+    let mut program = spawn_stand_in(&data_dir);
+    let socket = data_dir.join("run/.s.PGSQL.5432");
+    until("the stand-in's server", || socket.exists().then_some(())).await;
+    let left = until("its process id", || server_pid(&data_dir)).await;
+    let options = PgConnectOptions::new_without_pgpass()
+        .socket(data_dir.join("run"))
+        .username(SUPERUSER)
+        .database("postgres");
+    let mut connection = Box::pin(PgConnection::connect_with(&options)).await.expect("the server answers");
+    // Enough to replay that the second stand-in is met while it does.
+    connection
+        .execute("CREATE TABLE kept AS SELECT repeat('x', 900) AS t FROM generate_series(1, 100000)")
+        .await
+        .expect("write");
+    program.kill().expect("kill -9");
+    program.wait().expect("reaped");
+    kill(Pid::from_raw(left), Signal::SIGKILL).expect("kill");
+    drop(connection);
+    until("the end of the server", || (!is_alive(left)).then_some(())).await;
+
+    let mut program = spawn_stand_in(&data_dir);
+    let (left, startup) = until("a server that replays its log", || {
+        let left = server_pid(&data_dir).filter(|now| *now != left)?;
+        Some((left, startup_process(left)?))
+    })
+    .await;
+    kill(Pid::from_raw(startup), Signal::SIGSTOP).expect("the log is still being replayed");
+    program.kill().expect("kill -9");
+    program.wait().expect("reaped");
+    assert!(is_alive(left) && startup_process(left) == Some(startup), "it is in recovery");
+
+    let started =
+        tokio::time::timeout(Duration::from_secs(25), BuiltinServer::start(config(&data_dir))).await;
+    let server = started.expect("less than a fast shutdown may take").expect("start");
+    assert!(!is_alive(left));
+    assert_eq!(ask(&mut connect(&server).await, "SELECT count(*)::text FROM kept").await, "100000");
+    server.stop().await.expect("stop");
+}
+
 #[tokio::test]
 async fn program_killed_in_the_middle_of_creating_the_cluster_is_recovered_from() {
     let temp = open_temp_dir();

@@ -72,6 +72,20 @@ impl TestDb {
         Self { name, connect, db }
     }
 
+    /// Migrated up to this version, for rows as an earlier release left them; [`Self::migrate_until`] goes on.
+    pub async fn migrated_until(version: i64) -> Self {
+        let test = Self::empty().await;
+        pg::bootstrap(&test.connect).await.expect("make the roles");
+        test.migrate_until(version).await;
+        test
+    }
+
+    pub async fn migrate_until(&self, version: i64) {
+        let chosen = pg::MIGRATOR.iter().filter(|migration| migration.version <= version).cloned().collect();
+        let migrator = sqlx::migrate::Migrator::with_migrations(chosen);
+        migrator.run(&mut self.conn(Roles::Owner).await).await.expect("migrate");
+    }
+
     /// A connection as one of the database's own roles, or as the superuser (`Roles::Admin`).
     pub async fn conn(&self, role: Roles) -> PgConnection {
         PgConnection::connect_with(&self.connect.options(role)).await.expect("connect to the test database")

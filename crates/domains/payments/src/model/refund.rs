@@ -57,6 +57,7 @@ pub enum Settlement {
 pub fn check_settle(
     refund: &Refund,
     provider_is_set_up: bool,
+    leased_seconds: Option<u64>,
     settlement: &Settlement,
     by: UserId,
 ) -> Result<(), Problem> {
@@ -69,6 +70,19 @@ pub fn check_settle(
         return Err(Problem::new(Code::InvalidTransition, text)
             .detail("state", refund.state.clone())
             .suggest("Wait until the provider answers, or until the refund has `unknown_since`."));
+    }
+    if let Some(seconds) = leased_seconds {
+        let text = "A worker may be sending the refund to the provider right now.";
+        let then = format!(
+            "Wait until the attempt has ended, at most {seconds} seconds; then look at the provider and at \
+             `gpuaas platform billing refunds show {}`, and settle it if it is still unknown.",
+            refund.id
+        );
+        return Err(Problem::new(Code::InvalidTransition, text)
+            .detail("reason", "attempt_in_progress")
+            .detail("wait_seconds", seconds)
+            .retry_after(seconds)
+            .suggest(then));
     }
     if *settlement == Settlement::NotSent && refund.requested_by == Some(by) {
         let text = "You asked for this refund; another administrator has to say that it was not sent.";

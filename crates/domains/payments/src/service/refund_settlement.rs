@@ -27,7 +27,9 @@ pub async fn refund_settle(
     let before = found(refunds::lock(tx.conn(), Some(id), "").await?, "refund")?;
     tx.audit_in_org(before.org_id);
     let provider = rows::provider_of(tx.conn(), before.payment_id).await?;
-    check_settle(&before, provider == payments.provider.name(), &settlement, by)?;
+    // The row is locked, and no worker takes a locked one: who is sending it now began before and is seen here.
+    let leased_seconds = refunds::lease_seconds(tx.conn(), id).await?;
+    check_settle(&before, provider == payments.provider.name(), leased_seconds, &settlement, by)?;
     known(tx, &before).await?;
     let now = tx.db().ambient().now();
     match settlement {

@@ -1,5 +1,7 @@
 //! Sends refunds to the provider, outside of any transaction, and asks after those that are on their way.
 
+use std::time::Duration;
+
 use billing::api::ProviderFinding;
 use chrono::TimeDelta;
 use kernel::Failure;
@@ -18,12 +20,14 @@ const LONGEST_SECONDS: i64 = 900;
 /// The provider forgets keys a day after the first call, and would refund once more. Before that we stop asking: whether it
 /// was sent is then for a person to find out. What was never asked for is sent however old it is.
 const ASK_FOR: TimeDelta = TimeDelta::hours(20);
+/// One call that sends a refund. Less than [`LEASE`].
+const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Does what is due for one refund. Whether there was one.
 pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
     let now = payments.db.ambient().now();
     let mut upkeep = payments.db.upkeep("take a refund to the payment provider").await?;
-    let taken = refunds::take_due(upkeep.conn(), payments.provider.name(), now, now + LEASE).await?;
+    let taken = refunds::take_due(upkeep.conn(), payments.provider.name(), now, LEASE).await?;
     drop(upkeep);
     let Some((refund, intent)) = taken else { return Ok(false) };
     let provider = payments.provider.as_ref();
@@ -33,12 +37,16 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
         }
         None => {
             let mut upkeep = payments.db.upkeep("a refund is about to be sent").await?;
-            let still = refunds::first_attempt(upkeep.conn(), refund.id, now).await?;
+            let still = refunds::lease_renew(upkeep.conn(), &refund, LEASE).await?;
             drop(upkeep);
             if !still {
                 return Ok(true);
             }
-            provider.refund_create(&intent, refund.amount_minor, refund.id).await
+            let call = provider.refund_create(&intent, refund.amount_minor, refund.id);
+            // Ended well before the lease: who finds the lease over finds nobody sending.
+            tokio::time::timeout(CALL_LIMIT, call)
+                .await
+                .unwrap_or_else(|_| Err(ProviderError::Unavailable("the call took too long".to_owned())))
         }
         Some(id) => provider.refund_get(id).await,
     };
@@ -51,7 +59,7 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
             tx.commit(None).await?;
             let mut upkeep = payments.db.upkeep("look at a refund again later").await?;
             let until = payments.db.ambient().now() + heard::LOOK_AGAIN;
-            refunds::postpone(upkeep.conn(), refund.id, "the provider carries it out", until).await?;
+            refunds::postpone(upkeep.conn(), &refund, "the provider carries it out", until).await?;
         }
         // It never will: nothing was sent.
         Err(ProviderError::Refused(text)) if refund.provider_refund.is_none() => {
@@ -61,7 +69,7 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
             tracing::warn!(refund = %refund.id, %error, "a refund was not sent, trying again");
             let until = later(payments.db.ambient().now(), refund.attempts, FIRST_SECONDS, LONGEST_SECONDS);
             let mut upkeep = payments.db.upkeep("postpone a refund").await?;
-            refunds::postpone(upkeep.conn(), refund.id, &error.to_string(), until).await?;
+            refunds::postpone(upkeep.conn(), &refund, &error.to_string(), until).await?;
         }
     }
     Ok(true)

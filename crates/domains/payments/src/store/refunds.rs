@@ -1,6 +1,6 @@
 //! Refunds. A state changes in [`step`] and nowhere else.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     PageQuery,
     ids::{OrgId, PaymentId, PostingId, RefundId, UserId},
@@ -198,7 +198,7 @@ pub async fn accepted(
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "UPDATE refunds SET provider_refund = $2, state_reason = 'the provider carries it out', next_attempt_at = $3, attempts = 0,
-             unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1 AND provider_refund IS NULL",
+             leased_until = NULL, unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1 AND provider_refund IS NULL",
         id.uuid(),
         provider_refund,
         look_at,
@@ -209,17 +209,19 @@ pub async fn accepted(
     Ok(())
 }
 
-/// One that is due, with the provider's id of its payment, taken for a while. Nothing waits for a year: that was put off for
-/// good by a release that did not know of `unknown_since`.
+/// One that is due, with the provider's id of its payment, leased for a while. Its idempotency key counts from the first time
+/// on: a worker that stopped between this and the call leaves a refund that may have been sent. Nothing waits for a year: that
+/// was put off for good by a release that did not know of `unknown_since`.
 pub async fn take_due(
     conn: &mut Connection,
     provider: &str,
     now: DateTime<Utc>,
-    until: DateTime<Utc>,
+    lease: TimeDelta,
 ) -> Result<Option<(Refund, String)>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1
+        "UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1, first_attempt_at = coalesce(first_attempt_at, $2),
+             leased_until = clock_timestamp() + make_interval(secs => $4)
          WHERE id = (SELECT r.id FROM refunds r JOIN payments p ON p.id = r.payment_id
              WHERE r.state = 'pending' AND r.unknown_since IS NULL AND p.provider = $1
                  AND (r.next_attempt_at <= $2 OR r.next_attempt_at > $2::timestamptz + interval '1 year')
@@ -228,7 +230,8 @@ pub async fn take_due(
              posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
         provider,
         now,
-        until,
+        now + lease,
+        lease.as_seconds_f64(),
     )
     .fetch_optional(&mut *conn)
     .await?;
@@ -239,15 +242,18 @@ pub async fn take_due(
     Ok(Some((row.into(), intent)))
 }
 
+/// The attempt has ended without news. Only by who took it: another worker may have taken it since.
 pub async fn postpone(
     conn: &mut Connection,
-    id: RefundId,
+    taken: &Refund,
     why: &str,
     until: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "UPDATE refunds SET next_attempt_at = $2, state_reason = $3 WHERE id = $1 AND state = 'pending'",
-        id.uuid(),
+        "UPDATE refunds SET next_attempt_at = $3, leased_until = NULL, state_reason = $4
+         WHERE id = $1 AND attempts = $2 AND state = 'pending'",
+        taken.id.uuid(),
+        taken.attempts,
         until,
         why
     )
@@ -256,22 +262,36 @@ pub async fn postpone(
     Ok(())
 }
 
-/// Written before the provider is called for the first time: from here on its idempotency key counts. False when it was
-/// settled or told of meanwhile, and must not be sent.
-pub async fn first_attempt(
+/// Asked just before the provider is called: the lease counts from now. False when the refund was settled, heard of or taken by
+/// another worker meanwhile, and must not be sent.
+pub async fn lease_renew(
     conn: &mut Connection,
-    id: RefundId,
-    now: DateTime<Utc>,
+    taken: &Refund,
+    lease: TimeDelta,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE refunds SET first_attempt_at = coalesce(first_attempt_at, $2)
-         WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL",
-        id.uuid(),
-        now,
+        "UPDATE refunds SET leased_until = clock_timestamp() + make_interval(secs => $3)
+         WHERE id = $1 AND attempts = $2 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
+        taken.id.uuid(),
+        taken.attempts,
+        lease.as_seconds_f64(),
     )
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// For how many seconds more a worker may be sending it; nothing when none does. Who holds the row's lock can rely on it:
+/// nobody takes a refund that is locked.
+pub async fn lease_seconds(conn: &mut Connection, id: RefundId) -> Result<Option<u64>, sqlx::Error> {
+    let left = sqlx::query_scalar!(
+        r#"SELECT ceil(extract(epoch FROM leased_until - clock_timestamp()))::bigint AS "left!"
+           FROM refunds WHERE id = $1 AND leased_until > clock_timestamp()"#,
+        id.uuid()
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(left.map(|left| u64::try_from(left).unwrap_or(0).max(1)))
 }
 
 /// Whether it was sent cannot be found out any more by asking again. False when it was told meanwhile.
@@ -282,7 +302,7 @@ pub async fn unknown(
     now: DateTime<Utc>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE refunds SET unknown_since = $2, state_reason = $3, version = version + 1, updated_at = $2
+        "UPDATE refunds SET unknown_since = $2, leased_until = NULL, state_reason = $3, version = version + 1, updated_at = $2
          WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
         id.uuid(),
         now,

@@ -17,12 +17,13 @@ use payments::{
         webhook::sign,
         wire::{CheckoutSession, List, PaymentIntent, Refund},
     },
-    provider::{Checkout, Provider, ProviderError, Span},
+    provider::{Checkout, Disabled, Provider, ProviderError, Span},
     service::{checkouts, intake, processing, topups},
 };
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
 use serde_json::{Value, json};
 use testkit::TestDb;
+use tokio::sync::Semaphore;
 
 pub const SECRET: &str = "whsec_one"; // secret-scan: allow
 pub const NEXT_SECRET: &str = "whsec_two"; // secret-scan: allow
@@ -40,6 +41,20 @@ pub struct Desk {
     pub listed: Vec<(String, i64)>,
     pub listed_refunds: Vec<(String, i64)>,
     pub calls: usize,
+    /// Refunds that are being sent wait here before the provider answers.
+    pub door: Option<Arc<Door>>,
+}
+
+/// Where a call to the provider waits: the test sees that it has begun, and lets it go on.
+pub struct Door {
+    pub entered: Semaphore,
+    pub go: Semaphore,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self { entered: Semaphore::new(0), go: Semaphore::new(0) }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -101,6 +116,11 @@ impl Provider for FakeProvider {
     }
 
     async fn refund_create(&self, intent: &str, amount: i64, id: RefundId) -> Result<Refund, ProviderError> {
+        let door = self.desk().door.clone();
+        if let Some(door) = door {
+            door.entered.add_permits(1);
+            door.go.acquire().await.unwrap().forget();
+        }
         // Done, and the answer lost: that is what the key is for.
         let mut desk = self.desk();
         if !desk.faults.iter().any(|fault| matches!(fault, ProviderError::Refused(_)))
@@ -151,6 +171,7 @@ impl Entropy for Random {
 
 pub struct Kit {
     pub payments: Payments,
+    billing: Billing,
     pub provider: FakeProvider,
     pub test: TestDb,
     pub clock: Option<Arc<ManualClock>>,
@@ -181,10 +202,23 @@ impl Kit {
             webhook_secrets: vec![Secret::new(SECRET.to_owned()), Secret::new(NEXT_SECRET.to_owned())],
             public_url: "https://gpuaas.test".to_owned(),
         };
-        let payments =
-            Payments::new(test.db.clone(), billing, Arc::new(policies), Arc::new(provider.clone()), settings);
+        let payments = Payments::new(
+            test.db.clone(),
+            billing.clone(),
+            Arc::new(policies),
+            Arc::new(provider.clone()),
+            settings,
+        );
         let org = test.db.ambient().id();
-        Self { payments, provider, test, clock, org }
+        Self { payments, billing, provider, test, clock, org }
+    }
+
+    /// The same platform as a replica has it on which the provider is not set up any more.
+    pub fn without_provider(&self) -> Payments {
+        let settings = Settings { webhook_secrets: Vec::new(), public_url: "https://gpuaas.test".to_owned() };
+        let policies = Policies::new(self.test.db.clone());
+        let billing = self.billing.clone();
+        Payments::new(self.test.db.clone(), billing, Arc::new(policies), Arc::new(Disabled), settings)
     }
 
     pub fn now(&self) -> DateTime<Utc> {

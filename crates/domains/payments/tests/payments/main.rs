@@ -1,6 +1,7 @@
 //! Payments against a real database: whom we believe, what is credited, what goes back, what is compared.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
 
+mod attempts;
 mod client;
 mod days;
 mod disputes;

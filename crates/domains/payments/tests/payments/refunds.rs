@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{Kit, dispute, message};
 
-async fn ask(kit: &Kit, payment: PaymentId, amount: i64) -> Result<Refund, Failure> {
+pub async fn ask(kit: &Kit, payment: PaymentId, amount: i64) -> Result<Refund, Failure> {
     let mut tx = kit.write(kit.admin()).await;
     let reason = Reason::parse("the machine was broken").unwrap();
     let refund = refunds::create(&kit.payments, &mut tx, payment, amount, &reason).await?;
@@ -23,14 +23,14 @@ async fn ask(kit: &Kit, payment: PaymentId, amount: i64) -> Result<Refund, Failu
     Ok(refund)
 }
 
-fn status(failure: Failure) -> u16 {
+pub fn status(failure: Failure) -> u16 {
     match failure {
         Failure::Problem(problem) => problem.code.status(),
         Failure::Internal(error) => panic!("{error}"),
     }
 }
 
-async fn send(kit: &Kit) {
+pub async fn send(kit: &Kit) {
     while sending::send_next(&kit.payments).await.unwrap() {}
 }
 
@@ -156,7 +156,7 @@ async fn a_refund_that_nobody_sent_for_days_is_sent() {
 }
 
 /// A refund that was asked for until the provider may have forgotten the key.
-async fn unknown(kit: &Kit) -> Refund {
+pub async fn unknown(kit: &Kit) -> Refund {
     let payment = kit.paid(5000, "pi_1").await;
     kit.provider.desk().faults.extend((0..1000).map(|_| ProviderError::Unavailable("lost".to_owned())));
     let refund = ask(kit, payment, 2000).await.unwrap();
@@ -171,7 +171,7 @@ async fn unknown(kit: &Kit) -> Refund {
     refund
 }
 
-async fn open_findings(kit: &Kit) -> i64 {
+pub async fn open_findings(kit: &Kit) -> i64 {
     kit.one("SELECT count(*) FROM billing_findings WHERE kind = 'refund_unknown' AND resolved_at IS NULL")
         .await
 }

@@ -81,7 +81,7 @@ async fn repeats_of_a_refusal_are_counted_and_recorded_with_their_number() {
     assert_eq!(world.count(counted).await, 6);
     assert!(world.count("SELECT count(*) FROM audit_logs WHERE result = 'refused'").await <= 2);
     // As if the minute were over; the job of the running server does the rest.
-    world.test.sql("UPDATE refusal_windows SET minute = minute - interval '2 minutes'").await;
+    world.db.sql("UPDATE refusal_windows SET minute = minute - interval '2 minutes'").await;
     let listed = format!("/api/v1/orgs/{org}/audit?result=refused&action=project.create");
     let repeats = testkit::eventually("the repeats are in the trail", async || {
         let trail = world.admin.get(&listed).await.expect(200);

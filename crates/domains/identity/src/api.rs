@@ -2,12 +2,19 @@
 
 pub use crate::{
     AuthInfo, Identity, endpoints,
+    issuer::sign_ins_end,
     jobs::run as run_jobs,
     model::{
         events,
+        invitation_link::InvitationLinks,
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
     },
     service::policy_cache::{Policies, Where},
-    store::{orgs::get as org_find, recipients, ssh_keys::of_members as ssh_keys_of_members},
+    store::{
+        invitations::{OpenInvitation, invitation_open},
+        orgs::get as org_find,
+        recipients,
+        ssh_keys::of_members as ssh_keys_of_members,
+    },
 };

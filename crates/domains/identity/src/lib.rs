@@ -29,7 +29,7 @@ use pg::Db;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::service::policy_cache::Policies;
+use crate::{model::invitation_link::InvitationLinks, service::policy_cache::Policies};
 
 /// What a client must know to sign in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -49,12 +49,13 @@ pub struct Identity {
     db: Db,
     policies: Policies,
     auth: Arc<AuthInfo>,
+    links: InvitationLinks,
 }
 
 impl Identity {
-    pub fn new(db: Db, auth: AuthInfo) -> Self {
+    pub fn new(db: Db, auth: AuthInfo, links: InvitationLinks) -> Self {
         let policies = Policies::new(db.clone());
-        Self { db, policies, auth: Arc::new(auth) }
+        Self { db, policies, auth: Arc::new(auth), links }
     }
 
     pub fn db(&self) -> &Db {
@@ -67,6 +68,11 @@ impl Identity {
 
     pub fn auth(&self) -> &AuthInfo {
         &self.auth
+    }
+
+    /// What invitations are mailed with.
+    pub fn links(&self) -> &InvitationLinks {
+        &self.links
     }
 }
 

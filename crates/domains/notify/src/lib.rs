@@ -6,6 +6,9 @@
 //! on time and attempts; what cannot be sent waits longer each time, keeps nobody else waiting, and is given up in the
 //! end, visibly.
 //!
+//! An invitation is mailed to its address, whether or not that belongs to somebody. What waits to be sent names the
+//! invitation only: the link, which is a secret, is made for the message and stands nowhere.
+//!
 //! **What it promises.** A notification is made once for each event and person, in the transaction that consumed the
 //! event. Messages leave at least once: a process that dies after sending sends again, and the receiver can tell, because
 //! a mail keeps its Message-ID and a webhook's message its event id. A dead mail server delays mail and nothing else.
@@ -52,6 +55,8 @@ pub struct Settings {
     pub private_webhooks: bool,
     /// Seals the secrets of webhooks.
     pub sealer: trust::Sealer,
+    /// Makes the links in mails that invite.
+    pub invitation_links: identity::api::InvitationLinks,
 }
 
 /// The domain as the composition root holds it. Cheap to clone; making one connects to nothing.

@@ -13,6 +13,7 @@ use fleet::{
 };
 use identity::{
     AuthInfo, Identity,
+    api::InvitationLinks,
     authn::{Authn, Places, TrustedIssuer},
     issuer::{self, Argon2Params, Issuer, IssuerConfig},
 };
@@ -83,11 +84,13 @@ impl Platform {
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         let public_url = config.server.public_url.as_str().trim_end_matches('/').to_owned();
-        let identity = Identity::new(db.clone(), auth_info(config, &public_url));
+        let mails_invitations = config.notify.smtp.is_some();
+        let links = InvitationLinks::new(&master_key, &public_url, mails_invitations);
+        let identity = Identity::new(db.clone(), auth_info(config, &public_url), links.clone());
         let policies = Arc::new(identity.policies().clone());
         let answers = trust::Sealer::for_purpose(&master_key, b"stored responses")?;
         let fleet = fleet(config, &db, &public_url, &master_key, signing, policies.clone())?;
-        let money = Money::new(config, &db, &master_key, identity.policies().clone(), http.clone())?;
+        let money = Money::new(config, &db, &master_key, identity.policies().clone(), links, http.clone())?;
         let capacity = Capacity::new(capacity::Parts {
             db: db.clone(),
             fleet: fleet.clone(),
@@ -98,6 +101,7 @@ impl Platform {
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;
         issuer_config.self_signup = config.auth.self_signup;
+        issuer_config.mails_invitations = mails_invitations;
         issuer_config.console_redirects = config.auth.console_redirects.clone();
         issuer_config.argon2 = Argon2Params {
             memory_kib: config.auth.argon2_memory_kib,

@@ -12,7 +12,7 @@ use axum::Router;
 use billing::Billing;
 use endpoint::{Endpoint, PolicySource};
 use futures_util::future::BoxFuture;
-use identity::api::Policies;
+use identity::api::{InvitationLinks, Policies};
 use kernel::Secret;
 use notify::{Notify, Relay, WebhookClient};
 use payments::{Payments, Provider, provider, provider::StripeSettings};
@@ -33,6 +33,7 @@ impl Money {
         db: &Db,
         master_key: &Secret<[u8; 32]>,
         policies: Policies,
+        invitation_links: InvitationLinks,
         http: reqwest::Client,
     ) -> anyhow::Result<Self> {
         let public_url = config.server.public_url.as_str().trim_end_matches('/').to_owned();
@@ -57,7 +58,7 @@ impl Money {
         });
         let sealer = trust::Sealer::for_purpose(master_key, b"outgoing webhooks")?;
         let private_webhooks = config.notify.private_webhooks;
-        let settings = notify::Settings { smtp, public_url, private_webhooks, sealer };
+        let settings = notify::Settings { smtp, public_url, private_webhooks, sealer, invitation_links };
         let notify = Notify::new(db.clone(), policies, settings);
         let webhook_client = WebhookClient::new(private_webhooks)?;
         Ok(Self { billing, payments, notify, webhook_client, charges: config.billing.enabled })

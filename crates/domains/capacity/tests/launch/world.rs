@@ -171,8 +171,9 @@ impl World {
             cli_client_id: "cli".to_owned(),
             audience: "gpuaas".to_owned(),
         };
+        let links = identity::api::InvitationLinks::new(&Secret::new([7; 32]), "https://gpuaas.test", false);
         let mut endpoints = capacity::endpoints(&capacity);
-        endpoints.extend(identity::endpoints(identity::Identity::new(test.db.clone(), auth)));
+        endpoints.extend(identity::endpoints(identity::Identity::new(test.db.clone(), auth, links)));
         let router = endpoint::router(services, Limits::default(), endpoints);
         let ambient = test.db.ambient();
         let tenant = Tenant { org: ambient.id(), project: ambient.id(), member: ambient.id() };

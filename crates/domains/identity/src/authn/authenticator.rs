@@ -147,6 +147,7 @@ impl Authn {
             }
             Some(row) => row,
             None if verified.builtin => return Err(refused(Code::TokenRevoked)),
+            None if self.is_of_before_restore(verified).await? => return Err(refused(Code::TokenRevoked)),
             None => {
                 let session = session();
                 let chosen = self.0.first_admin.as_ref().is_some_and(|email| verified.is_proven_to_be(email));
@@ -158,6 +159,16 @@ impl Authn {
         let person = Arc::new(Dated { at: now, value: Person::of(row) });
         self.0.remembered.keep_person(mark, verified.session_key, &person);
         Ok(person)
+    }
+
+    /// Whether a token of a session that is not known was made before the database was restored from a backup: its
+    /// session may have been revoked since the backup.
+    async fn is_of_before_restore(&self, verified: &Verified) -> Result<bool, Failure> {
+        let Some(issued_at) = verified.issued_at() else { return Ok(false) };
+        let mut read = self.0.db.read(&self.permit()).await?;
+        let since = store::sign_ins_since(read.conn()).await?;
+        // Tokens have whole seconds.
+        Ok(since.is_some_and(|since| issued_at.timestamp() < since.timestamp()))
     }
 
     /// Whether a token of a revoked session whose issuer does not name sessions can be of a new sign-in. Whoever still

@@ -283,6 +283,23 @@ pub(crate) async fn sessions_revoke_of_user(
     Ok(())
 }
 
+/// Ends all sessions, and has tokens refused that other issuers made before now for sessions that are not known.
+/// A session whose issuer does not name sessions counts as ended by itself: otherwise nobody of that issuer could sign in
+/// until no token was seen for hours.
+pub(crate) async fn sessions_end_all(conn: &mut Connection, now: DateTime<Utc>) -> Result<u64, Error> {
+    sqlx::query!("UPDATE installation SET sign_ins_since = $1", now).execute(&mut *conn).await?;
+    let ended = sqlx::query!(
+        "UPDATE account_sessions SET revoked_at = $1, ended_by_itself = true WHERE revoked_at IS NULL",
+        now,
+    );
+    Ok(ended.execute(conn).await?.rows_affected())
+}
+
+/// Tokens that were made before are not of sessions that are known only to another state of the database.
+pub(crate) async fn sign_ins_since(conn: &mut Connection) -> Result<Option<DateTime<Utc>>, Error> {
+    sqlx::query_scalar!("SELECT sign_ins_since FROM installation").fetch_one(conn).await
+}
+
 pub(crate) async fn org_suspended(conn: &mut Connection, org: Uuid) -> Result<Option<bool>, Error> {
     sqlx::query_scalar!(
         r#"SELECT suspended_at IS NOT NULL AS "suspended!" FROM organizations WHERE id = $1"#,

@@ -35,7 +35,10 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         .needs(Permission::InvitationRead)
         .handle(identity.clone(), list),
         post("/api/v1/orgs/{org_id}/invitations", "invitation_create", "Invite somebody")
-            .describe("The answer holds a token, shown only now: pass it on to whom you invite.")
+            .describe(
+                "The answer holds a token, shown only now, by which somebody who has an account accepts. Where mail is \
+                 sent, the address gets a link, by which it also signs up; otherwise pass the token on.",
+            )
             .in_scope(ScopeKind::Org)
             .errors(&[Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable])
             .needs(Permission::InvitationManage)
@@ -56,7 +59,10 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         .audited("invitation.revoke")
         .handle(identity.clone(), revoke),
         post("/api/v1/invitations/{invitation_id}/accept", "invitation_accept", "Accept an invitation")
-            .describe("Makes you a member. A wrong token is answered as if there were no such invitation.")
+            .describe(
+                "Makes you a member, by the token of the invitation or the code of the mailed link. A wrong one is \
+                 answered as if there were no such invitation.",
+            )
             .in_scope(ScopeKind::Invitation)
             .errors(&[Code::InvalidTransition, Code::AlreadyExists])
             .needs(Permission::InvitationAccept)
@@ -118,6 +124,9 @@ struct InvitationCreated {
     #[serde(flatten)]
     invitation: Invitation,
     token: ShownOnce,
+    /// The address that a mail with a link goes to. Missing where no mail is sent: pass the token on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mailed_to: Option<String>,
 }
 
 async fn create(
@@ -130,7 +139,8 @@ async fn create(
     let ttl_days = identity.policies().setting_at(IntegerKey(&keys::INVITATION_TTL_DAYS), place).await?;
     let invite = Invite { email: body.email, role: body.role, invited_by: input.access.user()? };
     let (invitation, token) = invitation_create(&mut tx, org, invite, ttl_days, input.access.roles()).await?;
-    Ok(Created(InvitationCreated { invitation, token: ShownOnce::new(token) }))
+    let mailed_to = identity.links().is_mailed().then(|| invitation.email.clone());
+    Ok(Created(InvitationCreated { invitation, token: ShownOnce::new(token), mailed_to }))
 }
 
 async fn show(
@@ -159,15 +169,16 @@ struct AcceptPath {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InvitationAccept {
+    /// The token of the invitation, or the code that the mailed link shows.
     token: Secret,
 }
 
 async fn accept(
-    _: Identity,
+    identity: Identity,
     mut tx: Write,
     input: In<AcceptPath, Empty, Json<InvitationAccept>>,
 ) -> Result<Json<Member>, Failure> {
     let (org, user) = (input.access.org()?, input.access.user()?);
     let token = &input.body.0.token;
-    Ok(Json(invitation_accept(&mut tx, org, input.path.invitation_id, token, user).await?))
+    Ok(Json(invitation_accept(&mut tx, identity.links(), org, input.path.invitation_id, token, user).await?))
 }

@@ -2,7 +2,6 @@
 
 use kernel::{
     Code, Failure, Problem, Secret,
-    digest::sha256,
     ids::LocalAccountId,
     text::{Email, Name},
 };
@@ -20,7 +19,10 @@ use crate::{
         service::{is_without_admin, make_first_admin, provision, provision_or_find},
         store as people,
     },
-    model::{events::AccountDisabled, role::PlatformRole, sensitive_change::check_reset_alone},
+    model::{
+        events::AccountDisabled, invitation_link::MailedLink, role::PlatformRole,
+        sensitive_change::check_reset_alone,
+    },
     service::invitations::invitation_accept,
     store::people as platform,
 };
@@ -36,16 +38,36 @@ pub struct NewAccount {
 
 #[derive(Clone, Debug)]
 pub struct SignUp {
-    /// Needed without an invitation; an invitation brings its own.
-    pub email: Option<Email>,
-    pub invitation: Option<Secret>,
+    pub by: SignUpBy,
     pub name: Option<Name>,
     pub password: Secret,
 }
 
+/// What lets somebody make an account. An invitation brings its own address.
+#[derive(Clone, Debug)]
+pub enum SignUpBy {
+    /// Where anybody may.
+    Address(Option<Email>),
+    /// The token that the inviter was shown. It says nothing about the address.
+    Token(Secret),
+    /// The link that was mailed to the address, which it proves.
+    Link(MailedLink),
+}
+
+/// How a new account begins.
+#[derive(Clone, Copy)]
+struct Made {
+    must_change_password: bool,
+    email_verified: bool,
+}
+
+const BY_ADMINISTRATOR: Made = Made { must_change_password: true, email_verified: false };
+
 /// One answer for an unknown address, a wrong password, a disabled account, and too many wrong passwords.
 pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or too many wrong passwords came from your network address: then wait a while, or sign in from another network.";
-const NOT_INVITED: &str = "The invitation is not valid: it may have been used, withdrawn, or expired.";
+pub(crate) const NOT_INVITED: &str =
+    "The invitation is not valid: it may have been used, withdrawn, or expired. Ask to be invited again.";
+const USE_THE_LINK: &str = "An account is made by the link that was mailed to the invited address; the token alone does not prove that the address is yours. Open that link, or ask to be invited again so that it is sent again.";
 
 impl Issuer {
     /// Whether what was proved still holds: neither a new password nor an end of the account came between.
@@ -82,38 +104,39 @@ impl Issuer {
         form: SignUp,
         origin: &Origin,
     ) -> Result<Result<Secret, &'static str>, Failure> {
-        let token = form.invitation.as_ref().map(|token| Secret::new(token.expose().trim().to_owned()));
-        let invited = match &token {
-            Some(token) => {
-                let mut quiet = self.quietly(origin).await?;
-                store::invited(quiet.conn(), &sha256(token.expose()), self.now()).await?
+        let mut email_verified = false;
+        // The invitation with the secret that it is accepted by.
+        let (email, invited) = match form.by {
+            SignUpBy::Address(email) => (email.filter(|_| self.0.config.self_signup), None),
+            SignUpBy::Token(token) => match self.invitation_by_token(&token, origin).await? {
+                Some(_) if self.0.links.is_mailed() => return Ok(Err(USE_THE_LINK)),
+                found => (None, found.map(|invited| (invited, token))),
+            },
+            SignUpBy::Link(link) => {
+                let found = self.invitation_by_link(&link, origin).await?;
+                email_verified = found.is_some();
+                (None, found.map(|invited| (invited, link.proof)))
             }
-            None => None,
         };
-        let email = match (&token, &invited) {
-            (Some(_), invited) => {
-                invited.as_ref().and_then(|invited| Email::parse(invited.email.clone()).ok())
-            }
-            (None, _) if self.0.config.self_signup => form.email,
-            (None, _) => None,
-        };
-        let Some(email) = email else { return Ok(Err(NOT_INVITED)) };
+        let of_invitation =
+            invited.as_ref().and_then(|(invited, _)| Email::parse(invited.email.clone()).ok());
+        let Some(email) = email.or(of_invitation) else { return Ok(Err(NOT_INVITED)) };
         if let Err(text) = model::check_password(form.password.expose(), email.as_str()) {
             return Ok(Err(text));
         }
         let hash = self.0.passwords.hash(form.password).await?;
         let new = NewAccount { email, name: form.name };
         let mut tx = self.0.db.write(Permit::system("sign-up", origin.clone()), "auth.sign_up").await?;
-        let Some(account) = self.insert(&mut tx, &new, &hash, false).await? else {
+        let made = Made { must_change_password: false, email_verified };
+        let Some(account) = self.insert(&mut tx, &new, &hash, made).await? else {
             tx.roll_back().await;
             return Ok(Err("There is an account with this e-mail address already. Sign in instead."));
         };
         let user = provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
-        if let (Some(user), Some(token), Some(invited)) = (user, &token, &invited) {
+        if let (Some(user), Some((invited, secret))) = (user, &invited) {
             // The invitation is consumed with what it was for, or neither happens: it makes one account, once.
-            let (org, id) = (invited.org_id.into(), invited.id.into());
-            match invitation_accept(&mut tx, org, id, token, user).await {
-                Ok(_) => tx.audit_in_org(org),
+            match invitation_accept(&mut tx, &self.0.links, invited.org_id, invited.id, secret, user).await {
+                Ok(_) => tx.audit_in_org(invited.org_id),
                 Err(Failure::Problem(_)) => {
                     tx.roll_back().await;
                     return Ok(Err(NOT_INVITED));
@@ -164,7 +187,7 @@ impl Issuer {
         tx: &mut WriteTx,
         new: &NewAccount,
         password_hash: &str,
-        must_change_password: bool,
+        made: Made,
     ) -> Result<Option<Account>, Failure> {
         let id: LocalAccountId = self.0.db.ambient().id();
         let row = store::NewRow {
@@ -172,7 +195,8 @@ impl Issuer {
             email: new.email.as_str(),
             name: &model::account_name(new.name.clone(), &new.email),
             password_hash,
-            must_change_password,
+            must_change_password: made.must_change_password,
+            email_verified: made.email_verified,
         };
         if !store::insert(tx.conn(), row, self.now()).await? {
             return Ok(None);
@@ -189,7 +213,7 @@ impl Issuer {
         // Hashed with the transaction open: administrators do this seldom, and the wait is bounded.
         let password = model::random_password(self.0.db.ambient());
         let hash = self.0.passwords.hash(password.clone()).await?;
-        let account = self.insert(tx, new, &hash, true).await?.ok_or_else(|| {
+        let account = self.insert(tx, new, &hash, BY_ADMINISTRATOR).await?.ok_or_else(|| {
             Problem::new(Code::AlreadyExists, "There is an account with this e-mail address already.")
         })?;
         tx.record::<(), _>("local_account", account.id, None, Some(&account))?;
@@ -304,7 +328,7 @@ impl Issuer {
             }
             None => {
                 let new = NewAccount { email: email.clone(), name: None };
-                let made = self.insert(&mut tx, &new, &hash, true).await?;
+                let made = self.insert(&mut tx, &new, &hash, BY_ADMINISTRATOR).await?;
                 made.ok_or_else(|| std::io::Error::other("the account was made by somebody else"))?
             }
         };

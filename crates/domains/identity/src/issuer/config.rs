@@ -47,6 +47,8 @@ pub struct IssuerConfig {
     pub people: bool,
     /// Whether anybody may make an account, without an invitation.
     pub self_signup: bool,
+    /// Whether invitations are mailed. Then an account is made by the mailed link, not by the inviter's token.
+    pub mails_invitations: bool,
     /// Redirect URIs of the console, matched exactly.
     pub console_redirects: Vec<String>,
     pub argon2: Argon2Params,
@@ -62,6 +64,7 @@ impl IssuerConfig {
             master_key,
             people: true,
             self_signup: false,
+            mails_invitations: false,
             console_redirects: Vec::new(),
             argon2: Argon2Params::default(),
             rates: Rates::default(),

@@ -209,7 +209,8 @@ impl Issuer {
             "iss": self.0.config.public_url, "sub": account.id, "aud": AUDIENCE,
             "iat": now.timestamp(), "exp": expires.timestamp(), "jti": hex::encode(self.0.db.ambient().bytes::<16>()),
             "sid": sid, "azp": grant.client_id, "client_id": grant.client_id, "scope": grant.scope,
-            "auth_time": grant.auth_time.timestamp(), "email": account.email, "name": account.name,
+            "auth_time": grant.auth_time.timestamp(), "email": account.email, "email_verified": account.email_verified,
+            "name": account.name,
         });
         let id_token = if model::has_scope(&grant.scope, "openid") {
             let mut claims = json!({
@@ -222,6 +223,7 @@ impl Issuer {
             }
             if model::has_scope(&grant.scope, "email") {
                 claims["email"] = json!(account.email);
+                claims["email_verified"] = json!(account.email_verified);
             }
             if model::has_scope(&grant.scope, "profile") {
                 claims["name"] = json!(account.name);
@@ -261,6 +263,7 @@ impl Issuer {
             id: row.account_id.into(),
             email: row.email,
             name: row.name,
+            email_verified: row.email_verified,
             must_change_password: false,
             locked_until: None,
             disabled_at: None,

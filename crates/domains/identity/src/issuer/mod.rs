@@ -26,6 +26,7 @@ mod failure;
 mod grants;
 mod guesses;
 mod http;
+mod invitations;
 mod keys;
 mod limits;
 pub mod model;
@@ -40,12 +41,16 @@ use std::sync::Arc;
 use endpoint::PolicySource;
 use pg::Db;
 
-pub use accounts::{NewAccount, OneTimePassword, SignUp};
+pub use accounts::{NewAccount, OneTimePassword, SignUp, SignUpBy};
 pub use config::{Argon2Params, IssuerConfig, Rates};
 pub use endpoints::endpoints;
 pub use keys::{KeyError, KeyRing};
+pub use sessions::sign_ins_end;
 
-use crate::authn::{Authn, KeySource, TrustedIssuer};
+use crate::{
+    authn::{Authn, KeySource, TrustedIssuer},
+    model::invitation_link::InvitationLinks,
+};
 
 /// What access tokens of the built-in issuer are for.
 pub const AUDIENCE: &str = "gpuaas";
@@ -61,6 +66,7 @@ pub(crate) struct Inner {
     /// Reads this issuer's own access tokens (userinfo, revocation).
     pub authn: Authn,
     pub csrf_key: aws_lc_rs::hmac::Key,
+    pub links: InvitationLinks,
 }
 
 /// Cheap to clone; making one touches no database.
@@ -78,6 +84,7 @@ impl Issuer {
             limits: limits::Limits::new(config.rates),
             authn: Authn::new(db.clone(), vec![trusted]),
             csrf_key: trust::derive(&config.master_key, b"forms of the built-in issuer"),
+            links: InvitationLinks::new(&config.master_key, &config.public_url, config.mails_invitations),
             ring,
             policies,
             config,

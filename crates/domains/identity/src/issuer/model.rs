@@ -177,6 +177,8 @@ pub struct Account {
     pub id: LocalAccountId,
     pub email: String,
     pub name: String,
+    /// Whether it was proved that the address is its owner's: they opened a link that was mailed there.
+    pub email_verified: bool,
     pub must_change_password: bool,
     /// Of earlier versions, which locked accounts; no longer set.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use pg::{Actor, ActorKind, Origin, Permit, Scope, Upkeep, WriteTx};
 use super::{
     Issuer,
     model::{self, Account, BROWSER_SESSION_LIFE},
-    store::{accounts, browsers, codes, devices},
+    store::{accounts, browsers, codes, devices, tokens},
 };
 use crate::{
     authn::{service::ensure_user, store as people},
@@ -119,4 +119,18 @@ impl Issuer {
         }
         Ok(())
     }
+}
+
+/// The database was restored from a backup: whatever was signed in by then, or about to be, is ended, because what was
+/// revoked since the backup would come back with it. Answers how many sessions that were.
+pub async fn sign_ins_end(tx: &mut WriteTx) -> Result<u64, Failure> {
+    let now = tx.db().ambient().now();
+    // In the order in which one is made from the other: what is made meanwhile is seen by the statement after it.
+    browsers::remove_all(tx.conn()).await?;
+    codes::remove_all(tx.conn()).await?;
+    devices::remove_all(tx.conn()).await?;
+    tokens::remove_all(tx.conn()).await?;
+    let ended = people::sessions_end_all(tx.conn(), now).await?;
+    tx.invalidate("*".to_owned());
+    Ok(ended)
 }

@@ -2,6 +2,7 @@
 
 pub mod events;
 pub mod invitation;
+pub mod invitation_link;
 pub mod membership;
 pub mod org;
 pub mod person;

@@ -1,4 +1,4 @@
-//! Invitations: made with a token that is shown once, accepted by whoever signs in with it.
+//! Invitations: made with a token that is shown once and a link that is mailed, accepted by whoever signs in with either.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::TimeDelta;
@@ -10,12 +10,14 @@ use kernel::{
     text::Email,
 };
 use pg::{Db, ReadTx, WriteTx};
+use subtle::ConstantTimeEq as _;
 
 use super::{changed, created, found, orgs::check_takes_members};
 use crate::{
     model::{
         events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
         invitation::{Invitation, InvitationEvent},
+        invitation_link::InvitationLinks,
         membership::Member,
         role::{Authority, MemberRole},
     },
@@ -108,17 +110,21 @@ pub async fn invitation_revoke(
     Ok(())
 }
 
+/// `secret` is the token that the inviter was shown, or the proof of the mailed link.
 pub async fn invitation_accept(
     tx: &mut WriteTx,
+    links: &InvitationLinks,
     org: OrgId,
     id: InvitationId,
-    token: &Secret,
+    secret: &Secret,
     user: UserId,
 ) -> Result<Member, Failure> {
     let now = tx.db().ambient().now();
     // The lock makes concurrent acceptances take turns; the second finds the state changed.
     let (before, hash) = found(store::invitations::lock(tx.conn(), org, id).await?, "invitation")?;
-    let to = before.accept(&hash, &sha256(token.expose()), now)?;
+    let is_token = bool::from(hash[..].ct_eq(&sha256(secret.expose())[..]));
+    let is_proof = links.proves(id, &before.email, secret.expose());
+    let to = before.accept(is_token | is_proof, now)?;
     if !store::members::insert(tx.conn(), org, user, before.role, now).await? {
         return Err(Problem::new(Code::AlreadyExists, "You are a member of the organization already.").into());
     }

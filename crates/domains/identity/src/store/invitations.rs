@@ -171,6 +171,37 @@ pub async fn transition(
     Ok(Swap::of(row.map(Invitation::from), current))
 }
 
+/// An invitation that can be accepted, as its receiver is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenInvitation {
+    pub id: InvitationId,
+    pub org_id: OrgId,
+    pub org_name: String,
+    pub email: String,
+    pub role: MemberRole,
+    /// The name of whoever invites.
+    pub invited_by: String,
+    pub expires_at: DateTime<Utc>,
+}
+
+/// The invitation when it is pending and its time is not over.
+pub async fn invitation_open(
+    conn: &mut Connection,
+    id: InvitationId,
+    now: DateTime<Utc>,
+) -> Result<Option<OpenInvitation>, sqlx::Error> {
+    sqlx::query_as!(
+        OpenInvitation,
+        r#"SELECT i.id, i.org_id, o.name AS org_name, i.email, i.role, coalesce(u.name, '') AS "invited_by!", i.expires_at
+           FROM invitations i JOIN organizations o ON o.id = i.org_id LEFT JOIN users u ON u.id = i.invited_by
+           WHERE i.id = $1 AND i.state = 'pending' AND i.expires_at > $2"#,
+        id.uuid(),
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
 /// A pending invitation of this address whose time is over.
 pub async fn overdue_of_email(
     conn: &mut Connection,

@@ -1,7 +1,7 @@
 //! Rules that must hold when requests meet.
 
 use identity::{
-    model::role::MemberRole,
+    model::{invitation_link::InvitationLinks, role::MemberRole},
     service::{
         invitations::{Invite, invitation_accept, invitation_create, invitations_expire},
         members::{member_delete, member_update},
@@ -110,7 +110,8 @@ async fn an_invitation_accepted_many_times_at_once_makes_one_membership() {
         async move {
             let permit = world.permit(guest, Role::Person, Scope::Org(org), Permission::InvitationAccept);
             let mut tx = world.db().write(permit, "invitation.accept").await?;
-            invitation_accept(&mut tx, org, id, token, guest).await?;
+            let links = InvitationLinks::new(&kernel::Secret::new([7; 32]), "https://gpuaas.test", false);
+            invitation_accept(&mut tx, &links, org, id, token, guest).await?;
             tx.commit(None).await?;
             Ok::<_, Failure>(())
         }

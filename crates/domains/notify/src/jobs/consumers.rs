@@ -26,7 +26,7 @@ macro_rules! consumers {
             }
         )*
 
-        /// Every consumer of this domain.
+        /// Those that tell people and webhooks.
         pub fn consumers(notify: &Notify) -> Vec<bus::Registration> {
             vec![$(bus::Registration::of($name(notify.clone()))),*]
         }

@@ -1,7 +1,7 @@
 //! Messages on their way.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{DeliveryId, OrgId, UserId, WebhookId};
+use kernel::ids::{DeliveryId, InvitationId, OrgId, UserId, WebhookId};
 use lifecycle::lifecycle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,12 @@ impl Channel {
 pub struct MailContent {
     pub name: String,
     pub notice: Notice,
+}
+
+/// What is kept of a mail that invites. The rest is read when it is sent, and the link is never kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvitationContent {
+    pub invitation_id: InvitationId,
 }
 
 /// A message that was taken to be sent.

@@ -113,13 +113,13 @@ struct Certificate {
 }
 
 /// Words of other domains, on one line and bounded, before they become part of ours.
-fn said(text: &str) -> String {
+pub(super) fn said(text: &str) -> String {
     const MOST_CHARS: usize = 400;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_CHARS).collect();
     line.trim().trim_end_matches('.').to_owned()
 }
 
-fn at(time: DateTime<Utc>) -> String {
+pub(super) fn at(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%d %H:%M UTC").to_string()
 }
 

@@ -1,7 +1,14 @@
 //! What mail looks like: the same words as plain text and as a page that reads well in light and dark, large and small,
 //! and to a screen reader. Nothing is loaded from anywhere.
 
-use super::{delivery::MailContent, notice::Severity};
+use identity::api::OpenInvitation;
+use kernel::Secret;
+
+use super::{
+    delivery::MailContent,
+    events::{at, said},
+    notice::Severity,
+};
 
 pub struct Rendered {
     pub subject: String,
@@ -24,16 +31,67 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
         Severity::Warning => "#9a6700",
         Severity::Critical => "#cf222e",
     };
-    let html = PAGE
-        .replace("{accent}", accent)
-        .replace("{severity}", notice.kind.severity().name())
-        .replace("{title}", &escape(&notice.title))
-        .replace("{greeting}", &escape(&greeting))
-        .replace("{text}", &escape(&notice.text))
-        .replace("{why}", why)
-        .replace("{link}", &escape(link))
-        .replace("{settings}", &escape(settings));
+    let footer = format!("{why} <a href=\"{}\">Choose what you are told</a>.", escape(settings));
+    let html = page(&Words {
+        accent,
+        severity: notice.kind.severity().name(),
+        title: &notice.title,
+        greeting: &greeting,
+        text: &notice.text,
+        link,
+        link_text: "Open it in GPUaaS",
+        footer: &footer,
+    });
     Rendered { subject, text, html }
+}
+
+/// A mail that invites; `link` is its only one.
+pub fn render_invitation(open: &OpenInvitation, link: &Secret) -> Rendered {
+    let (org, by) = (said(&open.org_name), said(&open.invited_by));
+    let who = if by.is_empty() { "Somebody".to_owned() } else { by };
+    let invited = format!("{who} invited you to join {org} as {}.", open.role.name());
+    let until = at(open.expires_at);
+    let how = format!(
+        "Open the link to make an account, or to join with the one that you have. It works once, until {until}. It is \
+         meant for you alone: whoever has it can join in your place."
+    );
+    let why = "You get this because somebody entered your address. If you do not know them, ignore it.";
+    let title = format!("Invitation to {org}");
+    let html = page(&Words {
+        accent: "#1f6feb",
+        severity: Severity::Info.name(),
+        title: &title,
+        greeting: "Hello,",
+        text: &format!("{invited} {how}"),
+        link: link.expose(),
+        link_text: "Open the invitation",
+        footer: why,
+    });
+    let text = format!("Hello,\n\n{invited} {how}\n\n{}\n\n-- \n{why}\n", link.expose());
+    Rendered { subject: one_line(&format!("[GPUaaS] {title}")), text, html }
+}
+
+/// What a page says. The footer is markup of our own; all else is escaped.
+struct Words<'a> {
+    accent: &'a str,
+    severity: &'a str,
+    title: &'a str,
+    greeting: &'a str,
+    text: &'a str,
+    link: &'a str,
+    link_text: &'a str,
+    footer: &'a str,
+}
+
+fn page(words: &Words<'_>) -> String {
+    PAGE.replace("{accent}", words.accent)
+        .replace("{severity}", words.severity)
+        .replace("{title}", &escape(words.title))
+        .replace("{greeting}", &escape(words.greeting))
+        .replace("{text}", &escape(words.text))
+        .replace("{link_text}", words.link_text)
+        .replace("{link}", &escape(words.link))
+        .replace("{footer}", words.footer)
 }
 
 /// Text that cannot begin another header or line.
@@ -86,10 +144,10 @@ footer { color: #9198a1; }
 <h1>{title}</h1>
 <p>{greeting}</p>
 <p>{text}</p>
-<p><a href="{link}">Open it in GPUaaS</a></p>
+<p><a href="{link}">{link_text}</a></p>
 </main>
 <footer>
-<p>{why} <a href="{settings}">Choose what you are told</a>.</p>
+<p>{footer}</p>
 </footer>
 </body>
 </html>

@@ -23,7 +23,7 @@ use crate::{
     Settings, Smtp,
     model::{
         delivery::{MailContent, Outcome, Taken},
-        mail::render,
+        mail::{Rendered, render},
     },
 };
 
@@ -74,12 +74,20 @@ impl Mailer {
         Ok(self.0.get_or_init(|| builder.build()))
     }
 
-    /// One attempt.
+    /// One attempt to send a notification.
     pub async fn send(&self, settings: &Settings, taken: &Taken) -> Outcome {
+        match rendered(settings, taken) {
+            Ok(mail) => self.send_rendered(settings, taken, mail).await,
+            Err(error) => Outcome::Never(chain(&MailError::Content(error))),
+        }
+    }
+
+    /// One attempt.
+    pub async fn send_rendered(&self, settings: &Settings, taken: &Taken, mail: Rendered) -> Outcome {
         let Some(smtp) = &settings.smtp else {
             return Outcome::NotNow("no mail server is configured (notify.smtp)".to_owned());
         };
-        let message = match message(settings, smtp, taken) {
+        let message = match message(settings, smtp, taken, mail) {
             Ok(message) => message,
             Err(error @ (MailError::To(_) | MailError::Content(_))) => return Outcome::Never(chain(&error)),
             Err(error) => return Outcome::NotNow(chain(&error)),
@@ -121,13 +129,17 @@ pub fn message_id(public_url: &str, id: DeliveryId) -> String {
     format!("<{id}@{}>", host.unwrap_or_else(|| "gpuaas.invalid".to_owned()))
 }
 
-fn message(settings: &Settings, smtp: &Smtp, taken: &Taken) -> Result<Message, MailError> {
+fn rendered(settings: &Settings, taken: &Taken) -> Result<Rendered, serde_json::Error> {
     let content: MailContent = serde_json::from_str(&taken.content)?;
+    let url = settings.public_url.trim_end_matches('/');
+    let link = format!("{url}{}", content.notice.target.path());
+    Ok(render(&content, &link, &format!("{url}/me/notifications")))
+}
+
+fn message(settings: &Settings, smtp: &Smtp, taken: &Taken, mail: Rendered) -> Result<Message, MailError> {
     let from: Mailbox = smtp.from.parse().map_err(MailError::From)?;
     let address: Address = taken.address.as_deref().unwrap_or_default().parse().map_err(MailError::To)?;
     let url = settings.public_url.trim_end_matches('/');
-    let link = format!("{url}{}", content.notice.target.path());
-    let mail = render(&content, &link, &format!("{url}/me/notifications"));
     Ok(Message::builder()
         .from(from)
         .to(Mailbox::new(None, address))

@@ -1,6 +1,7 @@
 //! Use cases: load, decide, write, emit.
 
 pub mod deliveries;
+pub mod invitations;
 pub mod mail;
 pub mod notices;
 pub mod preferences;

@@ -3,12 +3,18 @@
 //! At least once: a process that dies between the two sends the message again. Mail then has the same Message-ID, and
 //! a webhook the same event id.
 
-use chrono::{DateTime, TimeDelta, Utc};
-use identity::api::recipients;
-use kernel::{CorrelationId, Failure, ids::WebhookId};
-use pg::{Origin, Permit};
+use std::collections::HashMap;
 
-use super::{mail::chain, telling::tell_people};
+use chrono::{DateTime, TimeDelta, Utc};
+use identity::api::{events::InvitationCreated, recipients};
+use kernel::{
+    CorrelationId, Event as _, Failure,
+    ids::{DeliveryId, WebhookId},
+};
+use pg::{Origin, Permit};
+use uuid::Uuid;
+
+use super::{invitations, mail::chain, telling::tell_people};
 use crate::{
     Relay,
     model::{
@@ -23,7 +29,7 @@ use crate::{
 
 /// Longer than any attempt takes.
 const LEASE: TimeDelta = TimeDelta::seconds(120);
-const UPKEEP: &str = "send messages";
+pub(super) const UPKEEP: &str = "send messages";
 
 /// Takes up to `limit` messages that are due.
 pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
@@ -40,9 +46,20 @@ pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<T
     })
 }
 
+/// Ends the leases of attempts that were broken off. Whether they arrived is not known: they are sent again.
+pub async fn give_back(relay: &Relay, held: HashMap<DeliveryId, i32>) -> Result<(), Failure> {
+    let now = relay.notify.db.ambient().now();
+    let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
+    let (ids, attempts): (Vec<Uuid>, Vec<i32>) = held.into_iter().map(|(id, n)| (id.uuid(), n)).unzip();
+    Ok(store::relay::give_back(upkeep.conn(), &ids, &attempts, now).await?)
+}
+
 /// Sends a message that was taken.
 pub async fn send(relay: &Relay, channel: Channel, taken: Taken) -> Result<(), Failure> {
     let outcome = match channel {
+        Channel::Mail if taken.event_type == InvitationCreated::TYPE => {
+            invitations::send(relay, &taken).await?
+        }
         Channel::Mail => relay.mailer.send(&relay.notify.settings, &taken).await,
         Channel::Webhook => to_webhook(relay, &taken).await?,
     };

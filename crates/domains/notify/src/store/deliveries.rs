@@ -47,6 +47,30 @@ pub async fn insert_mails(
     wake(conn, Channel::Mail).await
 }
 
+/// A mail to an address that need not belong to anybody.
+pub async fn insert_mail_to_address(
+    conn: &mut Connection,
+    (event, event_type, org): (Uuid, &str, OrgId),
+    (id, address, content): (DeliveryId, &str, &str),
+    now: DateTime<Utc>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, address, content, next_attempt_at,
+             queued_at, created_at)
+         VALUES ($1, 'mail', 'queued', $2, $3, $4, $5, $6, $7, $7, $7)",
+        id.uuid(),
+        event,
+        event_type,
+        org.uuid(),
+        address,
+        content,
+        now,
+    )
+    .execute(&mut *conn)
+    .await?;
+    wake(conn, Channel::Mail).await
+}
+
 /// To these webhooks, each once for each event.
 pub async fn insert_hooks(
     conn: &mut Connection,

@@ -14,7 +14,7 @@ use endpoint::{
 };
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use identity::api::Policies;
+use identity::api::{InvitationLinks, Policies};
 use kernel::{
     Ambient, CorrelationId, Entropy, Event, Failure, ManualClock, Role, Secret, Stream,
     ids::{InvitationId, OrgId, ProjectId, SessionId, UserId},
@@ -43,6 +43,7 @@ macro_rules! events {
 events! {
     LowBalance = "billing.low_balance_warning", Billing { org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
     Depleted = "billing.balance_depleted", Billing { org_id: OrgId, balance_minor: i64, currency: String }
+    AdjustmentWaiting = "billing.adjustment_waiting", Billing { adjustment_id: kernel::ids::AdjustmentId, org_id: OrgId, kind: String, amount_minor: i64, currency: String, reason: String, proposed_by: Option<UserId> }
     LaunchFailed = "provisioning.failed", Provisioning { allocation_id: kernel::ids::AllocationId, project_id: ProjectId, group_id: Option<Uuid>, reason: String, creator_id: Option<UserId> }
     NodeOffline = "nodes.offline", Nodes { node_id: kernel::ids::NodeId, region: String, reason: String }
 }
@@ -152,6 +153,7 @@ impl World {
             public_url: "https://gpuaas.test".to_owned(),
             private_webhooks,
             sealer: trust::Sealer::for_purpose(&Secret::new([7; 32]), b"webhooks").unwrap(),
+            invitation_links: InvitationLinks::new(&Secret::new([7; 32]), "https://gpuaas.test", true),
         };
         let (wake, listening) = test.db.listen();
         let notify = Notify::new(test.db.clone(), policies.clone(), settings).listening(wake.clone());

@@ -120,14 +120,14 @@ impl FromRequest<Issuer> for Cx {
 
 /// Programs get JSON errors; people get pages.
 fn is_for_programs(path: &str) -> bool {
-    let people = ["authorize", "login", "logout", "password", "signup", "device"];
+    let people = ["authorize", "login", "logout", "password", "signup", "invitation", "device"];
     !path.strip_prefix("/auth/").is_some_and(|name| people.contains(&name))
 }
 
 fn budget(parts: &Parts) -> Budget {
     let path = parts.uri.path();
     // Not `/auth/password`: who is signed in has a budget of their own, and strangers at the address cannot use it up.
-    let guesses = ["/auth/login", "/auth/signup", "/auth/device"].contains(&path);
+    let guesses = ["/auth/login", "/auth/signup", "/auth/invitation", "/auth/device"].contains(&path);
     let typed_code = path == "/auth/device" && parts.uri.query().is_some();
     if (guesses && parts.method == Method::POST) || typed_code { Budget::SignIn } else { Budget::Other }
 }
@@ -264,7 +264,7 @@ impl Cx {
 }
 
 fn is_continuation(text: &str) -> bool {
-    let known = ["/auth/authorize?", "/auth/device?", "/auth/password?"];
+    let known = ["/auth/authorize?", "/auth/device?", "/auth/password?", "/auth/invitation?"];
     let exact = ["/auth/device", "/auth/password"];
     text.len() <= LONGEST_CONTINUE
         && text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\')

@@ -47,7 +47,8 @@ pub(super) async fn discovery(State(issuer): State<Issuer>, _: Cx) -> Response {
             "response_modes_supported": ["query"],
             "scopes_supported": ["openid", "profile", "email", "offline_access"],
             "code_challenge_methods_supported": ["S256"],
-            "claims_supported": ["iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "sid", "azp", "email", "name"],
+            "claims_supported": ["iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "sid", "azp", "email",
+                "email_verified", "name"],
             "prompt_values_supported": ["none", "login", "select_account"],
             "authorization_response_iss_parameter_supported": true,
             "request_parameter_supported": false,
@@ -82,6 +83,8 @@ pub(super) async fn userinfo(State(issuer): State<Issuer>, cx: Cx) -> Result<Res
         Err(failure) => return Err(failure.into()),
     }
     let claims = issuer.0.authn.verified(token.trim()).await?.claims.clone();
-    let body = json!({ "sub": claims.sub, "email": claims.email, "name": claims.name });
+    let body = json!({
+        "sub": claims.sub, "email": claims.email, "email_verified": claims.email_verified, "name": claims.name,
+    });
     Ok(Json(body).into_response())
 }

@@ -5,6 +5,7 @@ mod cx;
 mod device;
 mod documents;
 mod flow;
+mod invitation;
 mod page;
 mod password;
 mod sign_in;
@@ -30,6 +31,7 @@ pub(super) fn router(issuer: Issuer) -> Router {
     let mut router = Router::new()
         .route("/.well-known/openid-configuration", get(documents::discovery))
         .route("/auth/jwks", get(documents::jwks))
+        .route("/auth/invitation", get(invitation::form))
         .route("/auth/token", post(token::token));
     if issuer.0.config.people {
         router = router
@@ -38,6 +40,7 @@ pub(super) fn router(issuer: Issuer) -> Router {
             .route("/auth/logout", get(sign_in::logout_form).post(sign_in::logout_submit))
             .route("/auth/password", get(password::form).post(password::submit))
             .route("/auth/signup", get(sign_up::form).post(sign_up::submit))
+            .route("/auth/invitation", post(invitation::submit))
             .route("/auth/device", get(device::form).post(device::submit))
             .route("/auth/device_authorization", post(device::authorization))
             .route("/auth/userinfo", get(documents::userinfo).post(documents::userinfo))

@@ -48,6 +48,7 @@ pub(super) struct Field<'a> {
     pub value: &'a str,
     pub hint: &'a str,
     pub required: bool,
+    pub read_only: bool,
 }
 
 impl<'a> Field<'a> {
@@ -60,7 +61,7 @@ impl<'a> Field<'a> {
     }
 
     pub fn new(label: &'a str, name: &'a str, kind: &'a str, autocomplete: &'a str) -> Self {
-        Self { label, name, kind, autocomplete, value: "", hint: "", required: true }
+        Self { label, name, kind, autocomplete, value: "", hint: "", required: true, read_only: false }
     }
 
     pub fn value(self, value: &'a str) -> Self {
@@ -75,6 +76,10 @@ impl<'a> Field<'a> {
         Self { required: false, ..self }
     }
 
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
     fn html(&self) -> String {
         let Self { label, name, kind, autocomplete, .. } = self;
         let value = escape(self.value);
@@ -86,9 +91,10 @@ impl<'a> Field<'a> {
             ),
         };
         let required = if self.required { " required" } else { "" };
+        let read_only = if self.read_only { " readonly" } else { "" };
         format!(
             "<label for=\"{name}\">{}</label><input id=\"{name}\" name=\"{name}\" type=\"{kind}\" autocomplete=\"{autocomplete}\" \
-             maxlength=\"512\" value=\"{value}\"{described}{required}>{hint}",
+             maxlength=\"512\" value=\"{value}\"{described}{required}{read_only}>{hint}",
             escape(label)
         )
     }

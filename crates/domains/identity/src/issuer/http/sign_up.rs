@@ -8,10 +8,13 @@ use super::{
     cx::{Cx, PageFailure, with_continue},
     page::{Button, Field, Page},
 };
-use crate::issuer::{Issuer, accounts::SignUp};
+use crate::issuer::{
+    Issuer,
+    accounts::{SignUp, SignUpBy},
+};
 
 fn sign_up_page(cx: &Cx, error: Option<&str>) -> Response {
-    let open = cx.issuer.0.config.self_signup;
+    let (open, mailed) = (cx.issuer.0.config.self_signup, cx.issuer.0.links.is_mailed());
     let continue_to = cx.continue_to().unwrap_or_default();
     let sign_in = if continue_to.is_empty() {
         "/auth/login".to_owned()
@@ -20,7 +23,9 @@ fn sign_up_page(cx: &Cx, error: Option<&str>) -> Response {
     };
     let invitation = Field::new("Invitation", "invitation", "password", "off");
     let mut fields = Vec::new();
-    if open {
+    if open && mailed {
+        fields.push(Field::email(cx.form.text("email")));
+    } else if open {
         let hint = "Not needed with an invitation, which brings its own.";
         fields.push(Field::email(cx.form.text("email")).optional().hint(hint));
         fields.push(invitation.optional().hint("The token you were given, if you were invited."));
@@ -31,11 +36,20 @@ fn sign_up_page(cx: &Cx, error: Option<&str>) -> Response {
     let password = Field::password("Password", "password", "new-password");
     fields.push(password.hint("At least 12 characters."));
     fields.push(Field::password("Password again", "again", "new-password"));
+    let text = match (open, mailed) {
+        (true, true) => vec!["If you were invited, open the link in the mail that you got.".to_owned()],
+        (true, false) => Vec::new(),
+        (false, true) => vec![
+            "You need an invitation to make an account: open the link in the mail that you got.".to_owned(),
+        ],
+        (false, false) => vec!["You need an invitation to make an account.".to_owned()],
+    };
     let page = Page {
         title: "Make an account",
         error,
-        text: if open { Vec::new() } else { vec!["You need an invitation to make an account.".to_owned()] },
-        action: Some("/auth/signup"),
+        text,
+        // Where only a mailed link makes accounts, there is nothing to fill in here.
+        action: (open || !mailed).then_some("/auth/signup"),
         hidden: vec![("continue", continue_to.to_owned())],
         fields,
         buttons: vec![Button { text: "Make the account", decision: "", plain: false }],
@@ -62,13 +76,15 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     if let Some(Err(_)) = name {
         return Ok(sign_up_page(&cx, Some("The name must be 1 to 80 printable characters.")));
     }
-    let email = cx.form.get("email").map(|text| Email::parse(text.trim()));
-    let invitation = cx.form.get("invitation").map(|text| kernel::Secret::new(text.to_owned()));
-    if invitation.is_none() && issuer.0.config.self_signup && !matches!(email, Some(Ok(_))) {
-        return Ok(sign_up_page(&cx, Some("The e-mail address is missing or is not one.")));
-    }
-    let form =
-        SignUp { email: email.and_then(Result::ok), invitation, name: name.and_then(Result::ok), password };
+    let email = cx.form.get("email").and_then(|text| Email::parse(text.trim()).ok());
+    let by = match cx.form.get("invitation") {
+        Some(token) => SignUpBy::Token(kernel::Secret::new(token.trim().to_owned())),
+        None if issuer.0.config.self_signup && email.is_none() => {
+            return Ok(sign_up_page(&cx, Some("The e-mail address is missing or is not one.")));
+        }
+        None => SignUpBy::Address(email),
+    };
+    let form = SignUp { by, name: name.and_then(Result::ok), password };
     match issuer.sign_up(form, &cx.origin).await? {
         Ok(cookie) => Ok(cx.redirect_with_session(&cx.after_signing_in(&cookie), Some(&cookie))),
         Err(text) => Ok(sign_up_page(&cx, Some(text))),

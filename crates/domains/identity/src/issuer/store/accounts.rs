@@ -12,6 +12,7 @@ struct Row {
     id: Uuid,
     email: String,
     name: String,
+    email_verified: bool,
     must_change_password: bool,
     locked_until: Option<DateTime<Utc>>,
     disabled_at: Option<DateTime<Utc>>,
@@ -25,6 +26,7 @@ impl From<Row> for Account {
             id: LocalAccountId::from(row.id),
             email: row.email,
             name: row.name,
+            email_verified: row.email_verified,
             must_change_password: row.must_change_password,
             locked_until: row.locked_until,
             disabled_at: row.disabled_at,
@@ -37,8 +39,9 @@ impl From<Row> for Account {
 pub(crate) async fn find(conn: &mut Connection, id: LocalAccountId) -> Result<Option<Account>, Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
-         FROM local_accounts WHERE id = $1",
+        r#"SELECT id, email, name, email_verified_at IS NOT NULL AS "email_verified!", must_change_password, locked_until,
+               disabled_at, version, created_at
+           FROM local_accounts WHERE id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -51,8 +54,9 @@ pub(crate) async fn find(conn: &mut Connection, id: LocalAccountId) -> Result<Op
 pub(crate) async fn lock(conn: &mut Connection, id: LocalAccountId) -> Result<Option<Account>, Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
-         FROM local_accounts WHERE id = $1 FOR NO KEY UPDATE",
+        r#"SELECT id, email, name, email_verified_at IS NOT NULL AS "email_verified!", must_change_password, locked_until,
+               disabled_at, version, created_at
+           FROM local_accounts WHERE id = $1 FOR NO KEY UPDATE"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -63,8 +67,9 @@ pub(crate) async fn lock(conn: &mut Connection, id: LocalAccountId) -> Result<Op
 pub(crate) async fn find_by_email(conn: &mut Connection, email: &str) -> Result<Option<Account>, Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
-         FROM local_accounts WHERE email = lower($1)",
+        r#"SELECT id, email, name, email_verified_at IS NOT NULL AS "email_verified!", must_change_password, locked_until,
+               disabled_at, version, created_at
+           FROM local_accounts WHERE email = lower($1)"#,
         email,
     )
     .fetch_optional(conn)
@@ -75,8 +80,9 @@ pub(crate) async fn find_by_email(conn: &mut Connection, email: &str) -> Result<
 pub(crate) async fn list(conn: &mut Connection, after: Uuid, limit: i64) -> Result<Vec<Account>, Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, email, name, must_change_password, locked_until, disabled_at, version, created_at
-         FROM local_accounts WHERE id > $1 ORDER BY id LIMIT $2",
+        r#"SELECT id, email, name, email_verified_at IS NOT NULL AS "email_verified!", must_change_password, locked_until,
+               disabled_at, version, created_at
+           FROM local_accounts WHERE id > $1 ORDER BY id LIMIT $2"#,
         after,
         limit,
     )
@@ -108,6 +114,7 @@ pub(crate) struct NewRow<'a> {
     pub name: &'a str,
     pub password_hash: &'a str,
     pub must_change_password: bool,
+    pub email_verified: bool,
 }
 
 /// False when there is an account with the address.
@@ -117,14 +124,16 @@ pub(crate) async fn insert(
     now: DateTime<Utc>,
 ) -> Result<bool, Error> {
     let done = sqlx::query!(
-        "INSERT INTO local_accounts (id, email, name, password_hash, must_change_password, created_at, updated_at)
-         VALUES ($1, lower($2), $3, $4, $5, $6, $6) ON CONFLICT (email) DO NOTHING",
+        "INSERT INTO local_accounts (id, email, name, password_hash, must_change_password, email_verified_at, created_at,
+            updated_at)
+         VALUES ($1, lower($2), $3, $4, $5, CASE WHEN $7 THEN $6::timestamptz END, $6, $6) ON CONFLICT (email) DO NOTHING",
         new.id.uuid(),
         new.email,
         new.name,
         new.password_hash,
         new.must_change_password,
         now,
+        new.email_verified,
     )
     .execute(conn)
     .await?;
@@ -169,24 +178,28 @@ pub(crate) async fn set_disabled(
     Ok(())
 }
 
-pub(crate) struct Invited {
-    pub id: Uuid,
-    pub org_id: Uuid,
-    pub email: String,
-}
-
-/// The open invitation that a token is for.
-pub(crate) async fn invited(
+/// The address was proved to be its owner's. The first time counts.
+pub(crate) async fn set_email_verified(
     conn: &mut Connection,
-    token_hash: &[u8],
+    id: LocalAccountId,
     now: DateTime<Utc>,
-) -> Result<Option<Invited>, Error> {
-    sqlx::query_as!(
-        Invited,
-        "SELECT id, org_id, email FROM invitations WHERE token_hash = $1 AND state = 'pending' AND expires_at > $2",
-        token_hash,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "UPDATE local_accounts SET email_verified_at = $2, updated_at = $2 WHERE id = $1 AND email_verified_at IS NULL",
+        id.uuid(),
         now,
     )
-    .fetch_optional(conn)
-    .await
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The invitation that a token is for.
+pub(crate) async fn invitation_of_token(
+    conn: &mut Connection,
+    token_hash: &[u8],
+) -> Result<Option<Uuid>, Error> {
+    sqlx::query_scalar!("SELECT id FROM invitations WHERE token_hash = $1 AND state = 'pending'", token_hash)
+        .fetch_optional(conn)
+        .await
 }

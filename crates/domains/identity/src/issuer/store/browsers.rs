@@ -68,3 +68,8 @@ pub(crate) async fn remove_expired(conn: &mut Connection, now: DateTime<Utc>) ->
     sqlx::query!("DELETE FROM issuer_browser_sessions WHERE expires_at <= $1", now).execute(conn).await?;
     Ok(())
 }
+
+pub(crate) async fn remove_all(conn: &mut Connection) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_browser_sessions").execute(conn).await?;
+    Ok(())
+}

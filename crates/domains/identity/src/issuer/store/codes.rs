@@ -94,3 +94,8 @@ pub(crate) async fn remove_expired(conn: &mut Connection, before: DateTime<Utc>)
     sqlx::query!("DELETE FROM issuer_codes WHERE expires_at <= $1", before).execute(conn).await?;
     Ok(())
 }
+
+pub(crate) async fn remove_all(conn: &mut Connection) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_codes").execute(conn).await?;
+    Ok(())
+}

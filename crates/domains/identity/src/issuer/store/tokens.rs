@@ -43,6 +43,7 @@ pub(crate) struct Rotated {
     pub account_id: Uuid,
     pub email: String,
     pub name: String,
+    pub email_verified: bool,
     pub issuer_sid: String,
     pub scope: String,
     pub auth_time: DateTime<Utc>,
@@ -59,11 +60,11 @@ pub(crate) async fn rotate(
 ) -> Result<Option<Rotated>, Error> {
     sqlx::query_as!(
         Rotated,
-        "WITH old AS (
+        r#"WITH old AS (
             UPDATE issuer_refresh_tokens SET used_at = $4
             WHERE token_hash = $1 AND client_id = $3 AND used_at IS NULL AND expires_at > $4 RETURNING *
          ), live AS (
-            SELECT old.*, s.issuer_sid, a.email, a.name FROM old
+            SELECT old.*, s.issuer_sid, a.email, a.name, a.email_verified_at FROM old
             JOIN account_sessions s ON s.id = old.session_id AND s.revoked_at IS NULL AND s.expires_at > $4
             JOIN local_accounts a ON a.id = old.account_id AND a.disabled_at IS NULL
          ), made AS (
@@ -71,7 +72,8 @@ pub(crate) async fn rotate(
                 (token_hash, session_id, account_id, browser_hash, client_id, scope, auth_time, created_at, expires_at)
             SELECT $2, session_id, account_id, browser_hash, client_id, scope, auth_time, $4, expires_at FROM live
          )
-         SELECT account_id, email, name, issuer_sid, scope, auth_time FROM live",
+         SELECT account_id, email, name, email_verified_at IS NOT NULL AS "email_verified!", issuer_sid, scope, auth_time
+         FROM live"#,
         old,
         new,
         client_id,
@@ -114,5 +116,10 @@ pub(crate) async fn key_used(conn: &mut Connection, key: Uuid, now: DateTime<Utc
 
 pub(crate) async fn remove_expired(conn: &mut Connection, now: DateTime<Utc>) -> Result<(), Error> {
     sqlx::query!("DELETE FROM issuer_refresh_tokens WHERE expires_at <= $1", now).execute(conn).await?;
+    Ok(())
+}
+
+pub(crate) async fn remove_all(conn: &mut Connection) -> Result<(), Error> {
+    sqlx::query!("DELETE FROM issuer_refresh_tokens").execute(conn).await?;
     Ok(())
 }

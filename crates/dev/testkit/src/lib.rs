@@ -46,7 +46,7 @@ pub use node::{CreatedNode, NodeClient, NodeKeys};
 pub use pay::{PaySim, WEBHOOK_PATH};
 pub use process::{free_port, http_client, program};
 pub use server::{Server, ServerOptions};
-pub use sign_in::{sign_in, sign_in_first_admin};
+pub use sign_in::{NEW_PASSWORD, sign_in, sign_in_first_admin};
 pub use sink::{Message, WebhookSink};
 pub use stripe::stripe_sdk;
 pub use wire::{Flow, Wire};

@@ -8,7 +8,8 @@ use url::Url;
 use crate::{Api, Browser, pkce};
 
 const CALLBACK: &str = "http://127.0.0.1:49152/callback";
-const NEW_PASSWORD: &str = "correct horse battery staple 1"; // secret-scan: allow
+/// What one-time passwords are changed to.
+pub const NEW_PASSWORD: &str = "correct horse battery staple 1"; // secret-scan: allow
 
 /// Authorization code with PKCE; gives the token response. A one-time password is changed on the way.
 pub async fn sign_in(base: &str, email: &str, password: &str) -> Value {

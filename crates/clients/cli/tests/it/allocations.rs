@@ -23,12 +23,20 @@ impl Cloud {
         let world = World::start_simulated().await;
         let nodes = world.simulated(&[("h200-8", 1)]).await;
         let ann = world.tenant("ann").await;
-        let gpuaas = |token: &Option<String>| {
-            Gpuaas::new(&world.server.base).env("GPUAAS_TOKEN", token.as_deref().unwrap())
-        };
-        let user = gpuaas(&ann.api().token).env("GPUAAS_PROJECT", &ann.project);
-        let operator = gpuaas(&world.admin.token);
+        let [user, operator] = Self::programs(&world, &ann, "1");
         Self { world, nodes, ann, user, operator }
+    }
+
+    /// For the user and for the operator, signed in in the session of this name.
+    fn programs(world: &World, ann: &Tenant, session: &str) -> [Gpuaas; 2] {
+        let [user, operator] = ["ann", "root"]
+            .map(|name| Gpuaas::new(&world.server.base).env("GPUAAS_TOKEN", &world.idp.token(name, session)));
+        [user.env("GPUAAS_PROJECT", &ann.project), operator]
+    }
+
+    /// After everything that was signed in was ended.
+    pub fn sign_in_again(&mut self) {
+        [self.user, self.operator] = Self::programs(&self.world, &self.ann, "again");
     }
 
     /// Launches a machine and waits until it is active.

@@ -23,6 +23,10 @@ async fn an_operator_settles_what_differs_after_a_restore_and_resumes() {
     cloud.world.server.spawn();
     cloud.world.server.ready().await;
 
+    // Everything that was signed in was ended by the restore.
+    let said = cloud.operator.run(&["ops", "restore", "status"]).await;
+    assert!(said.code != Some(0) && said.err.contains("token_revoked"), "{said:?}");
+    cloud.sign_in_again();
     let operator = &cloud.operator;
     let status = operator.run(&["ops", "restore", "status"]).await.ok();
     assert!(status.contains("restore") && status.contains("generation"), "{status}");

@@ -33,7 +33,11 @@ async fn an_operator_resumes_only_when_a_whole_turn_has_compared_what_all_nodes_
     kit.reports(node, &[], &[]).await;
     for _ in 0..2 {
         kit.pass(TimeDelta::seconds(1));
-        pg::installation_restore_begin(&kit.test.db, None, "a test").await.unwrap();
+        let origin = pg::Origin::internal(kernel::CorrelationId(kit.test.db.ambient().uuid()));
+        let permit = pg::Permit::system("a test", origin);
+        let mut tx = kit.test.db.write(permit, "installation.restore_begin").await.unwrap();
+        pg::installation_restore_begin(&mut tx, None, "a test").await.unwrap();
+        tx.commit(None).await.unwrap();
         is_refused(&kit, "have not reported").await;
         compare(&kit.capacity).await.unwrap();
         kit.pass(TimeDelta::seconds(1));

@@ -5,6 +5,8 @@
 //! database means that the database holds an earlier state: the mode is `restore`. The same is noticed by a process
 //! that runs while its external database is restored, because the number that it gets is not above its last one.
 //!
+//! Entering the mode ends everything that is signed in: sessions that were revoked since the backup would come back.
+//!
 //! What places, releases, charges or tells people is started only with a [`NormalMode`], which exists only while the
 //! mode is normal; it is stopped when the mode changes, in every process. Below that the database refuses such rows.
 
@@ -13,8 +15,8 @@ mod outside_file;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use kernel::Failure;
-use pg::{Db, INSTALLATION_CHANGED, Installation, Mode, Outside};
+use kernel::{CorrelationId, Failure};
+use pg::{Db, INSTALLATION_CHANGED, Installation, Mode, Origin, Outside, Permit};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -190,9 +192,21 @@ async fn advance(db: &Db) -> anyhow::Result<(Installation, Outside)> {
 
 async fn enter(db: &Db, outside: Option<&Outside>, because: &str) -> anyhow::Result<()> {
     tracing::error!(because, "the database was restored from a backup");
-    let entered = pg::installation_restore_begin(db, outside, because).await;
-    entered.map_err(error).context("the mode cannot be set to restore")?;
+    let ended = enter_and_end_sign_ins(db, outside, because).await;
+    let ended = ended.map_err(error).context("the mode cannot be set to restore")?;
+    tracing::warn!(sessions = ended, "everybody has to sign in again");
     Ok(())
+}
+
+/// In one transaction: a session that was revoked since the backup must not be of use for a moment.
+async fn enter_and_end_sign_ins(db: &Db, outside: Option<&Outside>, because: &str) -> Result<u64, Failure> {
+    let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
+    let permit = Permit::system("the database was restored from a backup", origin);
+    let mut tx = db.write(permit, "installation.restore_begin").await?;
+    pg::installation_restore_begin(&mut tx, outside, because).await?;
+    let ended = identity::api::sign_ins_end(&mut tx).await?;
+    tx.commit(None).await?;
+    Ok(ended)
 }
 
 fn error(failure: Failure) -> anyhow::Error {

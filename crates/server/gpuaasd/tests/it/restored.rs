@@ -5,7 +5,8 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use testkit::{
-    Api, NodeClient, Server, ServerOptions, Tenant, World, eventually_within, program, sign_in_first_admin,
+    Api, Browser, NodeClient, Server, ServerOptions, Tenant, World, eventually_within, program, sign_in,
+    sign_in_first_admin,
 };
 
 use crate::tools::command;
@@ -30,6 +31,11 @@ async fn stop(server: &mut Server) {
 
 async fn mode(admin: &Api) -> String {
     admin.get(STATUS).await.expect(200)["mode"].as_str().expect("a mode").to_owned()
+}
+
+/// Everything that was signed in was ended by the restore; the administrator signs in again.
+fn sign_in_again(world: &mut World) {
+    world.admin = world.server.api().with_token(world.idp.token("root", "again"));
 }
 
 /// Goes on, as soon as everything was compared.
@@ -84,7 +90,7 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     world.db.set_global_policy("billing.window_seconds", "10").await;
     world.db.set_global_policy("fleet.heartbeat_seconds", "1").await;
     let nodes = world.simulated(&[("h200-8", 1)]).await;
-    let tenant = world.tenant("ada").await;
+    let mut tenant = world.tenant("ada").await;
     let (kept, gone) = (tenant.active(slice()).await, tenant.active(slice()).await);
     let created = world.created_node("gpu-revoked").await;
     let revoked = world.enrolled_node(&created).await;
@@ -108,6 +114,9 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     stop(&mut world.server).await;
     world.db.restore(backup).await;
     restart(&mut world.server).await;
+    tenant.api().get("/api/v1/me").await.refused(401, "token_revoked");
+    sign_in_again(&mut world);
+    tenant.person.api = world.server.api().with_token(world.idp.token("ada", "again"));
 
     // Noticed, and held.
     let status = world.admin.get(STATUS).await.expect(200);
@@ -168,6 +177,11 @@ async fn a_restored_database_is_noticed_compared_with_the_nodes_and_settled_befo
     assert!(uid(&world, &next).await > highest);
 }
 
+async fn sign_in_admin_again(server: &Server) -> Api {
+    let tokens = sign_in(&server.base, "admin@localhost", testkit::NEW_PASSWORD).await;
+    server.api().with_token(tokens["access_token"].as_str().expect("a token"))
+}
+
 /// The directory of the built-in database, for which the server is stopped.
 fn copy(from: &Path, to: &Path) {
     let copied = command("cp").arg("-a").arg(from).arg(to).status().expect("cp");
@@ -199,6 +213,8 @@ async fn the_built_in_database_is_compared_with_the_file_beside_it() {
     std::fs::remove_dir_all(&cluster).expect("remove the cluster");
     std::fs::rename(&backup, &cluster).expect("put the copy in its place");
     restart(&mut server).await;
+    admin.get(STATUS).await.refused(401, "token_revoked");
+    let admin = sign_in_admin_again(&server).await;
     assert_eq!(mode(&admin).await, "restore");
     // It stays so over restarts, until somebody resumes.
     stop(&mut server).await;
@@ -217,6 +233,8 @@ async fn the_built_in_database_is_compared_with_the_file_beside_it() {
         .expect("run gpuaasd restore");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     restart(&mut server).await;
+    admin.get(STATUS).await.refused(401, "token_revoked");
+    let admin = sign_in_admin_again(&server).await;
     assert_eq!(mode(&admin).await, "restore");
     stop(&mut server).await;
 
@@ -235,11 +253,17 @@ async fn the_built_in_database_is_compared_with_the_file_beside_it() {
 
 #[tokio::test]
 async fn a_process_notices_a_database_that_goes_back_while_it_runs_and_others_follow() {
-    let world = World::start().await;
+    let mut world = World::start().await;
     let other = world.replica().await;
     assert_eq!(mode(&world.admin).await, "normal");
     // As a standby that took over and had not got everything.
     world.db.sql("UPDATE installation SET generation = 0").await;
+    eventually_within(PATIENCE, "what was signed in is ended", || async {
+        let answers = [world.admin.get(STATUS).await, world.admin.at(&other.base).get(STATUS).await];
+        answers.iter().all(|answer| answer.status == 401).then_some(())
+    })
+    .await;
+    sign_in_again(&mut world);
     for base in [&world.server.base, &other.base] {
         eventually_within(PATIENCE, "it is noticed", || async {
             (mode(&world.admin.at(base)).await == "restore").then_some(())
@@ -248,4 +272,78 @@ async fn a_process_notices_a_database_that_goes_back_while_it_runs_and_others_fo
     }
     resume(&world.admin).await;
     assert_eq!(mode(&world.admin.at(&other.base)).await, "normal");
+}
+
+#[tokio::test]
+async fn what_was_signed_in_before_a_restore_or_revoked_since_the_backup_is_ended_by_it() {
+    let mut world = World::start().await;
+    let email = "dee@example.org";
+    let made = world.admin.post("/api/v1/platform/accounts", json!({ "email": email })).await.expect(201);
+    let password = made["one_time_password"].as_str().expect("a password").to_owned();
+    let tokens = sign_in(&world.server.base, email, &password).await;
+    let dee = world.server.api().with_token(tokens["access_token"].as_str().expect("a token"));
+    dee.get("/api/v1/me").await.expect(200);
+    let mut browser = Browser::default();
+    let page_of = |base: &str, path: &str| url::Url::parse(&format!("{base}{path}")).expect("a URL");
+    let base = world.server.base.clone();
+    let page = browser.open(page_of(&base, "/auth/login?continue=/auth/device"), None).await;
+    let fields = [("email", email), ("password", testkit::NEW_PASSWORD)];
+    let page = browser.submit(&page, "/auth/login", &fields, None).await;
+    assert_eq!(page.url.path(), "/auth/device");
+    let device = world.server.api();
+    let form = device.request(reqwest::Method::POST, "/auth/device_authorization");
+    device.send(form.form(&[("client_id", "gpuaas-cli"), ("scope", "openid")])).await.expect(200);
+    stop(&mut world.server).await;
+    let backup = world.db.back_up().await;
+    restart(&mut world.server).await;
+    // Since the backup: she is signed out everywhere, and somebody of another issuer signs in and is signed out.
+    let sessions = dee.get("/api/v1/me/sessions").await.expect(200);
+    for session in sessions["items"].as_array().expect("sessions") {
+        let path = format!("/api/v1/me/sessions/{}", session["id"].as_str().expect("an id"));
+        assert!(dee.delete(&path).await.status < 500);
+    }
+    let later = world.server.api().with_token(world.idp.token("eve", "since"));
+    let sessions = later.get("/api/v1/me/sessions").await.expect(200);
+    let path = format!("/api/v1/me/sessions/{}", sessions["items"][0]["id"].as_str().expect("an id"));
+    later.delete(&path).await.expect(204);
+    stop(&mut world.server).await;
+    world.db.restore(backup).await;
+    // Tokens have whole seconds: the restore is noticed in a later one than these were made in.
+    let made_at = world.count("SELECT extract(epoch FROM clock_timestamp())::bigint").await;
+    eventually_within(PATIENCE, "the next second", || async {
+        (world.count("SELECT extract(epoch FROM clock_timestamp())::bigint").await > made_at + 1)
+            .then_some(())
+    })
+    .await;
+    restart(&mut world.server).await;
+
+    dee.get("/api/v1/me").await.refused(401, "token_revoked");
+    later.get("/api/v1/me").await.refused(401, "token_revoked");
+    world.admin.get(STATUS).await.refused(401, "token_revoked");
+    let api = world.server.api();
+    let refresh = tokens["refresh_token"].as_str().expect("a refresh token");
+    let form = [("grant_type", "refresh_token"), ("client_id", "gpuaas-cli"), ("refresh_token", refresh)];
+    let answer = api.send(api.request(reqwest::Method::POST, "/auth/token").form(&form)).await;
+    assert_eq!((answer.status, answer.code()), (400, ""), "{}", answer.text);
+    assert!(answer.text.contains("invalid_grant"), "{}", answer.text);
+    let page = browser.open(page_of(&base, "/auth/device"), None).await;
+    assert_eq!(page.url.path(), "/auth/login", "the browser is signed out");
+    for table in ["issuer_browser_sessions", "issuer_refresh_tokens", "issuer_codes", "issuer_device_codes"] {
+        assert_eq!(world.count(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
+    let audited = "SELECT count(*) FROM audit_logs WHERE action = 'installation.restore_begin'";
+    assert_eq!(world.count(audited).await, 1);
+
+    // Everybody can sign in again, and is not ended a second time by a restart.
+    let tokens = sign_in(&base, email, testkit::NEW_PASSWORD).await;
+    let dee = world.server.api().with_token(tokens["access_token"].as_str().expect("a token"));
+    let later = world.server.api().with_token(world.idp.token("eve", "again"));
+    stop(&mut world.server).await;
+    restart(&mut world.server).await;
+    dee.get("/api/v1/me").await.expect(200);
+    later.get("/api/v1/me").await.expect(200);
+    sign_in_again(&mut world);
+    assert_eq!(mode(&world.admin).await, "restore");
+    resume(&world.admin).await;
+    dee.get("/api/v1/me").await.expect(200);
 }

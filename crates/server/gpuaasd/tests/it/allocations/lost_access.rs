@@ -1,9 +1,60 @@
 //! Whoever loses access loses it on the machine: a real host with a real sshd, the real agent, and the real API.
 
 use serde_json::json;
-use testkit::{World, eventually, invariants};
+use testkit::{Person, World, eventually, invariants, sign_in};
 
 use super::real_host::{Host, SKU, colleagues, sell, user_of};
+
+/// Somebody with an account at the built-in issuer, and the account.
+async fn local_person(world: &World, name: &str) -> (Person, String) {
+    let email = format!("{name}@example.org");
+    let made = world.admin.post("/api/v1/platform/accounts", json!({ "email": email })).await.expect(201);
+    let password = made["one_time_password"].as_str().unwrap();
+    let tokens = sign_in(&world.server.base, &email, password).await;
+    let api = world.server.api().with_token(tokens["access_token"].as_str().unwrap());
+    let me = api.get("/api/v1/me").await.expect(200);
+    let id = me["id"].as_str().unwrap().to_owned();
+    let person = Person { name: name.to_owned(), id, org_id: String::new(), api };
+    (person, made["account"]["id"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_disabled_is_refused_by_the_machine() {
+    let world = World::start().await;
+    world.policy("fleet.heartbeat_seconds", 1).await;
+    let mut host = Host::boot();
+    sell(&world, &mut host).await;
+    let (his, hers, dees) = (host.key("his"), host.key("hers"), host.key("dees"));
+    let [bo, _] = colleagues(&world, [&his, &hers]).await;
+    let id = bo.active(json!({ "sku": SKU })).await;
+    let user = user_of(&bo, &id, &host).await;
+
+    let (dee, account) = local_person(&world, "dee").await;
+    dee.add_key("laptop", &dees.public).await;
+    let orgs = bo.api().get("/api/v1/orgs").await.expect(200);
+    let acme = orgs["items"].as_array().unwrap().iter().find(|org| org["slug"] == "acme").unwrap();
+    world.join(&dee, acme["id"].as_str().unwrap(), "member").await;
+    let member = format!("/api/v1/projects/{}/members/{}", bo.project, dee.id);
+    world.admin.put(&member, json!({ "role": "member" })).await.expect(200);
+    let grant = json!({ "user_id": dee.id });
+    bo.api().post(&bo.path(&format!("/{id}/grants")), grant).await.expect(201);
+    eventually("the machine has the keys", || async {
+        (bo.get(&id).await["access_current"] == true).then_some(())
+    })
+    .await;
+    assert_eq!(host.ssh(&user, &dees, "whoami").unwrap(), user);
+
+    world.admin.post(&format!("/api/v1/platform/accounts/{account}/disable"), json!({})).await.expect(200);
+    eventually("the key is gone", || async {
+        let said = host.ssh(&user, &dees, "true");
+        said.is_err_and(|said| said.contains("Permission denied")).then_some(())
+    })
+    .await;
+    assert_eq!(dee.api.get("/api/v1/me").await.status, 401);
+    assert_eq!(host.ssh(&user, &his, "whoami").unwrap(), user, "nobody else lost anything");
+    bo.release(&id).await;
+    invariants::hold(&world.db).await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_loses_access_is_refused_by_the_machine_at_once_or_when_its_node_is_back() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
 
 mod golden;
+mod invitations;
 mod lifecycles;
 mod mail;
 mod preferences;

@@ -1,0 +1,110 @@
+//! Invitations by mail: to addresses that belong to nobody yet, with a link that is kept nowhere.
+
+use chrono::TimeDelta;
+use identity::api::{
+    InvitationLinks, MemberRole, OpenInvitation,
+    events::{InvitationCreated, InvitationRevoked},
+};
+use kernel::{Secret, ids::InvitationId};
+use notify::model::{delivery::Channel, mail::render_invitation};
+use serde_json::json;
+use testkit::MailServer;
+use uuid::Uuid;
+
+use crate::world::World;
+
+const EMAIL: &str = "ada@example.org";
+
+/// Somebody was invited, and everybody who wants to know heard of it.
+async fn invited(world: &World) -> InvitationId {
+    let id: InvitationId = world.test.db.ambient().id();
+    let expires_at = world.now() + TimeDelta::days(7);
+    world
+        .sql(&format!(
+            "INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)
+             VALUES ('{}', '{}', '{EMAIL}', 'member', '\\x00', '{}', '{expires_at}', now(), now())",
+            id.uuid(),
+            world.org.uuid(),
+            world.owner.uuid(),
+        ))
+        .await;
+    let created = InvitationCreated {
+        org_id: world.org,
+        invitation_id: id,
+        email: EMAIL.to_owned(),
+        role: MemberRole::Member,
+        expires_at,
+    };
+    world.happens(&created).await;
+    id
+}
+
+async fn revoked(world: &World, id: InvitationId) {
+    world.sql(&format!("UPDATE invitations SET state = 'revoked' WHERE id = '{}'", id.uuid())).await;
+    world.happens(&InvitationRevoked { org_id: world.org, invitation_id: id }).await;
+}
+
+#[tokio::test]
+async fn an_invitation_reaches_an_address_of_nobody_also_when_the_mail_server_comes_back_late() {
+    let mut mail = MailServer::down();
+    let world = World::new(mail.port).await;
+    let id = invited(&world).await;
+    assert_eq!(world.send(Channel::Mail).await, 1);
+    mail.start().await;
+    world.goes_on(Channel::Mail, 3, TimeDelta::minutes(1)).await;
+    let messages = mail.messages();
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0]["to"], json!([EMAIL]));
+    assert_eq!(messages[0]["headers"]["Subject"], "[GPUaaS] Invitation to Org");
+    let links = InvitationLinks::new(&Secret::new([7; 32]), "https://gpuaas.test", true);
+    let link = links.link(id, EMAIL);
+    assert!(messages[0]["text"].as_str().unwrap().contains(link.expose()));
+    assert!(messages[0]["html"].as_str().unwrap().contains(&link.expose().replace('&', "&amp;")));
+    // Operators see that it was sent, not what or to whom; and the proof is not in the row either.
+    let ops = world.platform("platform_ops", "ops@example.org").await;
+    let listed = world.get(ops, "/api/v1/platform/deliveries").await;
+    assert_eq!(listed["items"][0]["state"], "sent");
+    assert!(!listed.to_string().contains(EMAIL) && !listed.to_string().contains("proof"), "{listed}");
+    let (_, proof) = link.expose().rsplit_once('=').unwrap();
+    let kept = format!("SELECT count(*) FROM deliveries d WHERE strpos(d::text, '{proof}') > 0");
+    assert_eq!(world.count(&kept).await, 0);
+    assert_eq!(world.count("SELECT count(*) FROM notifications").await, 0);
+}
+
+#[tokio::test]
+async fn an_invitation_that_is_withdrawn_before_its_mail_is_sent_is_not_mailed() {
+    let mail = MailServer::up().await;
+    let world = World::new(mail.port).await;
+    let id = invited(&world).await;
+    revoked(&world, id).await;
+    world.send(Channel::Mail).await;
+    assert_eq!(mail.messages().len(), 0);
+    let given_up = "SELECT count(*) FROM deliveries WHERE state = 'failed' AND last_error LIKE '%withdrawn%'";
+    assert_eq!(world.count(given_up).await, 1);
+}
+
+#[test]
+fn mail_that_invites_reads_as_it_did() {
+    let open = OpenInvitation {
+        id: Uuid::from_u128(1).into(),
+        org_id: Uuid::from_u128(2).into(),
+        org_name: "Acme <b>Labs</b>\r\nBcc: eve@example.org".to_owned(),
+        email: EMAIL.to_owned(),
+        role: MemberRole::Member,
+        invited_by: "Bo {link}".to_owned(),
+        expires_at: "2026-03-08T12:00:00Z".parse().unwrap(),
+    };
+    let link = "https://gpuaas.test/auth/invitation?invitation=inv_1&proof=x";
+    let mail = render_invitation(&open, &Secret::new(link.to_owned()));
+    assert!(!mail.subject.contains(['\r', '\n']) && !mail.html.contains("<b>"));
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let text = format!("Subject: {}\n\n{}", mail.subject, mail.text);
+    for (extension, now) in [("txt", text), ("html", mail.html)] {
+        let path = dir.join(format!("invitation.{extension}"));
+        if std::env::var("GOLDEN").is_ok_and(|how| how == "write") {
+            std::fs::write(&path, &now).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(now, golden, "{} differs; GOLDEN=write writes it anew", path.display());
+    }
+}

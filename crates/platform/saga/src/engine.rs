@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 use crate::{
     CHANNEL,
     faults::Faults,
+    measure::measure,
     step::Saga,
     store::{self, Run},
 };
@@ -94,6 +95,9 @@ impl Engine {
             if look_for_unknown_at <= Instant::now() {
                 look_for_unknown_at = Instant::now() + LOOK_FOR_UNKNOWN_EVERY;
                 inner.report_unknown().await;
+                if let Err(error) = measure(&inner.db).await {
+                    tracing::warn!(error = %error, "workflow runs could not be counted; trying again");
+                }
             }
             let free = inner.concurrency.saturating_sub(running.len());
             let leased = if free > 0 { inner.lease(free).await } else { Ok(Vec::new()) };

@@ -25,6 +25,7 @@ pub mod step;
 mod call;
 mod drive;
 mod engine;
+mod measure;
 mod request;
 mod store;
 mod transaction;

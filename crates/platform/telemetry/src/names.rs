@@ -50,6 +50,12 @@ pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
 pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
 /// Labels: `name`.
 pub const SAGA_END_FAILURES_TOTAL: &str = "saga_end_failures_total";
+/// Runs that are over and whose domain could not record it yet; it is retried.
+pub const SAGA_ENDS_RETRIED: &str = "saga_ends_retried";
+/// Runs that are due and that no worker has taken for a minute.
+pub const SAGA_RUNS_OVERDUE: &str = "saga_runs_overdue";
+/// Runs that got stuck and were not followed by another one about the same subject.
+pub const SAGA_RUNS_STUCK: &str = "saga_runs_stuck";
 /// Labels: `saga`, `step`.
 pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
 /// Labels: `shape`.
@@ -70,6 +76,9 @@ pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
 pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
 /// Labels: `kind`.
 pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
+/// Credits and corrections that wait for a second person.
+pub const BILLING_ADJUSTMENTS_WAITING: &str = "billing_adjustments_waiting";
+pub const BILLING_ADJUSTMENTS_OLDEST_SECONDS: &str = "billing_adjustments_oldest_seconds";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
 pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
 /// Labels: `why`.
@@ -91,6 +100,8 @@ pub const NOTIFY_DROPPED_TOTAL: &str = "notify_dropped_total";
 pub const NOTIFY_DELIVERIES: &str = "notify_deliveries";
 /// Labels: `channel`.
 pub const NOTIFY_OLDEST_QUEUED_SECONDS: &str = "notify_oldest_queued_seconds";
+/// One while the installation was restored from a backup and nobody has resumed it.
+pub const INSTALLATION_RESTORE_MODE: &str = "installation_restore_mode";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
@@ -163,6 +174,12 @@ pub const ALL: &[Metric] = &[
         SAGA_END_FAILURES_TOTAL,
         "Attempts to tell a domain of the end of a workflow that failed; alert when it grows.",
     ),
+    gauge(SAGA_ENDS_RETRIED, "Workflow runs that are over and whose domain could not record it yet."),
+    gauge(SAGA_RUNS_OVERDUE, "Workflow runs that are due and that no worker has taken for a minute."),
+    gauge(
+        SAGA_RUNS_STUCK,
+        "Workflow runs that got stuck and were not followed by another about the same subject.",
+    ),
     histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
     counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
     counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),
@@ -176,6 +193,8 @@ pub const ALL: &[Metric] = &[
     histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
     counter(ALLOCATIONS_FORCED_TOTAL, "Allocations that depletion or a budget released."),
     gauge(BILLING_FINDINGS_OPEN, "Places where books and world disagree, by kind."),
+    gauge(BILLING_ADJUSTMENTS_WAITING, "Credits and corrections that wait for a second person."),
+    gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, "Age of the oldest adjustment that waits for a second person."),
     counter(PAYMENTS_CREDITED_TOTAL, "Payments that went into a balance."),
     counter(PAYMENT_MESSAGES_RECEIVED_TOTAL, "Messages of the payment provider that were taken in."),
     counter(PAYMENT_MESSAGES_REFUSED_TOTAL, "Messages that were refused at the door, by why."),
@@ -196,6 +215,10 @@ pub const ALL: &[Metric] = &[
     ),
     gauge(NOTIFY_DELIVERIES, "Messages that wait or were given up, by channel and state."),
     gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest message that waits, by channel."),
+    gauge(
+        INSTALLATION_RESTORE_MODE,
+        "One while the installation was restored from a backup and nobody has resumed it.",
+    ),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Billing, service::reconcile::reconcile};
+use crate::{
+    Billing,
+    service::{adjustments::adjustments_measure, reconcile::reconcile},
+};
 
 pub use crate::service::reconcile::{Progress, Reconciled, RunningAllocations};
 
@@ -16,6 +19,9 @@ pub async fn run(billing: Billing, running: Option<Arc<dyn RunningAllocations>>)
     let mut progress = Progress::default();
     loop {
         tick.tick().await;
+        if let Err(failure) = adjustments_measure(&billing).await {
+            tracing::warn!(error = ?failure, "adjustments that wait were not counted; trying again");
+        }
         let turn = reconcile(&billing, running.as_deref(), &mut progress);
         match tokio::time::timeout(PATIENCE, turn).await {
             Ok(Ok(done)) => {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     account::{Account, Line, PostingKind},
+    events::AdjustmentWaiting,
     fault_credit::FaultCredit,
 };
 
@@ -145,6 +146,22 @@ pub struct Adjustment {
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+}
+
+impl Adjustment {
+    /// For who may decide on it.
+    pub fn waiting(&self) -> AdjustmentWaiting {
+        AdjustmentWaiting {
+            adjustment_id: self.id,
+            org_id: self.org_id,
+            allocation_id: self.fault.as_ref().map(|fault| fault.allocation_id),
+            kind: self.kind.clone(),
+            amount_minor: self.amount_minor,
+            currency: self.currency.clone(),
+            reason: self.reason.clone(),
+            proposed_by: self.proposed_by,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What billing tells the rest of the product, on the stream BILLING.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{AllocationId, FindingId, OrgId, ProjectId, UserId};
+use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, UserId};
 
 bus::events! { Billing;
     LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
@@ -17,4 +17,7 @@ bus::events! { Billing;
     CreditPosted = "billing.credit_posted", "The meter of an allocation stands still and what was charged since is given back." {
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
         credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }
+    AdjustmentWaiting = "billing.adjustment_waiting", "A credit or a correction waits for a second person; only the platform is told." {
+        adjustment_id: AdjustmentId, org_id: OrgId, allocation_id: Option<AllocationId>, kind: String, amount_minor: i64,
+        currency: String, reason: String, proposed_by: Option<UserId> }
 }

@@ -83,6 +83,9 @@ pub async fn adjustment_create(
         adjustment.decided_by = Some(by);
     }
     store::insert(tx.conn(), &adjustment).await?;
+    if adjustment.decided_by.is_none() {
+        tx.emit(&adjustment.waiting())?;
+    }
     tx.audit_in_org(adjustment.org_id);
     created(tx, "adjustment", adjustment.id, &adjustment)?;
     Ok(adjustment)
@@ -192,4 +195,13 @@ pub async fn adjustment_list(
     let mut rows = store::list(tx.conn(), org, state, page).await?;
     add_faults(tx, &mut rows).await?;
     Ok(page.page(rows, |row| row.id.uuid()))
+}
+
+/// How much waits for a second person, for whoever watches.
+pub async fn adjustments_measure(billing: &Billing) -> Result<(), Failure> {
+    let mut upkeep = billing.db.upkeep("count adjustments that wait").await?;
+    let (waiting, oldest_seconds) = store::waiting(upkeep.conn(), billing.db.ambient().now()).await?;
+    metrics::gauge!("billing_adjustments_waiting").set(waiting as f64);
+    metrics::gauge!("billing_adjustments_oldest_seconds").set(oldest_seconds);
+    Ok(())
 }

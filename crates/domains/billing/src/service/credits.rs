@@ -139,7 +139,7 @@ async fn propose(
         reason: format!("{}; {}", reason(&wanted), wanted.cause.text()),
         state: AdjustmentLifecycle::INITIAL.name().to_owned(),
         proposed_by: None,
-        fault: None,
+        fault: Some(wanted),
         decided_by: None,
         seq: None,
         version: 1,
@@ -147,8 +147,10 @@ async fn propose(
         updated_at: now,
     };
     adjustments::insert(tx.conn(), &adjustment).await?;
-    fault_credits::insert(tx.conn(), adjustment.id, quote.org, &wanted, now).await?;
-    Ok(())
+    if let Some(fault) = &adjustment.fault {
+        fault_credits::insert(tx.conn(), adjustment.id, quote.org, fault, now).await?;
+    }
+    Ok(tx.emit(&adjustment.waiting())?)
 }
 
 fn reason(credit: &FaultCredit) -> String {

@@ -167,6 +167,18 @@ pub async fn unapproved(
     .await
 }
 
+/// How many wait for a second person, and for how many seconds the oldest has.
+pub async fn waiting(conn: &mut Connection, now: DateTime<Utc>) -> Result<(i64, f64), sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT count(*) AS "count!", coalesce(extract(epoch FROM $1 - min(created_at)), 0)::float8 AS "oldest!"
+           FROM ledger_adjustments WHERE state = 'proposed'"#,
+        now
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((row.count, row.oldest))
+}
+
 /// Whether the ledger of the organization has such a posting.
 pub async fn posting_exists(
     conn: &mut Connection,

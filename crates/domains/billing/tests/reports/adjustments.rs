@@ -56,6 +56,26 @@ async fn above_the_policy_another_administrator_decides_and_nobody_decides_twice
 }
 
 #[tokio::test]
+async fn who_may_approve_is_told_once_of_what_waits_and_never_of_what_does_not() {
+    let kit = Kit::new().await;
+    kit.policy("billing.adjustment_approval_minor", 1000).await;
+    let told = "SELECT coalesce(jsonb_agg(payload ORDER BY position), '[]') FROM outbox_events
+         WHERE event_type = 'billing.adjustment_waiting'";
+    kit.adjust(json!({ "kind": "credit", "amount_minor": 1000 })).await.ok();
+    assert_eq!(kit.one::<serde_json::Value>(told).await, json!([]), "it does not wait");
+    let made = kit.adjust(json!({ "kind": "credit", "amount_minor": 1 })).await.ok();
+    assert_eq!(made["state"], "proposed");
+    let events = kit.one::<serde_json::Value>(told).await;
+    let event = &events[0];
+    assert_eq!((&event["adjustment_id"], &event["proposed_by"]), (&made["id"], &json!(kit.admin)));
+    assert_eq!((&event["amount_minor"], &event["org_id"]), (&json!(1), &json!(kit.org)));
+    let approve = format!("{PATH}/{}/approve", made["id"].as_str().unwrap());
+    assert_eq!(kit.call(kit.admin, Method::POST, &approve, None).await.status, StatusCode::FORBIDDEN);
+    kit.call(kit.other_admin, Method::POST, &approve, None).await.ok();
+    assert_eq!(kit.one::<serde_json::Value>(told).await.as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn what_is_rejected_is_never_posted() {
     let kit = Kit::new().await;
     kit.policy("billing.adjustment_approval_minor", 0).await;

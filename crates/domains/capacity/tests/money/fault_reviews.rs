@@ -94,6 +94,7 @@ async fn a_tenant_with_root_who_unbinds_a_gpu_pays_until_somebody_has_looked_at_
     let fault = waiting[0].fault.clone().unwrap();
     assert_eq!((fault.allocation_id, fault.finding_id, fault.until), (id, finding, None));
     assert_eq!((fault.cause.name(), waiting[0].proposed_by), ("tenant_root", None));
+    assert_eq!(bank.events("billing.adjustment_waiting").await, 1, "who may approve is told");
 
     resolved(&bank, finding).await;
     bank.deliver().await;
@@ -109,6 +110,11 @@ async fn a_tenant_with_root_who_unbinds_a_gpu_pays_until_somebody_has_looked_at_
     assert_eq!(bank.charged(id).await, cost(all - lasted), "exact to the second");
     assert_eq!(done.amount_minor, cost(all) - cost(all - lasted));
     assert_eq!(bank.meter(id).await, "open");
+    assert_eq!(
+        bank.events("billing.adjustment_waiting").await,
+        1,
+        "once, however much is heard of the fault"
+    );
     bank::hold(&bank.test).await;
 }
 

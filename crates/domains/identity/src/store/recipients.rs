@@ -1,6 +1,9 @@
 //! Who is to be told of something. Whoever cannot sign in any more is not.
 
-use kernel::ids::{OrgId, UserId};
+use kernel::{
+    Permission, Role,
+    ids::{OrgId, UserId},
+};
 use pg::Connection;
 
 /// Somebody who is told of something, and where mail reaches them.
@@ -60,6 +63,26 @@ pub async fn of_platform(conn: &mut Connection) -> Result<Vec<Recipient>, sqlx::
              AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
                  AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
          ORDER BY u.id",
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Everybody whose platform role holds a permission.
+pub async fn of_platform_permission(
+    conn: &mut Connection,
+    permission: Permission,
+) -> Result<Vec<Recipient>, sqlx::Error> {
+    let holds = |role: &&Role| role.permissions().holds(permission);
+    let roles: Vec<String> = Role::ALL.iter().filter(holds).map(|role| role.name().to_owned()).collect();
+    sqlx::query_as!(
+        Recipient,
+        "SELECT u.id AS user_id, u.name, u.email FROM users u
+         WHERE EXISTS (SELECT FROM platform_bindings b WHERE b.user_id = u.id AND b.role = ANY ($1))
+             AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
+                 AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
+         ORDER BY u.id",
+        &roles,
     )
     .fetch_all(conn)
     .await

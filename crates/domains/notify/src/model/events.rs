@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     event::Envelope,
-    ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
+    ids::{AdjustmentId, AllocationId, NodeId, OrgId, ProjectId, UserId},
     money::money,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -18,6 +18,7 @@ pub const BILLING: &[&str] = &[
     "billing.balance_restored",
     "billing.budget_crossed",
     "billing.credit_posted",
+    "billing.adjustment_waiting",
 ];
 pub const PAYMENTS: &[&str] =
     &["payments.balance_credited", "payments.refunded", "payments.disputed", "payments.reconcile_failed"];
@@ -31,13 +32,16 @@ pub const PROVISIONING: &[&str] = &[
 ];
 pub const NODES: &[&str] = &["nodes.offline", "nodes.quarantined", "nodes.certificate_ending"];
 
+/// What the platform's own people are told of, and no organization.
+const OF_PLATFORM: &[&str] = &["payments.reconcile_failed", "billing.adjustment_waiting"];
+
 /// What is sent when an organization tries its webhook.
 pub const WEBHOOK_TEST: &str = "webhook.test";
 
 /// The types that a webhook can ask for: whatever happens to an organization.
 pub fn of_organizations() -> impl Iterator<Item = &'static str> {
     let all = BILLING.iter().chain(PAYMENTS).chain(PROVISIONING).copied();
-    all.filter(|event_type| *event_type != "payments.reconcile_failed")
+    all.filter(|event_type| !OF_PLATFORM.contains(event_type))
 }
 
 #[derive(Deserialize)]
@@ -70,6 +74,17 @@ struct Credit {
     currency: String,
     reason: String,
     creator_id: Option<UserId>,
+}
+
+#[derive(Deserialize)]
+struct Waiting {
+    adjustment_id: AdjustmentId,
+    org_id: OrgId,
+    kind: String,
+    amount_minor: i64,
+    currency: String,
+    reason: String,
+    proposed_by: Option<UserId>,
 }
 
 #[derive(Deserialize)]
@@ -186,6 +201,7 @@ fn of_billing(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         }
         "billing.budget_crossed" => Some(of_budget(read(envelope)?)),
         "billing.credit_posted" => Some(of_credit(read(envelope)?)),
+        "billing.adjustment_waiting" => Some(of_waiting(read(envelope)?)),
         _ => None,
     })
 }
@@ -220,6 +236,26 @@ fn of_credit(e: Credit) -> (Notice, Audience) {
     let notice =
         Notice { kind: NoticeKind::CreditPosted, title: "Credit for a machine".to_owned(), text, target };
     (notice, Audience::Org { org: e.org_id, creator: e.creator_id })
+}
+
+fn of_waiting(e: Waiting) -> (Notice, Audience) {
+    let what = match e.kind.as_str() {
+        "correction" => "A correction",
+        "promo" => "Promotional credit",
+        _ => "A credit",
+    };
+    let text = format!(
+        "{what} of {} for {} waits for a second person: {}. Look at it with `gpuaas platform billing adjustments show {}`, \
+         then approve or reject it.",
+        money(e.amount_minor, &e.currency),
+        e.org_id,
+        said(&e.reason),
+        e.adjustment_id
+    );
+    let target = Target::default().with("adjustment", e.adjustment_id);
+    let title = "Money waits for your decision".to_owned();
+    let notice = Notice { kind: NoticeKind::AdjustmentWaiting, title, text, target };
+    (notice, Audience::MoneyApprovers { proposed_by: e.proposed_by })
 }
 
 fn of_payments(envelope: &Envelope) -> Result<Told, serde_json::Error> {

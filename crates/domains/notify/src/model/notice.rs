@@ -30,6 +30,7 @@ kinds! {
     BalanceRestored = "balance_restored", Info;
     BudgetCrossed = "budget_crossed", Warning;
     CreditPosted = "credit_posted", Info;
+    AdjustmentWaiting = "adjustment_waiting", Warning;
     PaymentReceived = "payment_received", Info;
     PaymentRefunded = "payment_refunded", Info;
     PaymentDisputed = "payment_disputed", Warning;
@@ -106,6 +107,9 @@ impl Target {
             (None, Some(project), _) => format!("/projects/{project}/usage"),
             (_, None, Some(org)) => format!("/orgs/{org}/billing"),
             (Some((kind, id)), None, None) if kind == "node" => format!("/platform/nodes/{id}"),
+            (Some((kind, id)), None, None) if kind == "adjustment" => {
+                format!("/platform/billing/adjustments/{id}")
+            }
             _ => "/".to_owned(),
         }
     }
@@ -129,6 +133,8 @@ pub enum Audience {
     Creator { org: OrgId, creator: Option<UserId> },
     /// Administrators and operators of the platform.
     Platform,
+    /// Who may decide on money that waits, but not who proposed it.
+    MoneyApprovers { proposed_by: Option<UserId> },
 }
 
 /// A notification as its person sees it.

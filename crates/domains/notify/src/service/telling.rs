@@ -7,7 +7,7 @@ use identity::api::{
     recipients::{self, Recipient},
 };
 use kernel::{
-    Failure,
+    Failure, Permission,
     event::Envelope,
     ids::OrgId,
     policy::{IntegerKey, keys},
@@ -61,6 +61,11 @@ async fn listeners(tx: &mut WriteTx, audience: &Audience) -> Result<Vec<Recipien
         }
         Audience::Creator { org, creator: None } => recipients::of_org(tx.conn(), *org, &[]).await?,
         Audience::Platform => recipients::of_platform(tx.conn()).await?,
+        Audience::MoneyApprovers { proposed_by } => {
+            let mut people = recipients::of_platform_permission(tx.conn(), Permission::MoneyManage).await?;
+            people.retain(|person| Some(person.user_id) != *proposed_by);
+            people
+        }
     })
 }
 

@@ -29,6 +29,10 @@ fn samples() -> Vec<(&'static str, Value)> {
             "billing.credit_posted",
             json!({ "org_id": org, "project_id": project, "allocation_id": allocation, "since": "2026-03-01T11:00:00Z", "credited_minor": 321, "currency": "USD", "reason": "a GPU reported errors <xid 79>" }),
         ),
+        (
+            "billing.adjustment_waiting",
+            json!({ "adjustment_id": id("adj"), "org_id": org, "allocation_id": allocation, "kind": "credit", "amount_minor": 12_345, "currency": "USD", "reason": "faulty hardware (xid.79); the allocation had ended when it was heard of", "proposed_by": null }),
+        ),
         ("payments.balance_credited", payment.clone()),
         ("payments.refunded", payment.clone()),
         ("payments.disputed", payment),

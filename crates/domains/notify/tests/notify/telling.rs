@@ -8,7 +8,7 @@ use serde_json::json;
 use testkit::free_port;
 use uuid::Uuid;
 
-use crate::world::{LaunchFailed, NodeOffline, World};
+use crate::world::{AdjustmentWaiting, LaunchFailed, NodeOffline, World};
 
 #[tokio::test]
 async fn owners_and_admins_hear_of_the_balance_and_nobody_else_does() {
@@ -99,6 +99,51 @@ async fn nodes_concern_administrators_and_operators_of_the_platform() {
         assert!(world.notifications(user).await.is_empty());
     }
     assert_eq!(world.count("SELECT count(*) FROM deliveries WHERE channel = 'webhook'").await, 0);
+}
+
+#[tokio::test]
+async fn money_that_waits_concerns_those_who_may_approve_it_and_not_who_proposed_it() {
+    let world = World::new(free_port()).await;
+    let [clerk, second] = [
+        world.platform("platform_admin", "clerk@example.org").await,
+        world.platform("platform_admin", "second@example.org").await,
+    ];
+    let ops = world.platform("platform_ops", "ops@example.org").await;
+    let hook = json!({ "name": "all", "url": "http://127.0.0.1:9/all" });
+    world
+        .call(world.owner, Method::POST, &format!("/api/v1/orgs/{}/webhooks", world.org), Some(hook))
+        .await
+        .ok();
+    let adjustment_id = Uuid::from_u128(4).into();
+    let waiting = |proposed_by| AdjustmentWaiting {
+        adjustment_id,
+        org_id: world.org,
+        kind: "credit".to_owned(),
+        amount_minor: 12_345,
+        currency: "USD".to_owned(),
+        reason: "welcome".to_owned(),
+        proposed_by,
+    };
+    world.happens(&waiting(Some(clerk))).await;
+    let told = world.notifications(second).await;
+    assert_eq!((told.len(), &told[0]["kind"]), (1, &json!("adjustment_waiting")));
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("123.45 USD") && text.contains(&format!("adjustments show {adjustment_id}")),
+        "{text}"
+    );
+    for user in [clerk, ops, world.owner] {
+        assert!(world.notifications(user).await.is_empty());
+    }
+    assert_eq!(world.count("SELECT count(*) FROM deliveries WHERE channel = 'mail'").await, 1);
+    assert_eq!(
+        world.count("SELECT count(*) FROM deliveries WHERE channel = 'webhook'").await,
+        0,
+        "the platform's own"
+    );
+    // What the product proposed is for anybody who may decide.
+    world.happens(&waiting(None)).await;
+    assert_eq!((world.notifications(clerk).await.len(), world.notifications(second).await.len()), (1, 2));
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ impl Generation {
         }
         let (now, last) = advance(db).await?;
         file.write(&last)?;
+        report(now.mode());
         if now.mode() == Mode::Restore {
             warn();
         }
@@ -134,6 +135,7 @@ impl Generation {
         self.last = next.clone();
         // Before the file: a disk that is full does not keep the process from following the mode.
         let mode = now.mode();
+        report(mode);
         let turned = self.mode.send_if_modified(|known| std::mem::replace(known, mode) != mode);
         match (turned, mode) {
             (true, Mode::Restore) => warn(),
@@ -214,6 +216,11 @@ fn error(failure: Failure) -> anyhow::Error {
         Failure::Problem(problem) => anyhow::anyhow!("{problem}"),
         Failure::Internal(error) => anyhow::Error::from_boxed(error),
     }
+}
+
+fn report(mode: Mode) {
+    let restoring = if mode == Mode::Restore { 1.0 } else { 0.0 };
+    metrics::gauge!(telemetry::names::INSTALLATION_RESTORE_MODE).set(restoring);
 }
 
 fn warn() {

@@ -42,7 +42,7 @@ pub enum Command {
     },
     /// Show an invitation.
     Get { invitation: String },
-    /// Invite somebody. The answer holds a token to pass on; it is shown only now.
+    /// Invite somebody. They are mailed a link where mail is sent; otherwise pass on the token, which is shown only now.
     Create {
         email: String,
         #[arg(long, value_enum, default_value_t = Role::Member)]
@@ -50,7 +50,7 @@ pub enum Command {
     },
     /// Take an invitation back.
     Revoke { invitation: String },
-    /// Accept an invitation that you were given.
+    /// Accept an invitation that you were given, by its token or the code that the mailed link shows.
     Accept {
         invitation: String,
         /// The file with the token; `-` for standard input.
@@ -89,7 +89,15 @@ pub async fn run(app: &App, command: Command) -> Result {
             let body =
                 types::InvitationCreate { email: field("email", email)?, role: field("role", role.name())? };
             let made = send!(client.invitation_create().org_id(org).body(body));
-            note("Pass id and token on to whom you invite: the token is shown only now.");
+            match &made.mailed_to {
+                Some(address) => note(&format!(
+                    "A mail with a link goes to {address}: whoever opens it makes an account there, or joins with theirs. Revoke \
+                     and invite again to have it sent again. The token, shown only now, is for somebody who has an account."
+                )),
+                None => note(
+                    "No mail is sent. Pass id and token on to whom you invite: the token is shown only now.",
+                ),
+            }
             app.out.item(&made, COLUMNS)
         }
         Command::Revoke { invitation } => {

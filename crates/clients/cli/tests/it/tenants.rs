@@ -1,9 +1,9 @@
 //! Organizations, projects, people, service accounts, keys and policies.
 
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{ServerOptions, World, eventually};
 
-use crate::kit::{Place, text};
+use crate::kit::{Gpuaas, Place, text};
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm me@home\n";
@@ -121,4 +121,24 @@ async fn policies_are_set_explained_and_felt() {
     let another = KEY.replace("AAAAIAcI", "AAAAIAcH");
     let said = place.admin.run_with(&["ssh-keys", "add", "-"], &another).await.fails(6);
     assert!(said.contains("quota_exceeded"), "{said}");
+}
+
+#[tokio::test]
+async fn whoever_invites_is_told_whether_a_mail_goes_out_and_to_whom() {
+    let config = format!(
+        "[notify.smtp]\nhost = \"127.0.0.1\"\nport = {}\nencryption = \"none\"\n",
+        testkit::free_port()
+    );
+    for (config, mailed) in [(String::new(), false), (config, true)] {
+        let world = World::start_with(ServerOptions { config, ..ServerOptions::default() }).await;
+        world.org("acme").await;
+        let root = Gpuaas::new(&world.server.base).env("GPUAAS_TOKEN", &world.idp.token("root", "1"));
+        let create = |email| ["invitations", "create", email, "--org", "acme"];
+        let ran = root.run(&create("ada@example.org")).await;
+        let told = "A mail with a link goes to ada@example.org";
+        assert_eq!(ran.err.contains(told), mailed, "{ran:?}");
+        assert_eq!(ran.err.contains("No mail is sent"), !mailed, "{ran:?}");
+        let made = root.json(&create("bob@example.org")).await;
+        assert_eq!(made["mailed_to"], if mailed { json!("bob@example.org") } else { Value::Null });
+    }
 }

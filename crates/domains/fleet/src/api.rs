@@ -9,7 +9,8 @@ pub use crate::{
         inventories::{
             NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_unheard, slot_facts,
         },
-        node_identity::node_rekey,
+        key_waits::node_key_blocker,
+        node_identity::{Rekey, node_rekey},
         nodes::cordon_once,
         orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{

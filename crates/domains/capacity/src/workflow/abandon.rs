@@ -3,9 +3,9 @@
 
 use async_trait::async_trait;
 use kernel::Failure;
-use saga::{RunEnd, Saga, SagaSpec, Signal, StartError, Step, StepCx, StepError};
+use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
-use super::{CleanupInput, abandon_spec, cleanup_spec, held, launch, tasks::withdraw_of};
+use super::{abandon_spec, held, launch, tasks::withdraw_of};
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
@@ -33,13 +33,9 @@ impl Saga for Abandon {
         let reason = "released while it was being launched";
         launch::abandoned(&self.0, cx.tx, &allocation, cause, reason).await?;
         let slot_ids = endings::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
-        let Some(first) = slot_ids.first().map(ToString::to_string) else { return Step::done() };
         fleet::api::slots_retry_cleaning(cx.tx, &slot_ids).await?;
-        let input = CleanupInput { allocation_id: allocation.id, slot_ids };
-        match saga::start(cx.tx, cleanup_spec(), &first, Some(allocation.org_id), &input).await {
-            Ok(_) | Err(StartError::AlreadyRunning) => Step::done(),
-            Err(error) => Err(StepError::retry(error.to_string())),
-        }
+        launch::cleanup_start(cx.tx, &allocation, slot_ids).await?;
+        Step::done()
     }
 
     async fn resume(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {

@@ -1,4 +1,5 @@
-//! Clean slots that a failed launch left behind, with the order of its allocation. The allocation itself is over.
+//! Clean slots that a launch left behind, with the order of its allocation. The allocation itself is over. A whole machine
+//! is treated as after a release: somebody may have been on it.
 
 use async_trait::async_trait;
 use kernel::Failure;
@@ -6,7 +7,8 @@ use node_proto::catalog::{DeprovisionUser, ProbeProfile, VmRelease};
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
 use super::{
-    CleanupInput, cleanup_spec, held, held_for_end, release_machine, release_slice, slots, tasks, words,
+    CleanupInput, cleanup_spec, held, held_for_end, release_machine, release_slice, slots, specs::WAITS_FOR,
+    tasks, words,
 };
 use crate::{
     Capacity,
@@ -28,6 +30,14 @@ impl Saga for Cleanup {
     }
 
     async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+        if step == "verify" {
+            let allocation = release_machine::unheld(cx).await?;
+            if allocation.shape == Shape::Baremetal
+                && let Some(wait) = release_machine::reimage(&self.0, cx, &allocation, WAITS_FOR).await?
+            {
+                return Ok(wait);
+            }
+        }
         let allocation = left(cx).await?;
         let input: CleanupInput = cx.input()?;
         match (step, allocation.shape) {

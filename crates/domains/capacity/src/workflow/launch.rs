@@ -1,15 +1,17 @@
 //! What every launch begins and ends with, whatever machine is made in between.
 
 use fleet::api::{slots_doubt, slots_occupy};
-use kernel::Failure;
+use kernel::{Failure, ids::SlotId};
 use node_proto::catalog::{
     AccountSpec, InstallAuthorizedKeys, InstallAuthorizedKeysInput, RetainAuthorizedKeys, VmAuthorizedKeys,
     VmAuthorizedKeysInput, VmRetainAuthorizedKeys,
 };
 use pg::WriteTx;
-use saga::{RunEnd, Signal, Step, StepCx, StepError};
+use saga::{RunEnd, Signal, StartError, Step, StepCx, StepError};
 
-use super::{LaunchInput, access_spec, held, held_for_end, phases, slots, tasks, words};
+use super::{
+    CleanupInput, LaunchInput, access_spec, cleanup_spec, held, held_for_end, phases, slots, tasks, words,
+};
 use crate::{
     Capacity,
     model::{
@@ -192,8 +194,9 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         return Ok(());
     }
     let reason = words::plain(cx.failure);
+    let mut to_clean = Vec::new();
     if end == RunEnd::Undone {
-        slots::give_back(cx.tx, &allocation.slot_ids).await?;
+        to_clean = take_back(cx.tx, &allocation).await?;
         // Otherwise the next launch would be given the same sick machine, and the next.
         if words::is_machines_fault(&reason) {
             slots_doubt(cx.tx, allocation.node_id, &allocation.slot_ids).await?;
@@ -206,7 +209,32 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
     }
     end_launch(capacity, cx.tx, &allocation, Along { reason: &reason, cause: None }).await?;
-    Ok(())
+    cleanup_start(cx.tx, &allocation, to_clean).await
+}
+
+/// Nothing of the launch is left. Whoever had an account on the whole machine may have been there, though: its slots are
+/// sold again after the workflow that follows a release, with a new key of the node. Answers the slots that wait for it.
+async fn take_back(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<SlotId>, Failure> {
+    if allocation.shape != Shape::Baremetal {
+        slots::give_back(tx, &allocation.slot_ids).await?;
+        return Ok(Vec::new());
+    }
+    slots::unreserve(tx, &allocation.slot_ids).await?;
+    slots::to_cleaning(tx, &allocation.slot_ids).await
+}
+
+/// Cleans slots of an allocation that is over; nothing to do for none.
+pub async fn cleanup_start(
+    tx: &mut WriteTx,
+    allocation: &Allocation,
+    slot_ids: Vec<SlotId>,
+) -> Result<(), Failure> {
+    let Some(first) = slot_ids.first().map(ToString::to_string) else { return Ok(()) };
+    let input = CleanupInput { allocation_id: allocation.id, slot_ids };
+    match saga::start(tx, cleanup_spec(), &first, Some(allocation.org_id), &input).await {
+        Ok(_) | Err(StartError::AlreadyRunning) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A launch that no workflow takes further, and that somebody wants ended. What there is of it is not known, so its

@@ -8,8 +8,8 @@
 //! meter and the event of one fact are one transaction, so there is no moment in which they disagree: a slot is free
 //! exactly when nobody claims it.
 //!
-//! **How they end.** A launch ends in `active`; or in `failed`, holding nothing, with its slots free, or fenced when
-//! it could not all be taken back. A release ends in `released`; or in `release_failed`, holding everything. Restart
+//! **How they end.** A launch ends in `active`; or in `failed`, holding nothing, with its slots free (those of a
+//! whole machine after a cleanup, as after a release), or fenced when it could not all be taken back. A release ends in `released`; or in `release_failed`, holding everything. Restart
 //! and access change no state.
 
 mod abandon;

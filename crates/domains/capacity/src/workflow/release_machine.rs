@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::TimeDelta;
+use fleet::api::Rekey;
 use identity::api::Where;
 use kernel::{
     Failure,
@@ -14,7 +15,10 @@ use node_proto::catalog::{DeprovisionUser, HealthProbe, Isolation, ProbeProfile}
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 use serde::{Deserialize, Serialize};
 
-use super::{phases, provision_machine::healthy, reimage::Reimaging, release, release_spec, tasks, words};
+use super::{
+    phases, provision_machine::healthy, reimage::Reimaging, release, release_spec, specs::WAITS_FOR, tasks,
+    words,
+};
 use crate::{
     Capacity,
     model::allocation::{Allocation, Shape},
@@ -47,7 +51,16 @@ impl Saga for ReleaseMachine {
                 let allocation = release::releasing(cx).await?;
                 tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
             }
-            "reimage" => self.reimage(cx).await,
+            "reimage" => {
+                let allocation = unheld(cx).await?;
+                if let Some(wait) = reimage(&self.0, cx, &allocation, WAITS_FOR).await? {
+                    return Ok(wait);
+                }
+                if allocation.isolation_model == Isolation::FullReimage.name() {
+                    phases::done(cx.tx, &allocation, "reimage", "").await?;
+                }
+                Step::done()
+            }
             "verify" => {
                 let allocation = release::releasing(cx).await?;
                 if let Some(wait) = new_key(cx, &allocation).await? {
@@ -91,59 +104,74 @@ impl Saga for ReleaseMachine {
     }
 }
 
-impl ReleaseMachine {
-    /// Whoever installs cannot call back, so it is asked again and again, as long as the policy allows.
-    async fn reimage(&self, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        let id = cx.input::<super::LaunchInput>()?.allocation_id;
-        // Not held: this waits for somebody outside.
-        let allocation = crate::store::allocations::get(cx.tx.conn(), id).await?;
-        let Some(allocation) = allocation else { return Err(StepError::fail(words::MOVED_ON)) };
-        if allocation.isolation_model != Isolation::FullReimage.name() {
-            return Step::done();
+/// The allocation as it is, and not locked: the step waits for somebody outside.
+pub async fn unheld(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
+    let id = cx.input::<super::LaunchInput>()?.allocation_id;
+    let allocation = crate::store::allocations::get(cx.tx.conn(), id).await?;
+    allocation.ok_or_else(|| StepError::fail(words::MOVED_ON))
+}
+
+/// Has the machine installed anew when its product says so; something to return until it is. Whoever installs cannot call
+/// back, so it is asked again and again, as long as the policy allows.
+pub async fn reimage(
+    capacity: &Capacity,
+    cx: &mut StepCx<'_>,
+    allocation: &Allocation,
+    step: Duration,
+) -> Result<Option<Step>, StepError> {
+    if allocation.isolation_model != Isolation::FullReimage.name() {
+        return Ok(None);
+    }
+    let key = format!("{}/{}", cx.run_id, cx.attempt);
+    match reimage_look(capacity, allocation, &key).await? {
+        Reimaging::Done => Ok(None),
+        Reimaging::Failed(reason) => {
+            tracing::warn!(allocation_id = %allocation.id, reason, "a machine could not be installed anew");
+            Err(tasks::retry(words::NOT_INSTALLED, "the installer says so"))
         }
-        let key = format!("{}/{}", cx.run_id, cx.attempt);
-        match self.look(&allocation, &key).await? {
-            Reimaging::Done => {
-                phases::done(cx.tx, &allocation, "reimage", "").await?;
-                Step::done()
+        Reimaging::UnderWay => {
+            let limit = IntegerKey(&keys::CAPACITY_REIMAGE_SECONDS);
+            let limit = capacity.policies.setting_at(limit, Where::default()).await?.get();
+            let begun = cx.deadline - TimeDelta::from_std(step).unwrap_or_default();
+            if cx.tx.db().ambient().now() >= begun + TimeDelta::seconds(limit) {
+                return Err(tasks::retry(words::NOT_INSTALLED, "not in time"));
             }
-            Reimaging::Failed(reason) => {
-                tracing::warn!(allocation_id = %id, reason, "a machine could not be installed anew");
-                Err(tasks::retry(words::NOT_INSTALLED, "the installer says so"))
-            }
-            Reimaging::UnderWay => {
-                let limit = IntegerKey(&keys::CAPACITY_REIMAGE_SECONDS);
-                let limit = self.0.policies.setting_at(limit, Where::default()).await?.get();
-                let whole =
-                    self.spec().steps.iter().find(|step| step.name == "reimage").map(|step| step.timeout);
-                let whole = TimeDelta::from_std(whole.unwrap_or_default()).unwrap_or_default();
-                let begun = cx.deadline - whole;
-                if cx.tx.db().ambient().now() >= begun + TimeDelta::seconds(limit) {
-                    return Err(tasks::retry(words::NOT_INSTALLED, "not in time"));
-                }
-                Ok(Step::Again { after: LOOK_EVERY })
-            }
+            Ok(Some(Step::Again { after: LOOK_EVERY }))
         }
     }
+}
 
-    async fn look(&self, allocation: &Allocation, key: &str) -> Result<Reimaging, StepError> {
-        let (reimager, node) = (&self.0.reimager, allocation.node_id);
-        let asked = async {
-            reimager.begin(node, key).await?;
-            reimager.look(node, key).await
-        };
-        match tokio::time::timeout(CALL_LIMIT, asked).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(tasks::retry(words::NOT_INSTALLED, "the installer did not answer")),
-        }
+async fn reimage_look(
+    capacity: &Capacity,
+    allocation: &Allocation,
+    key: &str,
+) -> Result<Reimaging, StepError> {
+    let (reimager, node) = (&capacity.reimager, allocation.node_id);
+    let asked = async {
+        reimager.begin(node, key).await?;
+        reimager.look(node, key).await
+    };
+    match tokio::time::timeout(CALL_LIMIT, asked).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(tasks::retry(words::NOT_INSTALLED, "the installer did not answer")),
     }
 }
 
 /// The tenant is gone and may have had the node's key: the node makes a new one before it is sold again. Something to
 /// return while it has not.
 pub async fn new_key(cx: &mut StepCx<'_>, allocation: &Allocation) -> Result<Option<Step>, StepError> {
-    let done = fleet::api::node_rekey(cx.tx, allocation.node_id, allocation.state_changed_at).await?;
-    Ok((!done).then_some(Step::Again { after: KEY_EVERY }))
+    match fleet::api::node_rekey(cx.tx, allocation.node_id, allocation.state_changed_at).await? {
+        Rekey::Done => return Ok(None),
+        Rekey::Asked => phases::done(cx.tx, allocation, "new_key", words::KEY_ASKED).await?,
+        Rekey::Waiting => {}
+    }
+    // The last look of this attempt: operators read why.
+    if cx.tx.db().ambient().now() >= cx.deadline {
+        let why = fleet::api::node_key_blocker(cx.tx.conn(), allocation.node_id).await?;
+        let why = why.map(|blocker| format!("{}: {}", blocker.code, blocker.message)).unwrap_or_default();
+        return Err(tasks::retry(words::NO_NEW_KEY, &why));
+    }
+    Ok(Some(Step::Again { after: KEY_EVERY }))
 }
 
 /// Keeps the evidence, whatever it says.

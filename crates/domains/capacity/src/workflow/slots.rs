@@ -21,11 +21,18 @@ fn of<'a>(states: &'a ByState, state: &str) -> &'a [SlotId] {
     states.get(state).map_or(&[], Vec::as_slice)
 }
 
-/// Nobody uses them any more; what was left there is removed now.
-pub async fn to_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
+/// Nobody uses them any more; what was left there is removed now. Answers those that are to be cleaned.
+pub async fn to_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<Vec<SlotId>, Failure> {
     let states = by_state(tx, slots).await?;
     api::slots_clean(tx, of(&states, "in_use")).await?;
-    api::slots_retry_cleaning(tx, of(&states, "cleanup_blocked")).await
+    api::slots_retry_cleaning(tx, of(&states, "cleanup_blocked")).await?;
+    Ok([of(&states, "in_use"), of(&states, "cleanup_blocked"), of(&states, "cleaning")].concat())
+}
+
+/// Nobody has used those that are reserved.
+pub async fn unreserve(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
+    let states = by_state(tx, slots).await?;
+    api::slots_unreserve(tx, of(&states, "reserved")).await
 }
 
 /// A launch was taken back: nothing is there.

@@ -17,9 +17,11 @@ const fn writes(name: &'static str, undo: Undo) -> StepSpec {
     StepSpec { name, undo, timeout: Duration::from_secs(300), retry: PASSING }
 }
 
-/// A step that waits for a node. Normally the task's own expiry ends it (`capacity.task_seconds`, at most a day).
+/// How long a step waits for a node. Normally the task's own expiry ends it (`capacity.task_seconds`, at most a day).
+pub(super) const WAITS_FOR: Duration = Duration::from_secs(25 * 60 * 60);
+
 const fn waits(name: &'static str, undo: Undo) -> StepSpec {
-    StepSpec { name, undo, timeout: Duration::from_secs(25 * 60 * 60), retry: NODE }
+    StepSpec { name, undo, timeout: WAITS_FOR, retry: NODE }
 }
 
 // What `begin` did to the slots is taken back with the end of the run, in one transaction with the claims.

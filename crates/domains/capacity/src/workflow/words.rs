@@ -13,9 +13,12 @@ pub const SICK: &str = "the machine did not pass its check";
 pub const GPUS_MISSING: &str = "not all GPUs work";
 pub const NOT_PROVEN: &str = "the machine could not prove that it is clean";
 pub const NOT_INSTALLED: &str = "the machine could not be installed anew";
+pub const NO_NEW_KEY: &str = "the machine has not made a new key for itself in time";
 pub const MOVED_ON: &str = "the allocation is no longer in the state that this needs";
 pub const NO_ORDER: &str = "nobody has ordered it; ask for it again";
 pub const LATE: &str = "the time in which it was authorised is over; ask for it again";
+/// Of a phase, not of a failure.
+pub const KEY_ASKED: &str = "the machine makes a new key for itself before anybody else gets it";
 const TOO_LONG: &str = "the run took longer than it may";
 const INTERNAL: &str = "an internal error; it is being looked at";
 
@@ -32,6 +35,7 @@ const ALL: &[&str] = &[
     GPUS_MISSING,
     NOT_PROVEN,
     NOT_INSTALLED,
+    NO_NEW_KEY,
     MOVED_ON,
     NO_ORDER,
     LATE,

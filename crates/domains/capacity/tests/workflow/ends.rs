@@ -67,7 +67,7 @@ async fn a_machine_whose_drivers_do_not_work_is_never_billed() {
     let id = kit.launch(MACHINE).await;
     kit.ends(TaskType::HealthProbe, vec![sick(ProbeProfile::Light)]);
     assert_eq!(kit.drive(&id.to_string()).await, "undone");
-    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("failed", "available"));
+    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("failed", "cleaning"));
     assert_eq!(kit.reason(id).await, "the machine did not pass its check");
     assert_eq!(kit.tasks(id, "allocation.deprovision_user").await, 1);
     let doubted = format!(
@@ -168,7 +168,7 @@ async fn a_release_while_provisioning_takes_back_and_says_who_wanted_it() {
     assert_eq!(kit.reason(id).await, "released by its project");
     let given_up = "SELECT state FROM node_tasks WHERE task_type = 'allocation.provision_user'";
     assert_eq!(kit.one::<String>(given_up).await, "cancelled", "a node that has not begun it never gets it");
-    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("released", "available"));
+    assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("released", "cleaning"));
     assert_eq!((kit.meters(id, "open").await, kit.meters(id, "launch_failed").await), (0, 1));
     invariants::hold(&kit).await;
 }

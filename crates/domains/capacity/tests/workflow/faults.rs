@@ -97,6 +97,16 @@ impl Under {
         Ok(subject)
     }
 
+    /// Whether a launch that was taken back got as far as to use its machine.
+    async fn cleans_after(&self, id: AllocationId) -> bool {
+        self.sku == MACHINE
+            && self.kit.one(&format!(
+                "SELECT EXISTS (SELECT FROM allocation_events WHERE allocation_id = '{}' AND to_state = 'provisioning')",
+                id.uuid()
+            ))
+            .await
+    }
+
     async fn ended_as_it_must(&self, id: AllocationId, end: RunEnd) -> Result<(), String> {
         let kit = &self.kit;
         let (open, gone) = (kit.meters(id, "open").await, kit.meters(id, "launch_failed").await);
@@ -104,6 +114,10 @@ impl Under {
         let stands = (stands.0.as_str(), stands.1.as_str(), stands.2, stands.3, stands.4);
         let must = match (self.about, end) {
             (About::Provision, RunEnd::Succeeded) => ("active", "in_use", true, 1, 0),
+            // Somebody may have been on the whole machine.
+            (About::Provision, RunEnd::Undone) if self.cleans_after(id).await => {
+                ("failed", "cleaning", false, 0, 1)
+            }
             (About::Provision, RunEnd::Undone) => ("failed", "available", false, 0, 1),
             (About::Provision, RunEnd::Stuck) => ("failed", "cleanup_blocked", false, 0, 1),
             (About::Release, RunEnd::Succeeded) => ("released", "available", false, 1, 0),
@@ -114,6 +128,13 @@ impl Under {
         };
         if stands != must {
             return Err(format!("it stands so: {stands:?}, and must so: {must:?}"));
+        }
+        if stands.1 == "cleaning" {
+            let slot = format!("SELECT slot_ids[1] FROM allocations WHERE id = '{}'", id.uuid());
+            let slot = SlotId::from(kit.one::<Uuid>(&slot).await).to_string();
+            let end = (kit.drive(&slot).await, kit.slots(id).await);
+            let clean = end == ("succeeded".to_owned(), "available".to_owned());
+            return if clean { Ok(()) } else { Err(format!("it was cleaned so: {end:?}")) };
         }
         if (self.about, end) == (About::Access, RunEnd::Succeeded) {
             let behind = "SELECT access_version - installed_access FROM allocations WHERE id =";

@@ -240,10 +240,16 @@ impl Kit {
 
     /// Works the newest run about a subject to its end, and answers how it ended.
     pub async fn drive(&self, subject: &str) -> String {
+        let end = self.drive_for(subject, 200).await;
+        end.unwrap_or_else(|| panic!("the run about {subject} did not come to an end"))
+    }
+
+    /// The same within so many turns; nothing when it did not come to an end.
+    pub async fn drive_for(&self, subject: &str, turns: usize) -> Option<String> {
         let run = self.run_of(subject).await.uuid();
         let name: String = self.one(&format!("SELECT name FROM saga_runs WHERE id = '{run}'")).await;
         let engine = Engine::new(self.test.db.clone(), self.wake.clone(), vec![self.saga(&name)]);
-        for _ in 0..200 {
+        for _ in 0..turns {
             self.clock.advance(TimeDelta::milliseconds(1));
             let look = format!(
                 "SELECT coalesce(CASE WHEN signal IS NULL AND state IN ('running', 'undoing') THEN wake_key END, state)
@@ -251,7 +257,7 @@ impl Kit {
             );
             let look: String = self.one(&look).await;
             match look.as_str() {
-                "succeeded" | "undone" | "stuck" => return look,
+                "succeeded" | "undone" | "stuck" => return Some(look),
                 "running" | "undoing" => {}
                 key => self.answer(key).await,
             }
@@ -263,7 +269,7 @@ impl Kit {
             .await;
             engine.run_once().await.unwrap();
         }
-        panic!("the run about {subject} did not come to an end")
+        None
     }
 
     pub async fn sql(&self, statements: &str) {

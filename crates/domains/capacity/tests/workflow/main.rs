@@ -8,3 +8,4 @@ mod invariants;
 mod key_removal;
 mod kit;
 mod node;
+mod taken_back;

@@ -16,6 +16,7 @@ pub mod findings;
 pub mod health_rules;
 pub mod history;
 pub mod inventories;
+pub mod key_waits;
 pub mod logs;
 pub mod node_identity;
 pub mod nodes;

@@ -131,25 +131,36 @@ async fn open(
     Ok(true)
 }
 
-/// Has the node make a new key, unless that was asked for after `unless_since` already. True when no certificate from
-/// before that counts any more: the node was heard with a key that it made since, or comes back by a token only.
+/// How far a node that is to make a new key has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rekey {
+    /// No certificate from before counts any more: the node was heard with a key that it made since, or comes back by a
+    /// token only.
+    Done,
+    /// It is asked from now on.
+    Asked,
+    /// It was asked before, and has not made one.
+    Waiting,
+}
+
+/// Has the node make a new key, unless that was asked for after `unless_since` already.
 pub async fn node_rekey(
     tx: &mut WriteTx,
     node: NodeId,
     unless_since: DateTime<Utc>,
-) -> Result<bool, Failure> {
+) -> Result<Rekey, Failure> {
     let now = tx.db().ambient().now();
     let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state();
     if !state.is_some_and(NodeState::is_enrolled) {
-        return Ok(true);
+        return Ok(Rekey::Done);
     }
-    let Some(since) = store::certificates::rekey(tx.conn(), node, unless_since, now).await? else {
-        return Ok(true);
+    let Some(asked) = store::certificates::rekey(tx.conn(), node, unless_since, now).await? else {
+        return Ok(Rekey::Done);
     };
-    let done = store::certificates::rekeyed(tx.conn(), node, since).await?;
-    // Whoever waits for work on the node's behalf tells it.
-    if !done {
-        tx.invalidate(invalidation_key(node));
+    if store::certificates::rekeyed(tx.conn(), node, asked.since).await? {
+        return Ok(Rekey::Done);
     }
-    Ok(done)
+    // Whoever waits for work on the node's behalf tells it.
+    tx.invalidate(invalidation_key(node));
+    Ok(if asked.newly { Rekey::Asked } else { Rekey::Waiting })
 }

@@ -9,7 +9,7 @@ use kernel::{
 use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx};
 
-use super::{changed, created, found, standing::invalidation_key};
+use super::{changed, created, found, key_waits::node_key_blocker, standing::invalidation_key};
 use crate::{
     Fleet,
     model::{
@@ -146,6 +146,7 @@ pub async fn node_get(fleet: &Fleet, tx: &mut ReadTx, id: NodeId) -> Result<Node
     let mut blockers =
         topology.and_then(|t| t.topology.get("blockers").map(stored_blockers)).unwrap_or_default();
     blockers.retain(|blocker| node.serves.is_blocked_by(&blocker.code));
+    blockers.extend(node_key_blocker(tx.conn(), id).await?);
     blockers.extend(store::slots::blockers(tx.conn(), id).await?);
     let (open_findings, open_tasks) = store::nodes::open_counts(tx.conn(), id).await?;
     let late_before = now - silence(fleet).await?;

@@ -7,7 +7,7 @@ use kernel::{
 use pg::{ReadTx, WriteTx};
 use serde_json::json;
 
-use super::{changed, found, onboarding::validate_after_approval};
+use super::{changed, found, key_waits::slots_explain, onboarding::validate_after_approval};
 use crate::{
     Fleet,
     model::{
@@ -27,11 +27,15 @@ pub async fn slot_list(
     if let Some(node) = filter.node {
         found(store::nodes::get(tx.conn(), node).await?, "node")?;
     }
-    Ok(page.page(store::slots::list(tx.conn(), filter, page).await?, |slot| slot.id.uuid()))
+    let mut slots = store::slots::list(tx.conn(), filter, page).await?;
+    slots_explain(tx.conn(), &mut slots).await?;
+    Ok(page.page(slots, |slot| slot.id.uuid()))
 }
 
 pub async fn slot_get(tx: &mut ReadTx, id: SlotId) -> Result<Slot, Failure> {
-    Ok(found(store::slots::get(tx.conn(), id).await?, "slot")?)
+    let mut slot = found(store::slots::get(tx.conn(), id).await?, "slot")?;
+    slots_explain(tx.conn(), std::slice::from_mut(&mut slot)).await?;
+    Ok(slot)
 }
 
 /// Approves slots and has the node probed; they can be sold when the probe has passed.

@@ -257,19 +257,28 @@ pub async fn adopt(
     Ok(())
 }
 
+/// Since when a node is asked for a new key, and whether it was asked just now.
+pub struct RekeyAsked {
+    pub since: DateTime<Utc>,
+    pub newly: bool,
+}
+
 /// The certificates that the node has are to be renewed at once, unless that was asked for after `unless_since` already.
-/// Says since when: after each of them, also when they were dated by a process whose clock is ahead.
+/// Says since when: after each of them, also when they were dated by a process whose clock is ahead. The node is locked.
 pub async fn rekey(
     conn: &mut Connection,
     node: NodeId,
     unless_since: DateTime<Utc>,
     now: DateTime<Utc>,
-) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"UPDATE nodes SET rekey_since = CASE WHEN rekey_since >= $2 THEN rekey_since
+) -> Result<Option<RekeyAsked>, sqlx::Error> {
+    sqlx::query_as!(
+        RekeyAsked,
+        r#"WITH before AS (SELECT id, coalesce(rekey_since < $2, true) AS newly FROM nodes WHERE id = $1)
+           UPDATE nodes n SET rekey_since = CASE WHEN NOT before.newly THEN n.rekey_since
                ELSE greatest($3, $2, (SELECT max(created_at) + interval '1 microsecond'
                                       FROM node_certificates WHERE node_id = $1)) END
-           WHERE id = $1 RETURNING rekey_since AS "since!""#,
+           FROM before WHERE n.id = before.id
+           RETURNING n.rekey_since AS "since!", before.newly AS "newly!""#,
         node.uuid(),
         unless_since,
         now,
@@ -300,6 +309,31 @@ pub async fn rekeyed(conn: &mut Connection, node: NodeId, since: DateTime<Utc>) 
         .await?;
     }
     Ok(done)
+}
+
+/// A node that is to make a new key, and was not heard with one.
+pub struct KeyWait {
+    pub node_id: NodeId,
+    /// The version of the node contract that its agent speaks; nothing while it was never heard.
+    pub contract: Option<String>,
+    /// The end of its certificate.
+    pub ends_at: DateTime<Utc>,
+}
+
+/// Those of the nodes that are to make a new key.
+pub async fn key_waits(conn: &mut Connection, nodes: &[NodeId]) -> Result<Vec<KeyWait>, sqlx::Error> {
+    let nodes: Vec<Uuid> = nodes.iter().map(|node| node.uuid()).collect();
+    sqlx::query_as!(
+        KeyWait,
+        r#"SELECT n.id AS node_id, c.contract AS "contract?", live.not_after AS ends_at
+           FROM nodes n JOIN node_certificates live ON live.node_id = n.id AND live.revoked_at IS NULL
+           LEFT JOIN node_contacts c ON c.node_id = n.id
+           WHERE n.id = ANY ($1) AND n.rekey_since IS NOT NULL
+             AND (live.created_at < n.rekey_since OR live.first_used_at IS NULL)"#,
+        &nodes,
+    )
+    .fetch_all(conn)
+    .await
 }
 
 /// Revokes the certificate with this serial, or all that are still valid. Returns those it revoked.

@@ -4,7 +4,7 @@ use fleet::{
     service::{
         certificates::{node_certificate_revoke, node_certificates},
         enrollment::{LostAnswer, enroll, renew},
-        node_identity::{first_use, node_rekey},
+        node_identity::{Rekey, first_use, node_rekey},
         standing::{Standing, Standings, Worth},
         tokens::{node_bootstrap_token, node_repair_token},
     },
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
 use crate::world::{World, code, csr, reason, text};
 
-async fn renewal(world: &World, node: NodeId) -> Result<String, Failure> {
+pub async fn renewal(world: &World, node: NodeId) -> Result<String, Failure> {
     renewal_by(world, node, &world.serial(node).await).await
 }
 
@@ -250,7 +250,7 @@ async fn a_node_makes_a_new_key_after_a_tenancy_and_all_before_it_is_revoked() {
     let began = world.now();
     let rekeyed = async || {
         let mut tx = world.write("allocation.release_run").await;
-        let done = node_rekey(&mut tx, node.id, began).await.unwrap();
+        let done = node_rekey(&mut tx, node.id, began).await.unwrap() == Rekey::Done;
         tx.record("node", node.id, None::<&()>, None::<&()>).unwrap();
         tx.commit(None).await.unwrap();
         done
@@ -279,7 +279,7 @@ async fn a_new_key_is_told_from_the_one_before_although_the_clocks_of_processes_
     let began = world.now();
     let rekeyed = async || {
         let mut tx = world.write("allocation.release_run").await;
-        let done = node_rekey(&mut tx, node.id, began).await.unwrap();
+        let done = node_rekey(&mut tx, node.id, began).await.unwrap() == Rekey::Done;
         tx.record("node", node.id, None::<&()>, None::<&()>).unwrap();
         tx.commit(None).await.unwrap();
         done

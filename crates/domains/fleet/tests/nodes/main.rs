@@ -10,6 +10,7 @@ mod findings;
 mod http;
 mod in_use;
 mod inventory;
+mod key_waits;
 mod lifecycles;
 mod onboarding;
 mod removal;

@@ -141,6 +141,11 @@ impl Engine {
         Ok(count)
     }
 
+    /// Sets the gauges of runs that need attention; [`Self::run`] does so every minute.
+    pub async fn measure(&self) -> Result<(), pg::Error> {
+        measure(&self.0.db).await
+    }
+
     /// A fault killed it.
     pub fn is_dead(&self) -> bool {
         self.0.dead.is_cancelled()

@@ -2,6 +2,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
+use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,11 @@ fn describe() {
             Kind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
             Kind::Histogram => ::metrics::describe_histogram!(metric.name, metric.help),
         }
+    }
+    for (name, labels) in names::FROM_ZERO {
+        let labels: Vec<Label> =
+            labels.iter().map(|(key, value)| Label::from_static_parts(key, value)).collect();
+        ::metrics::counter!(*name, labels).increment(0);
     }
 }
 
@@ -91,6 +97,8 @@ mod tests {
             "# HELP audit_rows_total Audit rows written.",
             "# TYPE audit_rows_total counter",
             "audit_rows_total 3",
+            "node_identities_copied_total 0",
+            r#"node_tasks_total{event="rejected"} 0"#,
             "outbox_pending 7",
             "# TYPE http_request_duration_seconds histogram",
             r#"http_request_duration_seconds_bucket{operation="render_test",le="0.01"} 0"#,

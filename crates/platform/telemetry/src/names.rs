@@ -224,6 +224,16 @@ pub const ALL: &[Metric] = &[
     gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),
 ];
 
+/// Counters whose first increment an alert must see. Prometheus sees no increase in a series that begins with one, so these begin
+/// with zero when the process does.
+pub const FROM_ZERO: &[(&str, &[(&str, &str)])] = &[
+    (NODE_IDENTITIES_COPIED_TOTAL, &[]),
+    (NODE_TASKS_TOTAL, &[("event", "rejected")]),
+    (BILLING_ACCRUAL_STOPPED_TOTAL, &[]),
+    (BILLING_ACCRUAL_REFUSED_TOTAL, &[]),
+    (NOTIFY_GIVEN_UP_TOTAL, &[("channel", "mail")]),
+];
+
 /// Upper bounds for every histogram named `*_seconds`: one row read in a millisecond, a long poll in half a
 /// minute, and the latency objectives (100 ms, 500 ms) are bounds themselves.
 pub const SECONDS_BUCKETS: &[f64] =

@@ -121,6 +121,40 @@ async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_liv
 }
 
 #[tokio::test]
+async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobody_takes() {
+    let fixture = Fixture::create().await;
+    let metrics = telemetry::metrics();
+    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail("no")));
+    recorder.end_failures.store(u32::MAX, Ordering::SeqCst);
+    let engine = fixture.engine(&recorder);
+    let counted = |expected: [i64; 3]| {
+        let text = metrics.render();
+        let names = ["saga_ends_retried", "saga_runs_stuck", "saga_runs_overdue"];
+        for (name, count) in names.into_iter().zip(expected) {
+            assert!(text.contains(&format!("\n{name} {count}\n")), "{name} is not {count} in\n{text}");
+        }
+    };
+    let run = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
+    assert_eq!(fixture.settle(&engine, run).await, "running");
+    engine.measure().await.unwrap();
+    counted([1, 0, 0]);
+
+    fixture.pass(Duration::from_secs(3600));
+    engine.measure().await.unwrap();
+    counted([1, 0, 1]);
+
+    recorder.end_failures.store(0, Ordering::SeqCst);
+    assert_eq!(fixture.settle(&engine, run).await, "stuck");
+    engine.measure().await.unwrap();
+    counted([0, 1, 0]);
+
+    // Somebody asked for it anew.
+    fixture.try_start(&FORWARD, "thing/1").await.unwrap();
+    engine.measure().await.unwrap();
+    counted([0, 0, 0]);
+}
+
+#[tokio::test]
 async fn runs_that_ended_long_ago_are_forgotten() {
     let fixture = Fixture::create().await;
     let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail("no")));

@@ -20,10 +20,8 @@ UPDATE node_certificates c SET renewed_from = before.serial
 ALTER TABLE node_certificates ADD COLUMN adopted_at timestamptz;
 COMMENT ON COLUMN node_certificates.adopted_at IS 'when it was recorded after a restore, because its node showed it';
 
--- When the last restore was noticed, and of when its state was; kept after an operator has resumed.
-ALTER TABLE installation
-    ADD COLUMN last_restored_at       timestamptz,
-    ADD COLUMN last_restored_state_at timestamptz;
+-- When the last restore was noticed; kept after an operator has resumed.
+ALTER TABLE installation ADD COLUMN last_restored_at timestamptz;
 
 ALTER TABLE nodes ADD COLUMN compared_at timestamptz;
 COMMENT ON COLUMN nodes.compared_at IS 'when a report of the node was first compared with the records after a restore';

@@ -7,7 +7,8 @@ pub use crate::{
         completion::{CompletedTask, Completion, TaskEnding},
         credits::{CreditFinding, credit_finding_held, credit_findings_open},
         inventories::{
-            NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_unheard, slot_facts,
+            NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_compared, nodes_uncompared,
+            nodes_unheard, slot_facts,
         },
         key_waits::node_key_blocker,
         node_identity::{Rekey, node_rekey},

@@ -173,7 +173,7 @@ pub async fn installation_compared(
 pub async fn installation_resume(tx: &mut WriteTx) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "UPDATE installation SET mode = 'normal', restored_at = NULL, restored_because = NULL, restored_state_at = NULL,
-             compared_at = NULL, last_restored_at = restored_at, last_restored_state_at = restored_state_at"
+             compared_at = NULL, last_restored_at = restored_at"
     )
     .execute(tx.conn())
     .await?;

@@ -62,6 +62,7 @@ const STATUS: Columns = &[
     ("RECORDS OF", "state_at"),
     ("BECAUSE", "because"),
     ("NODES UNHEARD", "nodes_unheard"),
+    ("NODES UNCOMPARED", "nodes_uncompared"),
     ("DIFFERENCES", "differences"),
     ("UNDECIDED", "undecided"),
 ];
@@ -79,16 +80,13 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         Command::Status => app.out.item(&send!(client.restore_status_get()), STATUS),
         Command::Differences { limit } => {
             let found: Vec<types::RestoreDifference> =
-                pages!(limit.get(), { client.restore_difference_list() })?;
+                pages!(limit.get(), |page| client.restore_difference_list(page.cursor(), page.size()))?;
             app.out.list(&found, DIFFERENCES)
         }
         Command::Settle { difference, decision, note: why } => {
-            let body = types::RestoreDifferenceSettle {
-                decision: field("decision", decision.name())?,
-                note: field("note", why)?,
-            };
-            let request = client.restore_difference_settle().discrepancy_id(difference.as_str()).body(body);
-            let settled = send!(request);
+            let body =
+                types::RestoreDifferenceSettle { decision: field("decision", decision.name())?, note: why };
+            let settled = send!(client.restore_difference_settle(&difference, &body));
             note(&format!("Settled {difference}: {}.", decision.name()));
             app.out.item(&settled, DIFFERENCES)
         }

@@ -37,7 +37,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             .audited("restore.settle")
             .handle(capacity.clone(), settle),
         post("/api/v1/platform/restore/resume", "restore_resume", "Go on after a restore")
-            .describe("Refused while a difference is undecided or a node that is not cordoned has not reported.")
+            .describe("Refused while a difference is undecided, or a node that is not cordoned has not reported and been compared with the records.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::CapacityManage)

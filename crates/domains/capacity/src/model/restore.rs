@@ -69,6 +69,9 @@ pub struct RestoreStatus {
     pub state_at: Option<DateTime<Utc>>,
     /// Nodes that have not reported since, and are not cordoned: what they have is not known. At most a hundred.
     pub nodes_unheard: Vec<kernel::ids::NodeId>,
+    /// Nodes whose reports were not compared with the records yet, those that are cordoned too. One that is cordoned keeps
+    /// nobody from resuming, and stays cordoned until it was compared. At most a hundred.
+    pub nodes_uncompared: Vec<kernel::ids::NodeId>,
     /// Differences that are open, and how many of them nobody has decided about.
     pub differences: i64,
     pub undecided: i64,

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use fleet::api::node_inventories;
+use fleet::api::{node_inventories, nodes_compared};
 use kernel::{
     CorrelationId, Failure, Page, PageQuery,
     ids::{DiscrepancyId, NodeId},
@@ -142,6 +142,8 @@ async fn nodes(
         let strays = strays(&reports, &expected, belief.lag);
         keep.keep(Kind::UnknownOnNode, &strays.unknown, Some(Reach::Nodes(&heard))).await?;
         keep.keep(Kind::MissingOnNode, &strays.missing, Some(Reach::Nodes(&heard))).await?;
+        // After what differs was kept: whoever reads that they were compared finds it.
+        keep.compared(&heard).await?;
 
         looked_at += all.len();
         after = Some(last);
@@ -162,6 +164,11 @@ struct Keeping<'a> {
 }
 
 impl Keeping<'_> {
+    async fn compared(&self, nodes: &[NodeId]) -> Result<(), Failure> {
+        let mut upkeep = self.capacity.db.upkeep("which nodes were compared with the records").await?;
+        nodes_compared(upkeep.conn(), nodes, self.now).await
+    }
+
     async fn keep(&mut self, kind: Kind, found: &[Found], reach: Option<Reach<'_>>) -> Result<(), Failure> {
         let db = &self.capacity.db;
         // Postgres takes a row once in a statement.

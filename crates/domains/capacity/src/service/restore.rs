@@ -3,7 +3,7 @@
 //! Comparing changes nothing but the list of discrepancies. A decision is kept; only cordoning is done at once, because
 //! it only takes away. Everything else is done in the transaction that resumes: the database refuses it before.
 
-use fleet::api::{cordon_once, nodes_unheard};
+use fleet::api::{cordon_once, nodes_uncompared, nodes_unheard};
 use kernel::{
     Code, CorrelationId, Failure, Page, PageQuery, Problem,
     ids::{DiscrepancyId, NodeId},
@@ -47,6 +47,7 @@ async fn status(conn: &mut Connection, now: Installation) -> Result<RestoreStatu
             because: None,
             state_at: None,
             nodes_unheard: Vec::new(),
+            nodes_uncompared: Vec::new(),
             differences,
             undecided: 0,
         });
@@ -58,6 +59,7 @@ async fn status(conn: &mut Connection, now: Installation) -> Result<RestoreStatu
         because: Some(because),
         state_at: Some(state_at),
         nodes_unheard: nodes_unheard(conn, at, MOST_UNHEARD).await?,
+        nodes_uncompared: nodes_uncompared(conn, at, true, MOST_UNHEARD).await?,
         differences,
         undecided,
     })
@@ -91,7 +93,8 @@ pub async fn restore_difference_settle(
 }
 
 /// Goes on: what was decided is done, and work begins again. Refused while a difference is undecided, a node on which
-/// something may be placed has not reported, or the records were not compared with what the nodes reported.
+/// something may be placed has not reported, or the records were not compared with what each of them reported. A node that
+/// is cordoned keeps nobody from resuming; while it was not compared it cannot be uncordoned afterwards.
 pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<RestoreStatus, Failure> {
     let restored = unsettled(tx).await?;
     let silent = nodes_unheard(tx.conn(), restored.at, MOST_UNHEARD).await?;
@@ -106,11 +109,15 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
             .suggest("See them with `gpuaas ops restore differences`, and decide about each with `gpuaas ops restore settle`.")
             .into());
     }
-    if restored.compared_at.is_none() {
+    // Also one that was cordoned while the others were compared, and is not any more.
+    let uncompared = nodes_uncompared(tx.conn(), restored.at, false, MOST_UNHEARD).await?;
+    if restored.compared_at.is_none() || !uncompared.is_empty() {
+        let nodes: Vec<String> = uncompared.iter().map(NodeId::to_string).collect();
         let text = "The records were not compared with what the nodes reported yet.";
         let what_to_do = "Wait a few seconds, look at `gpuaas ops restore status`, and resume again; a process with the \
                           role provisioning-worker must run.";
-        return Err(Problem::new(Code::InvalidTransition, text).suggest(what_to_do).into());
+        let problem = Problem::new(Code::InvalidTransition, text).detail("nodes", nodes);
+        return Err(problem.suggest(what_to_do).into());
     }
     installation_resume(tx).await?;
     for (id, note) in store::restore::to_end(tx.conn()).await? {

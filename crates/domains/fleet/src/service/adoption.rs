@@ -19,7 +19,7 @@ use crate::{
     store::{self, certificates::SinceRestore},
 };
 
-/// Between the process that gave a certificate and those that dated the backup and the restore.
+/// Between the processes that gave certificates and the one that dated the restore.
 const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(1);
 
 /// What became of a certificate that the records do not know.
@@ -32,7 +32,8 @@ pub enum Adoption {
     Refused,
 }
 
-/// Takes a verified certificate over, if it was given between the backup and the restore.
+/// Takes a verified certificate over, if it was given after all of the node that the backup has, and before the restore
+/// was noticed.
 pub async fn certificate_adopt(
     fleet: &Fleet,
     shown: &PeerCertificate,
@@ -41,8 +42,8 @@ pub async fn certificate_adopt(
     let node = shown.node_id;
     let permit = Permit::node("a node shows a certificate from after the backup", node, origin.clone());
     // Nothing is locked for whoever shows one while no database was ever restored.
-    let was_restored = store::certificates::restore_window(fleet.db().read(&permit).await?.conn()).await?;
-    if was_restored.is_none() {
+    let noticed_at = store::certificates::restore_noticed_at(fleet.db().read(&permit).await?.conn()).await?;
+    if noticed_at.is_none() {
         return Ok(Adoption::Refused);
     }
     let mut tx = fleet.db().write(permit, "node.certificate_adopt").await?;
@@ -62,16 +63,15 @@ pub async fn certificate_adopt(
 async fn adopt(tx: &mut WriteTx, shown: &PeerCertificate) -> Result<Adoption, Failure> {
     let (now, node) = (tx.db().ambient().now(), shown.node_id);
     let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state();
-    let Some(window) = store::certificates::restore_window(tx.conn()).await? else {
+    let Some(noticed_at) = store::certificates::restore_noticed_at(tx.conn()).await? else {
         return Ok(Adoption::Refused);
     };
     let issued_at = shown.not_before + BACKDATED;
-    let is_within =
-        window.state_at - CLOCKS_DIFFER <= issued_at && issued_at <= window.noticed_at + CLOCKS_DIFFER;
-    if !is_within || !state.is_some_and(NodeState::is_enrolled) {
+    if issued_at > noticed_at + CLOCKS_DIFFER || !state.is_some_and(NodeState::is_enrolled) {
         return Ok(Adoption::Refused);
     }
-    match store::certificates::since_restore(tx.conn(), node, &shown.serial, window.noticed_at).await? {
+    let latest = issued_at + CLOCKS_DIFFER;
+    match store::certificates::since_restore(tx.conn(), node, &shown.serial, latest, noticed_at).await? {
         SinceRestore::Nothing => {}
         SinceRestore::Another => return Ok(Adoption::Second),
         SinceRestore::Decided => return Ok(Adoption::Refused),

@@ -55,6 +55,26 @@ pub async fn nodes_unheard(
     Ok(rows::unheard(conn, since, limit).await?)
 }
 
+/// Nodes on which something may run or be placed, and whose reports were not compared with the records since then; at most
+/// `limit`.
+pub async fn nodes_uncompared(
+    conn: &mut Connection,
+    since: DateTime<Utc>,
+    with_cordoned: bool,
+    limit: i64,
+) -> Result<Vec<NodeId>, Failure> {
+    Ok(rows::uncompared(conn, since, with_cordoned, limit).await?)
+}
+
+/// Their reports were compared with the records; kept for those that reported since the last restore.
+pub async fn nodes_compared(
+    conn: &mut Connection,
+    nodes: &[NodeId],
+    now: DateTime<Utc>,
+) -> Result<(), Failure> {
+    Ok(rows::compared(conn, nodes, now).await?)
+}
+
 /// Those of them that exist, by node and place.
 pub async fn slot_facts(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<SlotFacts>, Failure> {
     Ok(rows::slots(conn, slots).await?)

@@ -211,6 +211,12 @@ pub async fn node_uncordon(tx: &mut WriteTx, id: NodeId, if_match: Option<i64>) 
     if before.cordon_reason.is_none() {
         return Err(Problem::new(Code::InvalidTransition, "The node is not cordoned.").into());
     }
+    if store::inventories::was_left_out(tx.conn(), id).await? {
+        let text = "The node has not been compared with the records since the database was restored.";
+        let what_to_do = "Bring the node back, wait until it was heard and compared (some minutes), look at `gpuaas ops \
+                          discrepancies list`, and uncordon it then.";
+        return Err(Problem::new(Code::InvalidTransition, text).suggest(what_to_do).into());
+    }
     apply(tx, &before, Change { cordon: Some(None), ..Change::default() }).await
 }
 

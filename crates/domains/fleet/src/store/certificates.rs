@@ -177,24 +177,12 @@ pub async fn first_used(conn: &mut Connection, serial: &str, now: DateTime<Utc>)
     Ok(())
 }
 
-/// From when to when certificates may have been given that the records do not know.
-pub struct RestoreWindow {
-    /// Of when the restored state is.
-    pub state_at: DateTime<Utc>,
-    /// When the restore was noticed: all that are given from then on are recorded.
-    pub noticed_at: DateTime<Utc>,
-}
-
-/// Of the restore that is under way, or the last one.
-pub async fn restore_window(conn: &mut Connection) -> Result<Option<RestoreWindow>, sqlx::Error> {
-    sqlx::query_as!(
-        RestoreWindow,
-        r#"SELECT coalesce(restored_state_at, last_restored_state_at) AS "state_at!",
-               coalesce(restored_at, last_restored_at) AS "noticed_at!"
-           FROM installation WHERE coalesce(restored_at, last_restored_at) IS NOT NULL"#
-    )
-    .fetch_optional(conn)
-    .await
+/// When the restore that is under way, or the last one, was noticed: certificates that are given from then on are
+/// recorded.
+pub async fn restore_noticed_at(conn: &mut Connection) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
+    sqlx::query_scalar!("SELECT coalesce(restored_at, last_restored_at) FROM installation")
+        .fetch_one(conn)
+        .await
 }
 
 /// What was done about the certificates of a node since a restore was noticed.
@@ -202,7 +190,7 @@ pub enum SinceRestore {
     Nothing,
     /// Somebody else spoke for the node: another certificate was taken over, or renewed.
     Another,
-    /// One was given for a token, or revoked; or this one is recorded by now.
+    /// One was given for a token, or revoked; or this one is recorded by now, or from before the last one of the backup.
     Decided,
 }
 
@@ -210,17 +198,20 @@ pub async fn since_restore(
     conn: &mut Connection,
     node: NodeId,
     serial: &str,
+    issued_at: DateTime<Utc>,
     noticed_at: DateTime<Utc>,
 ) -> Result<SinceRestore, sqlx::Error> {
     let row = sqlx::query!(
         r#"SELECT coalesce(bool_or(c.serial = $2 OR (c.revoked_at >= $3 AND NOT c.superseded)
-                   OR (c.created_at >= $3 AND c.renewed_from IS NULL AND c.adopted_at IS NULL)), false) AS "decided!",
+                   OR (c.created_at >= $3 AND c.renewed_from IS NULL AND c.adopted_at IS NULL)
+                   OR (c.created_at < $3 AND c.created_at > $4 AND c.adopted_at IS NULL)), false) AS "decided!",
                coalesce(bool_or(c.adopted_at >= $3 OR (c.created_at >= $3 AND c.renewed_from IS NOT NULL)), false)
                    AS "another!"
            FROM node_certificates c WHERE c.node_id = $1"#,
         node.uuid(),
         serial,
         noticed_at,
+        issued_at,
     )
     .fetch_one(conn)
     .await?;

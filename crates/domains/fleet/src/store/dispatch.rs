@@ -57,10 +57,10 @@ pub async fn claim(
     let (held_by, held): (Vec<Uuid>, Vec<Uuid>) = held.unzip();
     let rows = sqlx::query!(
         r#"WITH asked AS (
-               SELECT * FROM UNNEST($1::uuid[], $2::int4[], $3::bool[]) AS a (node_id, room, tells)
+               SELECT a.node_id, a.room, a.tells FROM UNNEST($1::uuid[], $2::int4[], $3::bool[]) AS a (node_id, room, tells)
                WHERE EXISTS (SELECT FROM installation WHERE mode = 'normal')
            ), held AS (
-               SELECT * FROM UNNEST($4::uuid[], $5::uuid[]) AS h (node_id, id)
+               SELECT h.node_id, h.id FROM UNNEST($4::uuid[], $5::uuid[]) AS h (node_id, id)
            ), fresh AS (
                SELECT f.id, a.node_id, a.room FROM asked a CROSS JOIN LATERAL (
                    SELECT t.id FROM node_tasks t
@@ -76,7 +76,7 @@ pub async fn claim(
            ), chosen AS (
                SELECT id FROM (
                    SELECT id, room, row_number() OVER (PARTITION BY node_id ORDER BY id) AS place
-                   FROM (SELECT * FROM fresh UNION ALL SELECT * FROM lapsed) AS both_kinds) AS placed
+                   FROM (SELECT id, node_id, room FROM fresh UNION ALL SELECT id, node_id, room FROM lapsed) AS both_kinds) AS placed
                WHERE place <= room
            )
            UPDATE node_tasks t

@@ -50,6 +50,55 @@ pub async fn unheard(
     Ok(ids.fetch_all(conn).await?.into_iter().map(NodeId::from).collect())
 }
 
+/// Nodes on which something may run or be placed, and no report of which was compared with the records since then; at
+/// most `limit`. Those that are cordoned only when they are asked for.
+pub async fn uncompared(
+    conn: &mut Connection,
+    since: DateTime<Utc>,
+    with_cordoned: bool,
+    limit: i64,
+) -> Result<Vec<NodeId>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        "SELECT n.id FROM nodes n
+         WHERE n.state IN ('active', 'offline', 'quarantined', 'draining') AND ($2 OR n.cordon_reason IS NULL)
+           AND coalesce(n.compared_at < $1, true)
+         ORDER BY n.id LIMIT $3",
+        since,
+        with_cordoned,
+        limit,
+    );
+    Ok(ids.fetch_all(conn).await?.into_iter().map(NodeId::from).collect())
+}
+
+/// Their reports were compared with the records. Kept once for each restore, and only of reports from after it.
+pub async fn compared(conn: &mut Connection, ids: &[NodeId], now: DateTime<Utc>) -> Result<(), sqlx::Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+    sqlx::query!(
+        "UPDATE nodes n SET compared_at = $2
+         FROM node_contacts c, (SELECT coalesce(restored_at, last_restored_at) AS at FROM installation) AS restored
+         WHERE n.id = ANY ($1) AND c.node_id = n.id AND c.last_seen_at >= restored.at
+           AND coalesce(n.compared_at < restored.at, true)",
+        &ids,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether the node was left out when an operator resumed after a restore, and was not compared since.
+pub async fn was_left_out(conn: &mut Connection, id: NodeId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM nodes n, installation i
+               WHERE n.id = $1 AND i.mode = 'normal' AND n.created_at < i.last_restored_at
+                 AND n.state IN ('active', 'offline', 'quarantined', 'draining')
+                 AND coalesce(n.compared_at < i.last_restored_at, true)) AS "left_out!""#,
+        id.uuid(),
+    )
+    .fetch_one(conn)
+    .await
+}
+
 pub async fn slots(conn: &mut Connection, ids: &[SlotId]) -> Result<Vec<SlotFacts>, sqlx::Error> {
     let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
     sqlx::query_as!(

@@ -31,6 +31,7 @@ mod operations;
 mod payments;
 mod replicas;
 mod restored;
+mod restored_certificates;
 mod restored_edges;
 mod revoked_streams;
 mod tenancy;

@@ -140,6 +140,35 @@ async fn a_revoked_certificate_is_refused_at_once_even_in_the_middle_of_a_wait()
     assert!(refusals(&world, "node.authenticate").await > 0);
 }
 
+/// Whether the certificate before may still ask for the new one hangs on it.
+#[tokio::test]
+async fn a_certificate_whose_authority_is_no_longer_in_force_was_not_used() {
+    let world = World::start().await;
+    let first = node(&world, "one").await;
+    first.api.post(&first.path("heartbeat"), NodeClient::heartbeat()).await.expect(200);
+    let keys = NodeKeys::generate();
+    let renewal = json!({ "csr_pem": keys.csr_pem });
+    let renewed = first.api.post(&first.path("cert/renew"), renewal).await.expect(200);
+    // A connection with the new certificate, which says nothing as a node yet.
+    let chain = renewed["certificate"]["chain_pem"].as_str().unwrap();
+    let identity = reqwest::Identity::from_pem(format!("{}\n{chain}", keys.key_pem).as_bytes()).unwrap();
+    let roots = world.node_roots().await;
+    let roots = roots.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+    let client = testkit::http_client().pool_max_idle_per_host(1).tls_certs_only(roots).identity(identity);
+    let held = testkit::Api::with_client(&world.server.node_url, client.build().unwrap());
+    held.post("/internal/v1/nodes/enroll", json!({})).await.refused(400, "invalid_request");
+
+    let authorities = "/api/v1/platform/trust/authorities";
+    let old = world.admin.get(authorities).await.expect(200)["items"][0]["id"].as_str().unwrap().to_owned();
+    world.admin.post(authorities, json!({})).await.expect(201);
+    let revoke = json!({ "force": true, "reason": "its key is known" });
+    world.admin.post(&format!("{authorities}/{old}/revoke"), revoke).await.expect(200);
+    held.post(&first.path("heartbeat"), NodeClient::heartbeat()).await.refused(401, "token_invalid");
+    let used =
+        "SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL AND first_used_at IS NOT NULL";
+    assert_eq!(world.count(used).await, 0);
+}
+
 async fn reqwest_text(url: &str) -> String {
     testkit::Api::new(url, None).get("").await.text
 }

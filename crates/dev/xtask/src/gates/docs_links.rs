@@ -95,6 +95,11 @@ impl Gate for DocsLinks {
     }
 }
 
+/// What links to headings of this page can name.
+pub(super) fn anchors(text: &str) -> BTreeSet<String> {
+    Page::parse(text).anchors
+}
+
 #[derive(Default)]
 struct Page {
     /// Line and target of each link.

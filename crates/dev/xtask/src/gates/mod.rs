@@ -1,6 +1,7 @@
 //! The gates: one file each, all listed in [`registry`].
 
 mod advisories;
+mod alerts;
 mod clippy;
 mod docs_links;
 mod drift;
@@ -83,6 +84,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(secrets::Secrets),
         Box::new(docs_links::DocsLinks),
         Box::new(metric_names::MetricNames),
+        Box::new(alerts::Alerts),
         Box::new(shell_scripts::ShellScripts),
         Box::new(make_targets::MakeTargets),
         Box::new(openapi_breaking::OpenapiBreaking),

@@ -10,9 +10,9 @@ use super::{
     store::accounts as store,
 };
 use crate::{
-    model::invitation_link::MailedLink,
+    model::{invitation::OpenInvitation, invitation_link::MailedLink},
     service::invitations::invitation_accept,
-    store::invitations::{OpenInvitation, invitation_open},
+    store::invitations::invitation_open,
 };
 
 impl Issuer {

@@ -42,6 +42,19 @@ pub struct Invitation {
     pub updated_at: DateTime<Utc>,
 }
 
+/// An invitation that can be accepted, as its receiver is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenInvitation {
+    pub id: InvitationId,
+    pub org_id: OrgId,
+    pub org_name: String,
+    pub email: String,
+    pub role: MemberRole,
+    /// The name of whoever invites.
+    pub invited_by: String,
+    pub expires_at: DateTime<Utc>,
+}
+
 impl Invitation {
     /// Where `event` leads from here.
     pub fn after(&self, event: InvitationEvent) -> Result<InvitationState, Problem> {

@@ -10,7 +10,7 @@ use pg::{Connection, Swap};
 use uuid::Uuid;
 
 use crate::model::{
-    invitation::{Invitation, InvitationState},
+    invitation::{Invitation, InvitationState, OpenInvitation},
     role::MemberRole,
 };
 
@@ -169,19 +169,6 @@ pub async fn transition(
         None => get(conn, invitation.org_id, invitation.id).await?.map(|i| i.version),
     };
     Ok(Swap::of(row.map(Invitation::from), current))
-}
-
-/// An invitation that can be accepted, as its receiver is told of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenInvitation {
-    pub id: InvitationId,
-    pub org_id: OrgId,
-    pub org_name: String,
-    pub email: String,
-    pub role: MemberRole,
-    /// The name of whoever invites.
-    pub invited_by: String,
-    pub expires_at: DateTime<Utc>,
 }
 
 /// The invitation when it is pending and its time is not over.

@@ -15,8 +15,7 @@ use crate::{
         accounts::{NOT_INVITED, SignUp, SignUpBy},
         sessions::Browser,
     },
-    model::invitation_link::MailedLink,
-    store::invitations::OpenInvitation,
+    model::{invitation::OpenInvitation, invitation_link::MailedLink},
 };
 
 /// The link that was opened, from the address or from the form on the page.

@@ -113,9 +113,13 @@ pub fn check_policy_alone(key: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let text = format!("{key} says when a second person is needed, and is changed by two people.");
-    Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
-        "Propose it (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it.",
-    ))
+    let then = format!(
+        "Propose it with `gpuaas platform changes propose-policy {key} VALUE --reason WHY` \
+         (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it."
+    );
+    Err(Problem::new(Code::InsufficientPermissions, text)
+        .detail("reason", "second_approver_required")
+        .suggest(then))
 }
 
 /// Whether these roles let somebody approve what somebody else proposed.
@@ -130,7 +134,8 @@ pub fn check_appoint_alone(others_may_approve: bool, ever_changed: bool) -> Resu
     }
     let text = "These roles give the right to approve, which takes two people.";
     Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
-        "Propose it (POST /api/v1/platform/users/{user_id}/roles/proposals) and let another platform administrator approve it.",
+        "Propose it with `gpuaas platform changes propose-roles USER ROLES --reason WHY` \
+         (POST /api/v1/platform/users/{user_id}/roles/proposals) and let another platform administrator approve it.",
     ))
 }
 

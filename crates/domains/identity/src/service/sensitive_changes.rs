@@ -48,7 +48,8 @@ pub async fn sensitive_change_propose(
         Wanted::Policy { key, org, value } => {
             let definition = found(policy::find(&key), "policy")?;
             if !policy_needs_second_person(&key) {
-                return Err(changed_directly(format!("{key} is set by one person.")).into());
+                let text = format!("{key} is set by one person.");
+                return Err(changed_directly(text, format!("gpuaas policy set {key}")).into());
             }
             if let Some(org) = org {
                 found(store::orgs::get(tx.conn(), org).await?, "organization")?;
@@ -68,7 +69,8 @@ pub async fn sensitive_change_propose(
             found(store::people::platform_get(tx.conn(), user).await?, "user")?;
             if !may_approve(&roles) {
                 let text = "Roles without the right to approve are set by one person.";
-                return Err(changed_directly(text.to_owned()).into());
+                let command = format!("gpuaas platform users set-roles {user}");
+                return Err(changed_directly(text.to_owned(), command).into());
             }
             (change.user_id, change.value) = (Some(user), Some(json!(roles)));
         }
@@ -78,8 +80,8 @@ pub async fn sensitive_change_propose(
     Ok(change)
 }
 
-fn changed_directly(text: String) -> Problem {
-    Problem::new(Code::Unprocessable, text).suggest("Set it directly.")
+fn changed_directly(text: String, command: String) -> Problem {
+    Problem::new(Code::Unprocessable, text).suggest(format!("Set it directly: `{command}`."))
 }
 
 fn new_change(tx: &WriteTx, by: UserId, reason: String) -> SensitiveChange {

@@ -94,7 +94,7 @@ impl Gate for Alerts {
         let with = |from: &'static str, to: &'static str| {
             move |tree: FixtureTree| {
                 assert!(rules.contains(from), "{from}");
-                tree.with(RULES, &rules.replace(from, to))
+                tree.with(RULES, rules.replace(from, to))
             }
         };
         super::tests::Examples::good(tree)
@@ -108,7 +108,7 @@ impl Gate for Alerts {
                 let without = |rules: &str| {
                     rules.replace("nodes{state=\"offline\"}", "1").replace("b_seconds_count[5m]", "2")
                 };
-                tree.with(RULES, &without(rules))
+                tree.with(RULES, without(rules))
             })
             .bad("no such heading", "has no heading \"nope\"", with("#a-node-is-offline", "#nope"))
             .bad("no heading named", "names no heading", with("#a-node-is-offline", ""))
@@ -119,7 +119,7 @@ impl Gate for Alerts {
             .bad("no severity", "severity", with("severity: warning", "team: ops"))
             .bad("one name twice", "NodesOffline stands there twice", |tree| {
                 let rule = rules.split_once("  rules:\n").map_or("", |(_, rule)| rule);
-                tree.with(RULES, &format!("{rules}{rule}"))
+                tree.with(RULES, format!("{rules}{rule}"))
             })
             .bad("no rules", "holds no rule", |tree| tree.with(RULES, "groups: []\n"))
             .bad("no file", RULES, |tree| tree.without(RULES))

@@ -51,6 +51,10 @@ done
 for migration in "$ROOT"/migrations/[0-9]*.sql; do
     "${sql[@]}" -U gpuaas_owner -d "$NAME" -f "$migration" >/dev/null
 done
+for file in "$ROOT"/migrations/functions/*/*.sql; do
+    printf 'SET check_function_bodies = off;\n'
+    cat "$file"
+done | "${sql[@]}" -U gpuaas_owner -d "$NAME" >/dev/null
 printf 'DATABASE_URL=postgres:///%s?host=%s&user=gpuaas_super\n' "$NAME" "$DIR" >"$ROOT/.env.new"
 mv "$ROOT/.env.new" "$ROOT/.env"
 say "the SQL macros now check against the migrations as they are; run this again after changing one"

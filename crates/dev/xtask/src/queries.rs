@@ -102,7 +102,7 @@ pub fn entries(tree: &Tree) -> anyhow::Result<Vec<String>> {
 }
 
 /// Every query of the sources; a macro whose SQL cannot be read is a finding.
-fn queries(tree: &Tree) -> anyhow::Result<(Vec<Query>, Vec<Finding>)> {
+pub fn queries(tree: &Tree) -> anyhow::Result<(Vec<Query>, Vec<Finding>)> {
     let mut known: BTreeMap<String, (String, usize)> = BTreeMap::new();
     let mut found = Vec::new();
     for path in tree.files()?.iter().filter(|path| path.starts_with("crates/") && path.ends_with(".rs")) {

@@ -41,7 +41,8 @@ pub(crate) async fn claim(db: &Db, max: usize, lease: Duration) -> Result<Vec<Pe
         ), leased AS (
             UPDATE outbox_events o SET attempts = o.attempts + 1, next_attempt_at = $3
             FROM due WHERE o.position = due.position
-            RETURNING o.*
+            RETURNING o.position, o.event_id, o.stream, o.event_type, o.version, o.occurred_at, o.correlation_id, o.traceparent,
+                o.org_id, o.project_id, o.payload, o.attempts
         )
         SELECT event_id AS "event_id!", stream AS "stream!", event_type AS "event_type!", version AS "version!",
             occurred_at AS "occurred_at!", correlation_id AS "correlation_id!", traceparent, org_id, project_id,

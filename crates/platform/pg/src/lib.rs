@@ -31,6 +31,7 @@ mod permit;
 mod pool;
 mod read;
 mod record;
+mod schema_code;
 mod upkeep;
 mod write;
 
@@ -48,6 +49,7 @@ pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};
 pub use record::{changed, created, found, removed};
+pub use schema_code::{CodeFile, SCHEMA_CODE, SchemaCodeError, schema_code_apply, schema_code_digest};
 pub use upkeep::{idempotency_find, idempotency_forget};
 pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
 

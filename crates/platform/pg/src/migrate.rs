@@ -1,11 +1,11 @@
-//! Roles and migrations. Both are safe to run by many replicas at once: one does the work under an
+//! Roles, migrations, and functions after these. All are safe to run by many replicas at once: one does the work under an
 //! advisory lock, the others wait and find nothing to do.
 
 use std::time::Duration;
 
 use sqlx::{Connection as _, Executor as _, PgConnection, migrate::Migrator};
 
-use crate::{Connect, Roles};
+use crate::{Connect, Roles, SCHEMA_CODE, SchemaCodeError, schema_code_apply};
 
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../../migrations");
 
@@ -18,6 +18,8 @@ pub enum MigrateError {
     Bootstrap(#[source] sqlx::Error),
     #[error("the database cannot be migrated")]
     Migrate(#[source] sqlx::migrate::MigrateError),
+    #[error("the functions of the database cannot be brought up to date")]
+    SchemaCode(#[from] SchemaCodeError),
     #[error("the database holds migration {0}, which this program does not know: start a newer program")]
     FromTheFuture(i64),
     #[error("the database cannot be reached")]
@@ -96,10 +98,12 @@ pub async fn migrate(connect: &Connect) -> Result<(), MigrateError> {
 async fn migrate_alone(conn: &mut PgConnection) -> Result<(), MigrateError> {
     lock(conn).await?;
     conn.execute(DROP_INVALID_INDEXES).await.map_err(MigrateError::Bootstrap)?;
-    MIGRATOR.run(conn).await.map_err(|error| match error {
+    MIGRATOR.run(&mut *conn).await.map_err(|error| match error {
         sqlx::migrate::MigrateError::VersionMissing(version) => MigrateError::FromTheFuture(version),
         error => MigrateError::Migrate(error),
-    })
+    })?;
+    schema_code_apply(conn, SCHEMA_CODE).await?;
+    Ok(())
 }
 
 /// Asks again and again instead of waiting in the statement, as the migrator itself would: a statement that waits holds a

@@ -236,7 +236,15 @@ async fn server_left_in_crash_recovery_is_replaced_without_waiting_for_it() {
         .socket(data_dir.join("run"))
         .username(SUPERUSER)
         .database("postgres");
-    let mut connection = Box::pin(PgConnection::connect_with(&options)).await.expect("the server answers");
+    let deadline = Instant::now() + LIMIT;
+    let mut connection = loop {
+        // Its socket is there before it answers.
+        match Box::pin(PgConnection::connect_with(&options)).await {
+            Ok(connection) => break connection,
+            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
     // Enough to replay that the second stand-in is met while it does.
     connection
         .execute("CREATE TABLE kept AS SELECT repeat('x', 900) AS t FROM generate_series(1, 100000)")

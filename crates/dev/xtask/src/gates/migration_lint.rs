@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{Finding, Gate};
-use crate::schema::{MIGRATIONS, SCHEMA_DUMP};
+use crate::schema::{FUNCTIONS, MIGRATIONS, SCHEMA_DUMP};
 use crate::sql::{self, Statement};
 use crate::tree::Tree;
 
@@ -29,7 +29,7 @@ impl Gate for MigrationLint {
         let mut existing = BTreeSet::new();
         let mut number = 0;
         for path in tree.files()?.iter().filter(|path| path.starts_with("migrations/")) {
-            if path == SCHEMA_DUMP || path.ends_with(".md") {
+            if path == SCHEMA_DUMP || path.ends_with(".md") || path.starts_with(FUNCTIONS) {
                 continue;
             }
             number += 1;

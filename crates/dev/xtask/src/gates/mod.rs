@@ -6,6 +6,7 @@ mod clippy;
 mod docs_links;
 mod drift;
 mod duplicates;
+mod explicit_columns;
 mod file_size;
 mod format;
 mod layering;
@@ -17,6 +18,7 @@ mod migration_lint;
 mod migrations_apply;
 mod openapi_breaking;
 mod role_matrix;
+mod schema_code;
 mod secrets;
 mod shell_scripts;
 mod sqlx_cache;
@@ -89,8 +91,10 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(make_targets::MakeTargets),
         Box::new(openapi_breaking::OpenapiBreaking),
         Box::new(role_matrix::RoleMatrix),
+        Box::new(explicit_columns::ExplicitColumns),
         Box::new(migration_lint::MigrationLint),
         Box::new(migrations_apply::MigrationsApply),
+        Box::new(schema_code::SchemaCode),
         Box::new(table_classes::TableClasses),
         Box::new(lifecycles::Lifecycles),
         Box::new(sqlx_cache::SqlxCache),

@@ -41,9 +41,14 @@ impl From<Row> for BillingFinding {
 }
 
 pub async fn get(conn: &mut Connection, id: BillingFindingId) -> Result<Option<BillingFinding>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM billing_findings WHERE id = $1", id.uuid())
-        .fetch_optional(conn)
-        .await?;
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, kind, subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
+         FROM billing_findings WHERE id = $1",
+        id.uuid()
+    )
+    .fetch_optional(conn)
+    .await?;
     Ok(row.map(BillingFinding::from))
 }
 
@@ -55,7 +60,8 @@ pub async fn list(
 ) -> Result<Vec<BillingFinding>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM billing_findings
+        "SELECT id, kind, subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
+         FROM billing_findings
          WHERE id > $1 AND ($3::text IS NULL OR kind = $3) AND ($4::boolean IS NULL OR (resolved_at IS NULL) = $4)
          ORDER BY id LIMIT $2",
         page.after(),

@@ -68,7 +68,8 @@ pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balan
              p.disputed_after AS "disputed?"
            FROM ledger_chains c
            LEFT JOIN LATERAL (
-               SELECT * FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
+               SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after
+               FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
                ORDER BY l.seq LIMIT 1
            ) AS p ON p.seq = c.seq
            WHERE c.org_id = $1"#,

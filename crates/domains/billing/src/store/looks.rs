@@ -102,7 +102,7 @@ pub async fn book_ends(conn: &mut Connection, after: Uuid, limit: i64) -> Result
         r#"SELECT c.org_id AS "org_id!", coalesce(p.held_after, 0) AS "held!", coalesce(m.held, 0)::bigint AS "of_meters!",
              (c.seq = 0 OR coalesce(p.hash = c.hash, false)) AND NOT EXISTS (
                  SELECT FROM ledger_postings n WHERE n.org_id = c.org_id AND n.seq = c.seq + 1) AS "head_fits!"
-           FROM (SELECT * FROM ledger_chains WHERE org_id > $1 ORDER BY org_id LIMIT $2) AS c
+           FROM (SELECT org_id, seq, posted_at, hash FROM ledger_chains WHERE org_id > $1 ORDER BY org_id LIMIT $2) AS c
            LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
            LEFT JOIN LATERAL (
              SELECT sum(hold_remaining) AS held FROM meters

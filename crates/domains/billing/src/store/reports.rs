@@ -41,7 +41,8 @@ pub async fn usage(
         r#"SELECT r.key AS "key!", r.at, r.project_id, r.person_id, r.sku, r.app_instance_id, r.allocation_id, r.unit AS "unit!",
              r.currency AS "currency!", r.seconds AS "seconds!", r.unit_seconds AS "unit_seconds!", r.amount AS "amount!"
            FROM (
-             SELECT g.*, concat(to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24'), '|', g.project_id, '|', g.person_id, '|',
+             SELECT g.at, g.project_id, g.person_id, g.sku, g.app_instance_id, g.allocation_id, g.unit, g.currency, g.seconds,
+                 g.unit_seconds, g.amount, concat(to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24'), '|', g.project_id, '|', g.person_id, '|',
                  g.sku, '|', g.app_instance_id, '|', g.allocation_id, '|', g.unit, '|', g.currency) COLLATE "C" AS key
              FROM (
                SELECT u.at, u.project_id, u.person_id, u.sku, u.app_instance_id, u.allocation_id, u.unit, u.currency,

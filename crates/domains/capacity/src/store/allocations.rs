@@ -195,7 +195,11 @@ pub async fn step(
                    meter_closed_at = CASE WHEN $3 = 'releasing' THEN coalesce(meter_closed_at, greatest($5, meter_opened_at))
                        ELSE meter_closed_at END,
                    finished_at = CASE WHEN $3 IN ('released', 'failed') THEN $5 END
-               WHERE id = $1 AND version = $2 RETURNING *
+               WHERE id = $1 AND version = $2
+               RETURNING id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile, price_unit,
+                   unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host, ssh_port, work_order,
+                   access_version, installed_access, access_order, restart_order, state, state_reason, state_changed_at,
+                   release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version, created_at, updated_at
            ), told AS (
                INSERT INTO allocation_events (allocation_id, org_id, at, kind, from_state, to_state, name, reason,
                    duration_ms, actor_kind, actor_id, correlation_id)

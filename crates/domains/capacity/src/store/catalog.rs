@@ -51,21 +51,41 @@ impl TryFrom<SkuRow> for Sku {
 
 /// All of them: their number is bounded where they are made.
 pub async fn all(conn: &mut Connection) -> Result<Vec<Sku>, Failure> {
-    let rows = sqlx::query_as!(SkuRow, "SELECT * FROM sku_catalog ORDER BY sku").fetch_all(conn).await?;
+    let rows = sqlx::query_as!(
+        SkuRow,
+        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+             version, created_at, updated_at
+         FROM sku_catalog ORDER BY sku"
+    )
+    .fetch_all(conn)
+    .await?;
     rows.into_iter().map(Sku::try_from).collect()
 }
 
 pub async fn get(conn: &mut Connection, sku: &str) -> Result<Option<Sku>, Failure> {
-    let row =
-        sqlx::query_as!(SkuRow, "SELECT * FROM sku_catalog WHERE sku = $1", sku).fetch_optional(conn).await?;
+    let row = sqlx::query_as!(
+        SkuRow,
+        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+             version, created_at, updated_at
+         FROM sku_catalog WHERE sku = $1",
+        sku
+    )
+    .fetch_optional(conn)
+    .await?;
     row.map(Sku::try_from).transpose()
 }
 
 /// Held, so that what is decided from it stays true.
 pub async fn lock(conn: &mut Connection, sku: &str) -> Result<Option<Sku>, Failure> {
-    let row = sqlx::query_as!(SkuRow, "SELECT * FROM sku_catalog WHERE sku = $1 FOR UPDATE", sku)
-        .fetch_optional(conn)
-        .await?;
+    let row = sqlx::query_as!(
+        SkuRow,
+        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+             version, created_at, updated_at
+         FROM sku_catalog WHERE sku = $1 FOR UPDATE",
+        sku
+    )
+    .fetch_optional(conn)
+    .await?;
     row.map(Sku::try_from).transpose()
 }
 
@@ -205,7 +225,9 @@ pub async fn update(
         SkuRow,
         "UPDATE sku_catalog SET display_name = coalesce($3, display_name), active = coalesce($4, active),
              allowed_gpu_counts = coalesce($5, allowed_gpu_counts), version = version + 1, updated_at = $6
-         WHERE sku = $1 AND version = coalesce($2, version) RETURNING *",
+         WHERE sku = $1 AND version = coalesce($2, version)
+         RETURNING sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+             version, created_at, updated_at",
         sku,
         if_match,
         change.display_name.as_deref(),

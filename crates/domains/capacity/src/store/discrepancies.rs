@@ -48,9 +48,14 @@ impl From<Row> for Discrepancy {
 }
 
 pub async fn get(conn: &mut Connection, id: DiscrepancyId) -> Result<Option<Discrepancy>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT * FROM capacity_discrepancies WHERE id = $1", id.uuid())
-        .fetch_optional(conn)
-        .await?;
+    let row = sqlx::query_as!(
+        Row,
+        "SELECT id, kind, subject, node_id, allocation_id, message, suggestion, state, first_seen_at, last_seen_at, resolved_at
+         FROM capacity_discrepancies WHERE id = $1",
+        id.uuid()
+    )
+    .fetch_optional(conn)
+    .await?;
     Ok(row.map(Discrepancy::from))
 }
 
@@ -62,7 +67,8 @@ pub async fn list(
 ) -> Result<Vec<Discrepancy>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM capacity_discrepancies
+        "SELECT id, kind, subject, node_id, allocation_id, message, suggestion, state, first_seen_at, last_seen_at, resolved_at
+         FROM capacity_discrepancies
          WHERE id > $1 AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR state = $4)
          ORDER BY id LIMIT $2",
         page.after(),

@@ -18,8 +18,6 @@ struct Row {
     missing: i64,
     extra: i64,
     different: i64,
-    #[allow(dead_code, reason = "a column that only SQL looks at")]
-    next_attempt_at: DateTime<Utc>,
     attempts: i32,
     requested_at: DateTime<Utc>,
     checked_at: Option<DateTime<Utc>>,
@@ -58,7 +56,7 @@ pub async fn request(
          VALUES ($1, $2, $3, 'requested', 'asked for', $4, $4)
          ON CONFLICT (provider, day) DO UPDATE SET state = 'requested', state_reason = 'asked for again', attempts = 0,
              next_attempt_at = $4, requested_at = $4
-         RETURNING *",
+         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
         id,
         provider,
         day,
@@ -101,7 +99,7 @@ pub async fn take_due(
         "UPDATE payment_days SET next_attempt_at = $3, attempts = attempts + 1
          WHERE id = (SELECT id FROM payment_days WHERE state = 'requested' AND next_attempt_at <= $2 AND provider = $1
              ORDER BY day LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-         RETURNING *",
+         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
         provider,
         now,
         until,
@@ -130,7 +128,8 @@ pub async fn finish(
     let row = sqlx::query_as!(
         Row,
         "UPDATE payment_days SET state = $2, state_reason = $3, listed = $4, missing = $5, extra = $6, different = $7,
-             checked_at = $8 WHERE id = $1 AND state = 'requested' RETURNING *",
+             checked_at = $8 WHERE id = $1 AND state = 'requested'
+         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
         id,
         result.state.name(),
         result.reason,
@@ -148,7 +147,8 @@ pub async fn finish(
 pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<PaymentDay>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM payment_days WHERE id < $1 ORDER BY id DESC LIMIT $2",
+        "SELECT id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at
+         FROM payment_days WHERE id < $1 ORDER BY id DESC LIMIT $2",
         page.before(),
         page.limit()
     )

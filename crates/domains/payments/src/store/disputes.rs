@@ -64,7 +64,9 @@ pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Dispute, sqlx
         Row,
         "INSERT INTO disputes (id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id,
              created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $9) RETURNING *",
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $9)
+         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+             created_at, updated_at",
         new.id.uuid(),
         new.org.uuid(),
         new.payment.uuid(),
@@ -87,7 +89,9 @@ pub async fn get(
 ) -> Result<Option<Dispute>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT * FROM disputes WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
+        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+             created_at, updated_at
+         FROM disputes WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
         id.uuid(),
         org.map(OrgId::uuid)
     )
@@ -99,7 +103,9 @@ pub async fn get(
 pub async fn lock(conn: &mut Connection, provider_dispute: &str) -> Result<Option<Dispute>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT * FROM disputes WHERE provider_dispute = $1 FOR NO KEY UPDATE",
+        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+             created_at, updated_at
+         FROM disputes WHERE provider_dispute = $1 FOR NO KEY UPDATE",
         provider_dispute
     )
     .fetch_optional(conn)
@@ -114,7 +120,9 @@ pub async fn list(
 ) -> Result<Vec<Dispute>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT * FROM disputes WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
+        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+             created_at, updated_at
+         FROM disputes WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
         org.map(OrgId::uuid),
         page.before(),
         page.limit(),
@@ -132,7 +140,9 @@ pub async fn close(
 ) -> Result<Dispute, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE disputes SET state = $2, closed_at = $3, version = version + 1, updated_at = $3 WHERE id = $1 RETURNING *",
+        "UPDATE disputes SET state = $2, closed_at = $3, version = version + 1, updated_at = $3 WHERE id = $1
+         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+             created_at, updated_at",
         id.uuid(),
         to.name(),
         now,

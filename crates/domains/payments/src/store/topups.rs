@@ -249,7 +249,7 @@ pub async fn customer_keep(
     now: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "INSERT INTO payment_customers VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+        "INSERT INTO payment_customers (org_id, provider, customer, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
         org.uuid(),
         provider,
         customer,

@@ -214,9 +214,13 @@ pub async fn node_capacity_differs(
                FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id
                WHERE s.node_id = ANY ($1) GROUP BY s.node_id, s.kind, s.model, n.id
            ), counted AS (
-               SELECT *, count(*) OVER node = 1 AND total = ready AS whole FROM slots
+               SELECT node_id, kind, model, total, free, ready, cleaning, placeable,
+                   count(*) OVER node = 1 AND total = ready AS whole FROM slots
                WINDOW node AS (PARTITION BY node_id)
-           ), kept AS (SELECT * FROM node_capacity WHERE node_id = ANY ($1))
+           ), kept AS (
+               SELECT node_id, kind, model, total, free, ready, cleaning, placeable, whole FROM node_capacity
+               WHERE node_id = ANY ($1)
+           )
            SELECT coalesce(k.node_id, c.node_id) AS "node_id!", coalesce(k.kind, c.kind) AS "kind!",
                coalesce(k.model, c.model) AS "model!", coalesce(k.free, 0) AS "kept!", coalesce(c.free, 0) AS "counted!"
            FROM kept k FULL JOIN counted c ON c.node_id = k.node_id AND c.kind = k.kind AND c.model = k.model

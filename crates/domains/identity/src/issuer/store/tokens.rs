@@ -62,9 +62,11 @@ pub(crate) async fn rotate(
         Rotated,
         r#"WITH old AS (
             UPDATE issuer_refresh_tokens SET used_at = $4
-            WHERE token_hash = $1 AND client_id = $3 AND used_at IS NULL AND expires_at > $4 RETURNING *
+            WHERE token_hash = $1 AND client_id = $3 AND used_at IS NULL AND expires_at > $4
+            RETURNING session_id, account_id, browser_hash, client_id, scope, auth_time, expires_at
          ), live AS (
-            SELECT old.*, s.issuer_sid, a.email, a.name, a.email_verified_at FROM old
+            SELECT old.session_id, old.account_id, old.browser_hash, old.client_id, old.scope, old.auth_time, old.expires_at,
+                s.issuer_sid, a.email, a.name, a.email_verified_at FROM old
             JOIN account_sessions s ON s.id = old.session_id AND s.revoked_at IS NULL AND s.expires_at > $4
             JOIN local_accounts a ON a.id = old.account_id AND a.disabled_at IS NULL
          ), made AS (

@@ -1,0 +1,95 @@
+//! Queries name their columns. `SELECT *`, `RETURNING *` and `INSERT` without columns mean whatever the table has: a
+//! replica of the last release reads and writes other columns than it was compiled for as soon as a migration adds one.
+//!
+//! Functions of the database are compiled where the table is, so there `*` into a row variable is right, and listing the
+//! columns would be wrong: one that is added would silently be NULL. Their `INSERT`s name columns too.
+
+use super::{Finding, Gate};
+use crate::queries;
+use crate::schema::FUNCTIONS;
+use crate::sql;
+use crate::tree::Tree;
+
+pub struct ExplicitColumns;
+
+impl Gate for ExplicitColumns {
+    fn name(&self) -> &'static str {
+        "explicit-columns"
+    }
+
+    fn holds(&self) -> &'static str {
+        "queries of the programs name the columns that they read and write, and functions those that they insert"
+    }
+
+    fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        let (queries, _) = queries::queries(tree)?;
+        for query in queries.iter().filter(|query| !query.at.0.contains("/tests/")) {
+            for statement in sql::statements(&query.sql) {
+                let problems = [all_columns(&statement.words), insert_without_columns(&statement.words)];
+                for message in problems.into_iter().flatten() {
+                    found.push(Finding::at_line(&query.at.0, query.at.1, message));
+                }
+            }
+        }
+        for path in tree.files()?.iter().filter(|path| path.starts_with(FUNCTIONS)) {
+            let text = tree.read(path)?;
+            // The statements of the file, and those of its body.
+            let body = text.split("$$").nth(1).unwrap_or_default();
+            for statement in sql::statements(&text).iter().chain(&sql::statements(body)) {
+                if let Some(message) = insert_without_columns(&statement.words) {
+                    found.push(Finding::new(path, message));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    #[cfg(test)]
+    fn examples(&self) -> super::tests::Examples {
+        use crate::tree::FixtureTree;
+        let store = "crates/domains/doors/src/store.rs";
+        let function = "migrations/functions/doors/door_open.sql";
+        let query = |sql: &str| format!("fn f() {{ sqlx::query!(\"{sql}\"); }}");
+        let good = "WITH o AS (UPDATE doors SET n = n * 2 RETURNING id) INSERT INTO log (id, n) \
+                    SELECT o.id, count(*) FROM o GROUP BY o.id";
+        let body = "CREATE OR REPLACE FUNCTION door_open() RETURNS void LANGUAGE plpgsql AS $$\nDECLARE v doors;\n\
+                    BEGIN SELECT * INTO v FROM doors; INSERT INTO log AS l (id) VALUES (v.id); END $$;\n";
+        let tree = FixtureTree::new(&[(store, &query(good)), (function, body)]);
+        let bad = |sql: &'static str| move |tree: FixtureTree| tree.with(store, &query(sql));
+        super::tests::Examples::good(tree)
+            .bad("select all", "names no columns", bad("SELECT * FROM doors"))
+            .bad("select all of one", "names no columns", bad("SELECT 1, d.* FROM doors d"))
+            .bad("all in a subquery", "names no columns", bad("SELECT id FROM (SELECT *, 1 FROM doors) d"))
+            .bad("return all", "names no columns", bad("DELETE FROM doors RETURNING *"))
+            .bad("insert values", "INSERT INTO DOORS", bad("INSERT INTO doors VALUES (1)"))
+            .bad("insert a selection", "INSERT INTO LOG", bad("INSERT INTO public.log SELECT id FROM doors"))
+            .bad("a function that inserts so", "INSERT INTO LOG", |tree| {
+                tree.with(function, &body.replace("AS l (id) VALUES", "AS l VALUES"))
+            })
+    }
+}
+
+/// `*` where a list of columns stands; after `(` it is `count(*)`, after anything else a product.
+fn all_columns(words: &[String]) -> Option<String> {
+    let before = ["SELECT", "DISTINCT", "RETURNING", ",", "."];
+    let is_all = |pair: &[String]| pair[1] == "*" && before.contains(&pair[0].as_str());
+    words.windows(2).any(is_all).then(|| "names no columns but `*`: list those that are needed".to_owned())
+}
+
+fn insert_without_columns(words: &[String]) -> Option<String> {
+    let mut rest = words;
+    while let Some(at) = rest.windows(2).position(|pair| pair[0] == "INSERT" && pair[1] == "INTO") {
+        rest = &rest[at + 2..];
+        // The table, perhaps with its schema, perhaps with another name.
+        let end = rest.iter().position(|word| word == "(" || word == "VALUES" || word == "SELECT");
+        let end = end.unwrap_or(rest.len());
+        if rest.get(end).is_none_or(|word| word != "(") {
+            let table = rest.iter().take(end).rfind(|word| *word != "AS" && word.len() > 1);
+            let named = rest.iter().take(end).position(|word| word == "AS").and_then(|at| rest.get(at - 1));
+            let table = named.or(table).map_or("", String::as_str);
+            return Some(format!("INSERT INTO {table} without columns: name them"));
+        }
+    }
+    None
+}

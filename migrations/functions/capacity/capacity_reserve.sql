@@ -1,0 +1,68 @@
+-- Makes allocations with their claims, all or none, in one round trip. Answers `ok`, `slot_taken` when a slot is no
+-- longer free, or which limit is exceeded. Order of locks: slots, node modes, holdings; the audit chain comes last.
+CREATE OR REPLACE FUNCTION capacity_reserve(
+    p_now timestamptz, p_org uuid, p_project uuid, p_creator_kind text, p_creator uuid,
+    p_group uuid, p_group_name text,
+    p_sku text, p_shape text, p_region text, p_gpus integer, p_profile jsonb, p_price_unit text,
+    p_unit_price bigint, p_currency text, p_isolation text,
+    p_limit_org bigint, p_limit_project bigint, p_limit_person bigint,
+    -- One of each per allocation.
+    a_ids uuid[], a_names text[], a_nodes uuid[], a_usernames text[], a_uids integer[], a_hosts text[],
+    a_ports integer[], a_orders bytea[],
+    -- One of each per slot.
+    s_allocations uuid[], s_nodes uuid[], s_slots uuid[],
+    p_actor_kind text, p_actor uuid, p_correlation uuid
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    v_exclusive boolean := p_shape = 'baremetal';
+    v_count     bigint := cardinality(a_ids);
+    v_gpus      bigint := p_gpus * v_count;
+    v_over      text;
+BEGIN
+    IF called_by_app() AND p_org IS DISTINCT FROM current_org() THEN
+        RAISE EXCEPTION 'capacity is reserved for one''s own organization only' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF fleet_slots_reserve(s_slots, p_now) <> cardinality(s_slots) THEN
+        RETURN 'slot_taken';
+    END IF;
+    IF p_group IS NOT NULL THEN
+        INSERT INTO allocation_groups (id, org_id, project_id, name, members, created_by, created_at)
+            VALUES (p_group, p_org, p_project, p_group_name, v_count, p_creator, p_now);
+    END IF;
+    INSERT INTO allocations (id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region,
+        gpus, profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
+        ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at)
+    SELECT a.id, p_org, p_project, p_group, a.name, p_creator_kind, p_creator, p_sku, p_shape, p_region, p_gpus,
+        p_profile, p_price_unit, p_unit_price, p_currency, p_isolation, a.node,
+        ARRAY (SELECT s.slot FROM unnest(s_allocations, s_slots) AS s (allocation, slot) WHERE s.allocation = a.id),
+        a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now
+    FROM unnest(a_ids, a_names, a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)
+        AS a (id, name, node, username, uid, host, port, work_order);
+    INSERT INTO capacity_node_modes (node_id, exclusive)
+        SELECT DISTINCT n, v_exclusive FROM unnest(a_nodes) AS n ORDER BY n
+        ON CONFLICT (node_id) DO UPDATE SET exclusive = excluded.exclusive
+            WHERE capacity_node_modes.exclusive <> excluded.exclusive;
+    INSERT INTO capacity_claims (allocation_id, node_id, slot_id, exclusive, claimed_at)
+    SELECT s.allocation, s.node, s.slot, v_exclusive, p_now
+        FROM unnest(s_allocations, s_nodes, s_slots) AS s (allocation, node, slot)
+    UNION ALL
+    SELECT a.id, a.node, NULL, true, p_now FROM unnest(a_ids, a_nodes) AS a (id, node) WHERE v_exclusive;
+    INSERT INTO allocation_events (allocation_id, org_id, at, kind, to_state, name, actor_kind, actor_id, correlation_id)
+    SELECT id, p_org, p_now, 'state', 'requested', 'request', p_actor_kind, p_actor, p_correlation
+        FROM unnest(a_ids) AS id;
+    WITH held AS (
+        INSERT INTO capacity_holdings AS h (org_id, kind, holder, gpus, allocations)
+        VALUES (p_org, '1_org', p_org, v_gpus, v_count), (p_org, '2_project', p_project, v_gpus, v_count),
+            (p_org, '3_person', p_creator, v_gpus, v_count)
+        ON CONFLICT (org_id, kind, holder)
+            DO UPDATE SET gpus = h.gpus + excluded.gpus, allocations = h.allocations + excluded.allocations
+        RETURNING kind, gpus, allocations
+    )
+    SELECT CASE WHEN bool_or(kind = '3_person' AND allocations > p_limit_person) THEN 'person'
+                WHEN bool_or(kind = '2_project' AND gpus > p_limit_project) THEN 'project'
+                WHEN bool_or(kind = '1_org' AND gpus > p_limit_org) THEN 'org' END
+        INTO v_over FROM held;
+    RETURN coalesce(v_over, 'ok');
+END $$;
+REVOKE ALL ON FUNCTION capacity_reserve FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION capacity_reserve TO gpuaas_app, gpuaas_system;

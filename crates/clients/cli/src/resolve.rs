@@ -5,7 +5,7 @@ use sdk::{Client, types};
 
 use crate::{
     app::App,
-    commands::{filter, pages, send},
+    commands::{pages, send},
     failure::{Exit, Failure, Result},
 };
 
@@ -14,7 +14,8 @@ pub async fn org(app: &App, client: &Client) -> Result<String> {
     match &app.org {
         Some(text) => org_named(client, text).await,
         None => {
-            let orgs: Vec<types::OrgMembership> = pages!(Some(2), client.org_list())?;
+            let orgs: Vec<types::OrgMembership> =
+                pages!(Some(2), |page| client.org_list(page.cursor(), page.size()))?;
             only(orgs.into_iter().map(|org| org.id.to_string()), "organization", "org")
         }
     }
@@ -24,7 +25,7 @@ pub async fn org_named(client: &Client, text: &str) -> Result<String> {
     if is_id(text, "org_") {
         return Ok(text.to_owned());
     }
-    let orgs: Vec<types::OrgMembership> = pages!(None, client.org_list())?;
+    let orgs: Vec<types::OrgMembership> = pages!(None, |page| client.org_list(page.cursor(), page.size()))?;
     let found = orgs.into_iter().find(|org| org.slug.as_str() == text);
     found.map(|org| org.id.to_string()).ok_or_else(|| unknown("organization", text))
 }
@@ -35,7 +36,8 @@ pub async fn project(app: &App, client: &Client) -> Result<String> {
         Some(text) => project_named(app, client, text).await,
         None => {
             let org = org(app, client).await?;
-            let projects: Vec<types::Project> = pages!(Some(2), client.project_list().org_id(org.as_str()))?;
+            let projects: Vec<types::Project> =
+                pages!(Some(2), |page| client.project_list(&org, page.cursor(), page.size()))?;
             only(projects.into_iter().map(|project| project.id.to_string()), "project", "project")
         }
     }
@@ -46,7 +48,8 @@ pub async fn project_named(app: &App, client: &Client, text: &str) -> Result<Str
         return Ok(text.to_owned());
     }
     let org = org(app, client).await?;
-    let projects: Vec<types::Project> = pages!(None, client.project_list().org_id(org.as_str()))?;
+    let projects: Vec<types::Project> =
+        pages!(None, |page| client.project_list(&org, page.cursor(), page.size()))?;
     let found = projects.into_iter().find(|project| project.slug.as_str() == text);
     found.map(|project| project.id.to_string()).ok_or_else(|| unknown("project", text))
 }
@@ -56,7 +59,18 @@ pub async fn node(client: &Client, text: &str) -> Result<String> {
     if is_id(text, "node_") {
         return Ok(text.to_owned());
     }
-    let found: Vec<types::NodeSummary> = pages!(Some(1), client.node_list().hostname(text))?;
+    let hostname = Some(text);
+    let (label, pool_id, region, simulated, state) = (None, None, None, None, None);
+    let found: Vec<types::NodeSummary> = pages!(Some(1), |page| client.node_list(
+        page.cursor(),
+        hostname,
+        label,
+        page.size(),
+        pool_id,
+        region,
+        simulated,
+        state
+    ))?;
     found.first().map(|node| node.id.to_string()).ok_or_else(|| {
         Failure::new(Exit::NotFound, format!("there is no node {text:?}"))
             .suggest("See which there are with `gpuaas nodes list`.")
@@ -75,11 +89,8 @@ pub async fn pool(client: &Client, text: &str, region: Option<&str>) -> Result<S
     if is_id(text, "pool_") {
         return Ok(text.to_owned());
     }
-    let mut pools: Vec<types::NodePool> = pages!(None, {
-        let mut request = client.pool_list();
-        filter!(request, region = region);
-        request
-    })?;
+    let mut pools: Vec<types::NodePool> =
+        pages!(None, |page| client.pool_list(page.cursor(), page.size(), region))?;
     pools.retain(|pool| pool.name.as_str() == text);
     match pools.as_slice() {
         [pool] => Ok(pool.id.to_string()),
@@ -97,9 +108,19 @@ pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<St
     let named = |list: Vec<types::Allocation>| -> Vec<String> {
         list.into_iter().filter(|one| one.name == text).map(|one| one.id.to_string()).collect()
     };
-    let mut found = named(pages!(None, client.allocation_list().project_id(project).live("true"))?);
-    if found.is_empty() {
-        found = named(pages!(None, client.allocation_list().project_id(project))?);
+    let (group_id, state) = (None, None);
+    let mut found = Vec::new();
+    for live in [Some(types::AllocationListLive::True), None] {
+        if found.is_empty() {
+            found = named(pages!(None, |page| client.allocation_list(
+                project,
+                page.cursor(),
+                group_id,
+                live,
+                page.size(),
+                state
+            ))?);
+        }
     }
     one_of(&found, "allocation", text, "gpuaas allocations list --all")
 }
@@ -110,7 +131,7 @@ pub async fn group(client: &Client, project: &str, text: &str) -> Result<String>
         return Ok(text.to_owned());
     }
     let groups: Vec<types::AllocationGroup> =
-        pages!(None, client.allocation_group_list().project_id(project))?;
+        pages!(None, |page| client.allocation_group_list(project, page.cursor(), page.size()))?;
     let found: Vec<String> =
         groups.into_iter().filter(|group| group.name == text).map(|group| group.id.to_string()).collect();
     one_of(&found, "group", text, "gpuaas groups list")
@@ -122,12 +143,14 @@ pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> 
         return Ok(text.to_owned());
     }
     let same = |email: &Option<String>| email.as_ref().is_some_and(|email| email.eq_ignore_ascii_case(text));
-    let own: Vec<types::ProjectMember> = pages!(None, client.project_member_list().project_id(project))?;
+    let own: Vec<types::ProjectMember> =
+        pages!(None, |page| client.project_member_list(project, page.cursor(), page.size()))?;
     if let Some(member) = own.iter().find(|member| same(&member.email)) {
         return Ok(member.id.to_string());
     }
-    let org = send!(client.project_get().project_id(project)).org_id;
-    let members: Vec<types::Member> = pages!(None, client.member_list().org_id(org.as_str()))?;
+    let org = send!(client.project_get(project)).org_id;
+    let members: Vec<types::Member> =
+        pages!(None, |page| client.member_list(&org, page.cursor(), page.size()))?;
     let found = members.iter().find(|member| same(&member.email));
     found.map(|member| member.id.to_string()).ok_or_else(|| {
         Failure::new(Exit::NotFound, format!("there is nobody {text:?} in the organization"))

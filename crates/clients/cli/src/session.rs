@@ -30,7 +30,7 @@ pub struct SignInConfig {
 /// Asks the server where to sign in.
 pub async fn sign_in_config(http: &sdk::reqwest::Client, server: &str) -> Result<SignInConfig> {
     let client: Client = sdk::connect(server, http.clone(), Arc::new(Anonymous));
-    let config = client.auth_config_get().send().await.map_err(sdk::Error::from)?.into_inner();
+    let config = Box::pin(client.auth_config_get()).await.map_err(sdk::Error::from)?.into_inner();
     Ok(SignInConfig {
         client: PublicClient {
             id: config.cli_client_id,

@@ -92,7 +92,7 @@ impl<E: serde::Serialize> From<progenitor_client::Error<E>> for Error {
         match error {
             // Only the hooks of `Transport` make these, and only when there is no token.
             Generated::Custom(message) => Self::Auth(message),
-            Generated::InvalidRequest(message) => Self::Request(readable(&message)),
+            Generated::InvalidRequest(message) => Self::Request(message),
             Generated::CommunicationError(e)
             | Generated::InvalidUpgrade(e)
             | Generated::ResponseBodyError(e) => Self::Network(e),
@@ -110,15 +110,6 @@ impl<E: serde::Serialize> From<progenitor_client::Error<E>> for Error {
                 Self::Protocol(format!("the server's answer is not what its contract promises: {error}"))
             }
         }
-    }
-}
-
-/// "conversion to `SomeType` for org_id failed" → "org_id is not of the right form".
-fn readable(message: &str) -> String {
-    let field = message.split_once("` for ").and_then(|(_, rest)| rest.strip_suffix(" failed"));
-    match field {
-        Some(field) => format!("{field} is not of the form the API takes"),
-        None => message.to_owned(),
     }
 }
 
@@ -148,14 +139,5 @@ mod tests {
     fn an_answer_from_something_else_is_an_error_with_its_status() {
         let error = ApiError::read(502, &HeaderMap::new(), &Value::Null);
         assert_eq!((error.status, error.code.as_str()), (502, "http_502"));
-    }
-
-    #[test]
-    fn the_generators_words_are_made_readable() {
-        assert_eq!(
-            readable("conversion to `OrgId` for org_id failed"),
-            "org_id is not of the form the API takes"
-        );
-        assert_eq!(readable("other"), "other");
     }
 }

@@ -1,16 +1,28 @@
 //! Lists, page after page.
 
-use std::{collections::VecDeque, future::Future};
+use std::{collections::VecDeque, num::NonZeroU64};
 
 use crate::Error;
 
-const PAGE_SIZE: u64 = 200;
+const PAGE_SIZE: NonZeroU64 = NonZeroU64::MIN.saturating_add(199);
 
-/// What to ask for next.
+/// What to ask for next, as the methods of the client take it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    pub page_size: u64,
-    pub cursor: Option<String>,
+    page_size: NonZeroU64,
+    cursor: Option<String>,
+}
+
+impl PageRequest {
+    /// At most this many items.
+    pub fn size(&self) -> Option<NonZeroU64> {
+        Some(self.page_size)
+    }
+
+    /// Where the page begins; `None` for the first.
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
 }
 
 /// Items of a page, and where the next one begins.
@@ -23,11 +35,7 @@ pub struct Pages<T, F> {
     next: Option<PageRequest>,
 }
 
-impl<T, F, Fut> Pages<T, F>
-where
-    F: FnMut(PageRequest) -> Fut,
-    Fut: Future<Output = Result<PageItems<T>, Error>>,
-{
+impl<T, F: AsyncFnMut(PageRequest) -> Result<PageItems<T>, Error>> Pages<T, F> {
     pub fn new(fetch: F) -> Self {
         Self { fetch, items: VecDeque::new(), next: Some(PageRequest { page_size: PAGE_SIZE, cursor: None }) }
     }
@@ -54,7 +62,7 @@ where
     pub async fn collect(mut self, limit: Option<usize>) -> Result<Vec<T>, Error> {
         let limit = limit.unwrap_or(usize::MAX);
         if let (Some(request), Ok(size)) = (&mut self.next, u64::try_from(limit)) {
-            request.page_size = size.clamp(1, PAGE_SIZE);
+            request.page_size = NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN).min(PAGE_SIZE);
         }
         let mut all = Vec::new();
         while all.len() < limit
@@ -71,8 +79,8 @@ mod tests {
     use super::*;
 
     async fn numbers(request: PageRequest) -> Result<PageItems<u32>, Error> {
-        let from: u32 = request.cursor.map_or(0, |cursor| cursor.parse().unwrap());
-        let to = (from + u32::try_from(request.page_size).unwrap()).min(450);
+        let from: u32 = request.cursor().map_or(0, |cursor| cursor.parse().unwrap());
+        let to = (from + u32::try_from(request.page_size.get()).unwrap()).min(450);
         Ok(((from..to).collect(), (to < 450).then(|| to.to_string())))
     }
 
@@ -85,9 +93,9 @@ mod tests {
     #[tokio::test]
     async fn a_limit_fetches_only_what_it_needs() {
         let mut fetched = 0;
-        let pages = Pages::new(|request: PageRequest| {
-            fetched += request.page_size;
-            numbers(request)
+        let pages = Pages::new(async |request: PageRequest| {
+            fetched += request.page_size.get();
+            numbers(request).await
         });
         assert_eq!(pages.collect(Some(7)).await.unwrap().len(), 7);
         assert_eq!(fetched, 7);
@@ -95,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cursor_that_leads_nowhere_ends_with_an_error() {
-        let stuck = |_: PageRequest| async { Ok((vec![1], Some("same".to_owned()))) };
+        let stuck = async |_: PageRequest| Ok((vec![1], Some("same".to_owned())));
         assert!(matches!(Pages::new(stuck).collect(None).await, Err(Error::Protocol(_))));
     }
 }

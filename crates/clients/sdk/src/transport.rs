@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use progenitor_client::{ClientHooks, ClientInfo as _, OperationInfo};
 use reqwest::{
     Method, Request, Response, StatusCode,
-    header::{AUTHORIZATION, HeaderValue},
+    header::{AUTHORIZATION, HeaderMap, HeaderValue},
 };
 
 use crate::{Error, TokenSource, auth::Tokens, error::retry_after_seconds, generated::Client, random};
@@ -27,11 +27,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub struct Transport {
     http: reqwest::Client,
     tokens: Tokens,
+    /// What the caller asked every request of this client to carry (see `headers`).
+    pub(crate) headers: HeaderMap,
 }
 
 impl Transport {
     pub(crate) fn new(http: reqwest::Client, tokens: Arc<dyn TokenSource>) -> Self {
-        Self { http, tokens: Tokens(tokens) }
+        Self { http, tokens: Tokens(tokens), headers: HeaderMap::new() }
     }
 
     /// Adds what every request needs.
@@ -41,6 +43,9 @@ impl Transport {
                 .map_err(|_| Error::Auth("the token has characters that no token has".to_owned()))?;
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        for (name, value) in &self.headers {
+            request.headers_mut().insert(name.clone(), value.clone());
         }
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
         if !reads && !request.headers().contains_key(IDEMPOTENCY_KEY) {

@@ -108,3 +108,18 @@ async fn reads_are_retried_too_and_need_no_key() {
     assert_eq!(heard.len(), 2);
     assert!(!heard.iter().any(|request| request.contains("x-idempotency-key")));
 }
+
+#[tokio::test]
+async fn a_chosen_key_and_version_go_with_every_attempt_of_that_client_only() {
+    let (client, heard) = listener(&[BUSY, OK, OK]).await;
+    let chosen = client.with_idempotency_key("mine").unwrap().with_if_match(7).unwrap();
+    chosen.raw(post()).await.unwrap();
+    client.raw(post()).await.unwrap();
+    let heard = heard.lock().unwrap();
+    for request in &heard[..2] {
+        assert_eq!(key(request), "mine");
+        assert!(request.contains("if-match: 7\r\n"), "{request}");
+    }
+    assert!(key(&heard[2]) != "mine" && !heard[2].contains("if-match"), "{}", heard[2]);
+    assert!(matches!(client.with_idempotency_key("a\nb"), Err(Error::Request(_))));
+}

@@ -73,11 +73,18 @@ async fn one(
     region: String,
     profile: Profile,
 ) -> anyhow::Result<Value> {
-    let body = types::NodeCreate::builder().hostname(hostname.clone()).region(region).simulated(true).labels(
-        [("simulated".to_owned(), "true".parse()?)].into_iter().collect::<std::collections::HashMap<_, _>>(),
-    );
-    let body: types::NodeCreate = body.try_into().map_err(|error| anyhow::anyhow!("{hostname}: {error}"))?;
-    let created = client.node_create().body(body).send().await.map_err(sdk::Error::from);
+    let body = types::NodeCreate {
+        hostname: hostname.clone(),
+        labels: [("simulated".to_owned(), "true".to_owned())].into_iter().collect(),
+        pool_id: None,
+        region,
+        serves: None,
+        simulated: true,
+        sku_eligibility: Vec::new(),
+        ssh_host: None,
+        ssh_port: None,
+    };
+    let created = Box::pin(client.node_create(&body)).await.map_err(sdk::Error::from);
     let created = created.with_context(|| hostname.clone())?.into_inner();
     let types::NodeTokenIssued { join, token, .. } = created.bootstrap;
     Ok(json!({ "join": join, "token": token, "profile": profile.name() }))

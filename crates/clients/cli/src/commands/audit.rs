@@ -112,34 +112,43 @@ async fn list(app: &App, trail: Trail, filter: Filter, limit: &Limit) -> Result 
     let client = app.client().await?;
     let since: Option<chrono::DateTime<chrono::Utc>> = optional("--since", filter.since)?;
     let until: Option<chrono::DateTime<chrono::Utc>> = optional("--until", filter.until)?;
-    let result = filter.result.map(|result| match result {
-        Outcome::Allowed => "allowed",
-        Outcome::Refused => "refused",
-    });
-    macro_rules! filtered {
-        ($request:expr) => {{
-            let mut request = $request;
-            filter!(
-                request,
-                actor_id = filter.actor.clone(),
-                action = filter.action.clone(),
-                result = result,
-                target_id = filter.target.clone(),
-                since = since,
-                until = until,
-            );
-            request
-        }};
-    }
+    let (since, until) = (since.as_ref(), until.as_ref());
+    let (action, actor, target) =
+        (filter.action.as_deref(), filter.actor.as_deref(), filter.target.as_deref());
     let rows: Vec<types::AuditRecord> = if trail.platform {
-        pages!(limit.get(), {
-            let mut request = filtered!(client.platform_audit_list());
-            filter!(request, org_id = app.given.org.clone());
-            request
-        })?
+        let org = app.given.org.as_deref();
+        let result = filter.result.map(|result| match result {
+            Outcome::Allowed => types::PlatformAuditListResult::Allowed,
+            Outcome::Refused => types::PlatformAuditListResult::Refused,
+        });
+        pages!(limit.get(), |page| client.platform_audit_list(
+            action,
+            actor,
+            page.cursor(),
+            org,
+            page.size(),
+            result,
+            since,
+            target,
+            until
+        ))?
     } else {
         let org = resolve::org(app, &client).await?;
-        pages!(limit.get(), filtered!(client.audit_list().org_id(org.as_str())))?
+        let result = filter.result.map(|result| match result {
+            Outcome::Allowed => types::AuditListResult::Allowed,
+            Outcome::Refused => types::AuditListResult::Refused,
+        });
+        pages!(limit.get(), |page| client.audit_list(
+            &org,
+            action,
+            actor,
+            page.cursor(),
+            page.size(),
+            result,
+            since,
+            target,
+            until
+        ))?
     };
     app.out.list(&rows, COLUMNS)
 }
@@ -147,11 +156,9 @@ async fn list(app: &App, trail: Trail, filter: Filter, limit: &Limit) -> Result 
 /// Streamed as it comes: an export may be larger than memory.
 async fn export(app: &App, client: &Client, trail: Trail, out: Option<String>) -> Result {
     let mut stream = if trail.platform {
-        let mut request = client.platform_audit_export();
-        filter!(request, org_id = app.given.org.clone());
-        send!(request)
+        send!(client.platform_audit_export(app.given.org.as_deref()))
     } else {
-        send!(client.audit_export().org_id(resolve::org(app, client).await?))
+        send!(client.audit_export(&resolve::org(app, client).await?))
     };
     let mut file = match &out {
         Some(out) => Some(fs::File::create(out).map_err(local(format!("{out} cannot be written")))?),
@@ -177,7 +184,7 @@ async fn verify(app: &App, trail: Trail) -> Result {
         send!(client.platform_audit_verify())
     } else {
         let org = resolve::org(app, &client).await?;
-        send!(client.audit_verify().org_id(org))
+        send!(client.audit_verify(&org))
     };
     app.out.item(&found, VERIFIED)?;
     if found.ok {

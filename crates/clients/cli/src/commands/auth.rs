@@ -76,8 +76,8 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Rename { name } => {
             let client = app.client().await?;
-            let body = types::MeUpdate { name: Some(super::field("name", name)?) };
-            app.out.item(&send!(client.me_update().body(body)), ME)
+            let body = types::MeUpdate { name: Some(name) };
+            app.out.item(&send!(client.me_update(&body)), ME)
         }
         Command::Logout => logout(app).await,
         Command::Sessions(command) => sessions::run(app, command).await,
@@ -113,6 +113,6 @@ async fn logout(app: &App) -> Result {
 async fn revoke(app: &App) -> Result {
     let client = app.client().await?;
     let me = send!(client.me_get());
-    send!(client.session_revoke().session_id(me.session_id.to_string()));
+    send!(client.session_revoke(&me.session_id.to_string()));
     Ok(())
 }

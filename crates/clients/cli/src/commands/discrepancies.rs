@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
+use super::optional;
 use crate::{app::App, args::Limit, failure::Result, output::Columns};
 
 #[derive(Subcommand)]
@@ -35,16 +36,12 @@ const COLUMNS: Columns = &[
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { all, kind, limit } => {
-            let state = (!all).then_some("open");
-            let found: Vec<types::Discrepancy> = pages!(limit.get(), {
-                let mut request = client.discrepancy_list();
-                filter!(request, kind = kind.as_deref(), state = state);
-                request
-            })?;
+            let state = (!all).then_some(types::DiscrepancyListState::Open);
+            let kind = optional("kind", kind)?;
+            let found: Vec<types::Discrepancy> =
+                pages!(limit.get(), |page| client.discrepancy_list(page.cursor(), kind, page.size(), state))?;
             app.out.list(&found, COLUMNS)
         }
-        Command::Show { discrepancy } => {
-            app.out.item(&send!(client.discrepancy_get().discrepancy_id(discrepancy)), COLUMNS)
-        }
+        Command::Show { discrepancy } => app.out.item(&send!(client.discrepancy_get(&discrepancy)), COLUMNS),
     }
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::{field, optional};
+use super::optional;
 use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
 
 #[derive(Subcommand)]
@@ -59,27 +59,25 @@ pub async fn run(app: &App, command: Command) -> Result {
     let one = match command {
         Command::List { state, node, code, action, limit } => {
             let node = resolve::optional_node(&client, node).await?;
-            let findings: Vec<types::HealthFinding> = pages!(limit.get(), {
-                let mut request = client.finding_list();
-                filter!(
-                    request,
-                    state = state.as_deref(),
-                    node_id = node.as_deref(),
-                    code = code.as_deref(),
-                    action = action.as_deref(),
-                );
-                request
-            })?;
+            let (action, state) = (optional("action", action)?, optional("state", state)?);
+            let findings: Vec<types::HealthFinding> = pages!(limit.get(), |page| client.finding_list(
+                action,
+                code.as_deref(),
+                page.cursor(),
+                node.as_deref(),
+                page.size(),
+                state
+            ))?;
             return app.out.list(&findings, COLUMNS);
         }
-        Command::Show { finding } => send!(client.finding_get().finding_id(finding)),
+        Command::Show { finding } => send!(client.finding_get(&finding)),
         Command::Acknowledge { finding, note } => {
-            let body = types::FindingAcknowledge { note: optional("note", note)? };
-            send!(client.finding_acknowledge().finding_id(finding).body(body))
+            let body = types::FindingAcknowledge { note };
+            send!(client.finding_acknowledge(&finding, &body))
         }
         Command::Resolve { finding, note } => {
-            let body = types::FindingResolve { note: field("note", note)? };
-            send!(client.finding_resolve().finding_id(finding).body(body))
+            let body = types::FindingResolve { note };
+            send!(client.finding_resolve(&finding, &body))
         }
     };
     app.out.item(&one, COLUMNS)

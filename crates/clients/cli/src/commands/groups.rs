@@ -6,13 +6,10 @@ use clap::{Args as ClapArgs, Subcommand};
 use sdk::types::{self, AllocationGroupDetailState as State};
 use tokio::time::Instant;
 
-use super::{
-    allocations::{
-        COLUMNS as ALLOCATIONS, Place,
-        launch::more,
-        refusal::{Typed, What},
-    },
-    field, optional,
+use super::allocations::{
+    COLUMNS as ALLOCATIONS, Place,
+    launch::more,
+    refusal::{Typed, What},
 };
 use crate::{
     app::App,
@@ -82,8 +79,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     match command {
         Command::Create(launched) => create(place, launched).await,
         Command::List { limit } => {
-            let groups: Vec<types::AllocationGroup> =
-                pages!(limit.get(), client.allocation_group_list().project_id(project))?;
+            let groups: Vec<types::AllocationGroup> = pages!(limit.get(), |page| client
+                .allocation_group_list(project, page.cursor(), page.size()))?;
             app.out.list(&groups, COLUMNS)
         }
         Command::Get { group } => {
@@ -93,8 +90,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Release { group, wait, confirm } => {
             let id = resolve::group(client, project, &group).await?;
             app.confirm(&confirm, &format!("Release all members of {group} and lose what is on them"))?;
-            let releasing =
-                send!(client.allocation_group_release().project_id(project).group_id(id.as_str()));
+            let releasing = send!(client.allocation_group_release(project, &id));
             let Some(limit) = wait.limit() else { return show(app, &releasing) };
             let moving =
                 [State::Requested, State::Provisioning, State::Active, State::Degraded, State::Releasing];
@@ -105,7 +101,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 }
 
 async fn get(place: &Place<'_>, id: &str) -> Result<types::AllocationGroupDetail> {
-    Ok(send!(place.client.allocation_group_get().project_id(place.project.as_str()).group_id(id)))
+    Ok(send!(place.client.allocation_group_get(&place.project, id)))
 }
 
 async fn create(place: &Place<'_>, launched: Create) -> Result {
@@ -119,16 +115,15 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
     };
     let body = types::AllocationGroupCreate {
         members,
-        sku: field("sku", &what.sku)?,
+        sku: what.sku.clone(),
         gpus: what.gpus,
-        profile: optional("profile", what.profile.as_deref())?,
-        region: optional("region", what.region.as_deref())?,
-        name: optional("name", name)?,
-        image: optional("image", image)?,
+        profile: what.profile.clone(),
+        region: what.region.clone(),
+        name,
+        image,
     };
     let key = once.key();
-    let request = place.client.allocation_group_create().project_id(place.project.as_str()).body(body);
-    let sent = request.x_idempotency_key(key.as_str()).send().await;
+    let sent = Box::pin(place.client.allocation_group_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
     let Some(limit) = wait.limit() else {
         note(&format!("Look at it with `gpuaas groups get {}`.", made.id.as_str()));

@@ -53,19 +53,17 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         RulesCommand::List { limit } => {
-            let rules: Vec<types::HealthRule> = pages!(limit.get(), client.health_rule_list())?;
+            let rules: Vec<types::HealthRule> =
+                pages!(limit.get(), |page| client.health_rule_list(page.cursor(), page.size()))?;
             app.out.list(&rules, COLUMNS)
         }
         RulesCommand::Set { pattern, action, meaning } => {
-            let body = types::HealthRulePut {
-                action: field("action", action)?,
-                meaning: field("meaning", meaning)?,
-            };
-            app.out.item(&send!(client.health_rule_put().pattern(pattern).body(body)), COLUMNS)
+            let body = types::HealthRulePut { action: field("action", action)?, meaning };
+            app.out.item(&send!(client.health_rule_put(&pattern, &body)), COLUMNS)
         }
         RulesCommand::Delete { pattern, confirm } => {
             app.confirm(&confirm, &format!("Delete the rule for {pattern}"))?;
-            send!(client.health_rule_delete().pattern(pattern.as_str()));
+            send!(client.health_rule_delete(&pattern));
             note(&format!("Deleted {pattern}."));
             Ok(())
         }

@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::types;
 
-use super::{field, projects::MEMBERS, read_input};
+use super::{field, optional, projects::MEMBERS, read_input};
 use crate::{
     app::App,
     args::{Limit, Role},
@@ -73,22 +73,19 @@ pub async fn run(app: &App, command: Command) -> Result {
     match command {
         Command::List { state, limit } => {
             let org = resolve::org(app, &client).await?;
-            let list: Vec<types::Invitation> = pages!(limit.get(), {
-                let mut request = client.invitation_list().org_id(org.as_str());
-                filter!(request, state = state.map(State::name));
-                request
-            })?;
+            let state = optional("state", state.map(State::name))?;
+            let list: Vec<types::Invitation> =
+                pages!(limit.get(), |page| client.invitation_list(&org, page.cursor(), page.size(), state))?;
             app.out.list(&list, COLUMNS)
         }
         Command::Get { invitation } => {
             let org = resolve::org(app, &client).await?;
-            app.out.item(&send!(client.invitation_get().org_id(org).invitation_id(invitation)), COLUMNS)
+            app.out.item(&send!(client.invitation_get(&org, &invitation)), COLUMNS)
         }
         Command::Create { email, role } => {
             let org = resolve::org(app, &client).await?;
-            let body =
-                types::InvitationCreate { email: field("email", email)?, role: field("role", role.name())? };
-            let made = send!(client.invitation_create().org_id(org).body(body));
+            let body = types::InvitationCreate { email, role: field("role", role.name())? };
+            let made = send!(client.invitation_create(&org, &body));
             match &made.mailed_to {
                 Some(address) => note(&format!(
                     "A mail with a link goes to {address}: whoever opens it makes an account there, or joins with theirs. Revoke \
@@ -102,15 +99,15 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Revoke { invitation } => {
             let org = resolve::org(app, &client).await?;
-            send!(client.invitation_revoke().org_id(org).invitation_id(invitation.as_str()));
+            send!(client.invitation_revoke(&org, &invitation));
             note(&format!("Revoked {invitation}."));
             Ok(())
         }
         Command::Accept { invitation, token_file } => {
             // Not an argument: those can be seen by everybody on the machine.
             let token = read_input(&token_file)?;
-            let body = types::InvitationAccept { token: field("token", token.trim())? };
-            app.out.item(&send!(client.invitation_accept().invitation_id(invitation).body(body)), MEMBERS)
+            let body = types::InvitationAccept { token: token.trim().to_owned() };
+            app.out.item(&send!(client.invitation_accept(&invitation, &body)), MEMBERS)
         }
     }
 }

@@ -36,17 +36,18 @@ pub async fn run(app: &App, command: Command) -> Result {
     let org = resolve::org(app, &client).await?;
     match command {
         Command::List { limit } => {
-            let members: Vec<types::Member> = pages!(limit.get(), client.member_list().org_id(org.as_str()))?;
+            let members: Vec<types::Member> =
+                pages!(limit.get(), |page| client.member_list(&org, page.cursor(), page.size()))?;
             app.out.list(&members, MEMBERS)
         }
-        Command::Get { user } => app.out.item(&send!(client.member_get().org_id(org).user_id(user)), MEMBERS),
+        Command::Get { user } => app.out.item(&send!(client.member_get(&org, &user)), MEMBERS),
         Command::SetRole { user, role } => {
             let body = types::MemberUpdate { role: Some(field("role", role.name())?) };
-            app.out.item(&send!(client.member_update().org_id(org).user_id(user).body(body)), MEMBERS)
+            app.out.item(&send!(client.member_update(&org, &user, &body)), MEMBERS)
         }
         Command::Remove { user, confirm } => {
             app.confirm(&confirm, &format!("Remove {user} from the organization"))?;
-            send!(client.member_delete().org_id(org).user_id(user.as_str()));
+            send!(client.member_delete(&org, &user));
             note(&format!("Removed {user}."));
             Ok(())
         }

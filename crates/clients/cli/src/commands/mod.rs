@@ -1,17 +1,11 @@
 //! The commands, one file per group.
 
-/// Follows the pages of a list request up to a limit.
+/// Follows the pages of a list up to a limit: `pages!(limit, |page| client.org_list(page.cursor(), page.size()))`.
 macro_rules! pages {
-    ($limit:expr, $request:expr) => {
-        sdk::Pages::new(|page: sdk::PageRequest| {
-            let mut request = $request.page_size(page.page_size);
-            if let Some(cursor) = page.cursor {
-                request = request.cursor(cursor);
-            }
-            async move {
-                let page = request.send().await?.into_inner();
-                Ok((page.items, page.next_cursor))
-            }
+    ($limit:expr, |$page:ident| $request:expr) => {
+        sdk::Pages::new(async |$page: sdk::PageRequest| {
+            let answer = Box::pin($request).await?.into_inner();
+            Ok((answer.items, answer.next_cursor))
         })
         .collect($limit)
         .await
@@ -19,21 +13,14 @@ macro_rules! pages {
 }
 pub(crate) use pages;
 
-/// Sends a request and gives the answer's content.
+/// Sends a request and gives the answer's content. The future is boxed here, once for all commands: each of the
+/// generated ones is several kilobytes large.
 macro_rules! send {
     ($request:expr) => {
-        $request.send().await.map_err(sdk::Error::from)?.into_inner()
+        Box::pin($request).await.map_err(sdk::Error::from)?.into_inner()
     };
 }
 pub(crate) use send;
-
-/// Adds a filter to a request when it is given.
-macro_rules! filter {
-    ($request:ident, $($name:ident = $value:expr),+ $(,)?) => {
-        $(if let Some(value) = $value { $request = $request.$name(value); })+
-    };
-}
-pub(crate) use filter;
 
 pub mod agents;
 pub mod allocations;
@@ -122,7 +109,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// A value of a request's field, checked before anything is sent.
+/// A value that is no plain text, such as one of an enumeration; checked before anything is sent. Texts are checked
+/// by the server.
 pub fn field<T: FromStr<Err: Display>>(name: &str, text: impl AsRef<str>) -> Result<T> {
     text.as_ref().parse().map_err(|error| Failure::client(format!("{name}: {error}")))
 }

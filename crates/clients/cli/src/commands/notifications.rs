@@ -72,19 +72,19 @@ pub async fn run(app: &App, command: Command) -> Result {
             if watch {
                 return follow(app, &client).await;
             }
-            let found: Vec<types::Notification> = pages!(limit.get(), {
-                let mut request = client.notification_list();
-                filter!(request, unread = unread.then_some(true));
-                request
-            })?;
+            let found: Vec<types::Notification> = pages!(limit.get(), |page| client.notification_list(
+                page.cursor(),
+                page.size(),
+                unread.then_some(true)
+            ))?;
             app.out.list(&found, COLUMNS)
         }
         Command::Read { notification: Some(notification), .. } => {
-            app.out.item(&send!(client.notification_read().notification_id(notification)), COLUMNS)
+            app.out.item(&send!(client.notification_read(&notification)), COLUMNS)
         }
         Command::Read { notification: None, .. } => {
             let body = types::NotificationReadAll { up_to_seq: None };
-            let read = send!(client.notification_read_all().body(body));
+            let read = send!(client.notification_read_all(&body));
             note(&format!("{} marked as read.", read.count));
             Ok(())
         }
@@ -104,7 +104,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             });
             let body: types::NotificationPreferencesUpdate =
                 serde_json::from_value(value).map_err(local("the request cannot be made"))?;
-            app.out.list(&send!(client.notification_preferences_update().body(body)).items, PREFERENCES)
+            app.out.list(&send!(client.notification_preferences_update(&body)).items, PREFERENCES)
         }
     }
 }
@@ -113,8 +113,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 async fn follow(app: &App, client: &Client) -> Result {
     let mut after: i64 = 0;
     loop {
-        let request = client.notification_stream().after(after);
-        let mut stream = send!(request);
+        let mut stream = send!(client.notification_stream(Some(after)));
         let mut frames = Frames::default();
         loop {
             let piece = tokio::select! {

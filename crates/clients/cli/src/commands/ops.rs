@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{discrepancies, field, restore, sagas};
+use super::{discrepancies, restore, sagas};
 use crate::{
     app::App,
     args::{Confirm, Format, Limit},
@@ -104,14 +104,10 @@ pub async fn run(app: &App, command: Command) -> Result {
 async fn outbox(app: &App, client: &Client, state: Option<types::OutboxState>, limit: &Limit) -> Result {
     let limit = limit.get().unwrap_or(usize::MAX);
     // Every page brings the figures along; those of the first are shown with the events of all.
-    let mut pages = sdk::Pages::new(|page: sdk::PageRequest| {
-        let mut request = client.outbox_list().page_size(page.page_size);
-        filter!(request, cursor = page.cursor, state = state);
-        async move {
-            let page = request.send().await?.into_inner();
-            let next = page.next_cursor.clone();
-            Ok((vec![page], next))
-        }
+    let mut pages = sdk::Pages::new(async |page: sdk::PageRequest| {
+        let page = Box::pin(client.outbox_list(page.cursor(), page.size(), state)).await?.into_inner();
+        let next = page.next_cursor.clone();
+        Ok((vec![page], next))
     });
     let mut shown: Option<types::Outbox> = None;
     while shown.as_ref().is_none_or(|shown| shown.items.len() < limit)
@@ -142,23 +138,20 @@ async fn dlq(app: &App, client: &Client, command: DlqCommand) -> Result {
                 State::Discarded => types::DeadLetterState::Discarded,
                 State::Resolved => types::DeadLetterState::Resolved,
             });
-            let letters: Vec<types::DeadLetter> = pages!(limit.get(), {
-                let mut request = client.dead_letter_list();
-                filter!(request, consumer = consumer.clone(), state = state);
-                request
-            })?;
+            let letters: Vec<types::DeadLetter> = pages!(limit.get(), |page| client.dead_letter_list(
+                consumer.as_deref(),
+                page.cursor(),
+                page.size(),
+                state
+            ))?;
             app.out.list(&letters, LETTERS)
         }
-        DlqCommand::Show { letter } => {
-            app.out.item(&send!(client.dead_letter_get().dead_letter_id(letter)), LETTERS)
-        }
-        DlqCommand::Requeue { letter } => {
-            app.out.item(&send!(client.dead_letter_requeue().dead_letter_id(letter)), LETTERS)
-        }
+        DlqCommand::Show { letter } => app.out.item(&send!(client.dead_letter_get(&letter)), LETTERS),
+        DlqCommand::Requeue { letter } => app.out.item(&send!(client.dead_letter_requeue(&letter)), LETTERS),
         DlqCommand::Discard { letter, reason, confirm } => {
-            let body = types::DeadLetterDiscard { reason: field("reason", reason)? };
+            let body = types::DeadLetterDiscard { reason };
             app.confirm(&confirm, &format!("Give up {letter}: its message will never have an effect"))?;
-            let discarded = send!(client.dead_letter_discard().dead_letter_id(letter.as_str()).body(body));
+            let discarded = send!(client.dead_letter_discard(&letter, &body));
             note(&format!("Discarded {letter}."));
             app.out.item(&discarded, LETTERS)
         }

@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::field;
 use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
 
 #[derive(Subcommand)]
@@ -40,7 +39,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         Command::List { limit } => {
-            let orgs: Vec<types::OrgMembership> = pages!(limit.get(), client.org_list())?;
+            let orgs: Vec<types::OrgMembership> =
+                pages!(limit.get(), |page| client.org_list(page.cursor(), page.size()))?;
             app.out.list(&orgs, MEMBERSHIP)
         }
         Command::Get { org } => {
@@ -48,12 +48,12 @@ pub async fn run(app: &App, command: Command) -> Result {
                 Some(text) => resolve::org_named(&client, &text).await?,
                 None => resolve::org(app, &client).await?,
             };
-            app.out.item(&send!(client.org_get().org_id(id)), COLUMNS)
+            app.out.item(&send!(client.org_get(&id)), COLUMNS)
         }
         Command::Rename { org, name } => {
             let id = resolve::org_named(&client, &org).await?;
-            let body = types::OrgUpdate { name: Some(field("name", name)?) };
-            app.out.item(&send!(client.org_update().org_id(id).body(body)), COLUMNS)
+            let body = types::OrgUpdate { name: Some(name) };
+            app.out.item(&send!(client.org_update(&id, &body)), COLUMNS)
         }
     }
 }

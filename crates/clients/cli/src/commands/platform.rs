@@ -3,9 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{
-    field, optional, orgs::COLUMNS as ORGS, platform_allocations, platform_billing, platform_changes,
-};
+use super::{field, orgs::COLUMNS as ORGS, platform_allocations, platform_billing, platform_changes};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -165,40 +163,41 @@ pub async fn run(app: &App, command: Command) -> Result {
 async fn orgs(app: &App, client: &Client, command: OrgsCommand) -> Result {
     match command {
         OrgsCommand::List { limit } => {
-            let orgs: Vec<types::Org> = pages!(limit.get(), client.platform_org_list())?;
+            let orgs: Vec<types::Org> =
+                pages!(limit.get(), |page| client.platform_org_list(page.cursor(), page.size()))?;
             app.out.list(&orgs, ORGS)
         }
         OrgsCommand::Create { slug, name, owner } => {
             let body = types::OrgCreate {
-                name: field("name", name.as_deref().unwrap_or(&slug))?,
-                slug: field("slug", &slug)?,
-                owner_user_id: optional("owner", owner)?,
+                name: name.as_deref().unwrap_or(&slug).to_owned(),
+                slug: slug.clone(),
+                owner_user_id: owner,
             };
-            app.out.item(&send!(client.platform_org_create().body(body)), ORGS)
+            app.out.item(&send!(client.platform_org_create(&body)), ORGS)
         }
         OrgsCommand::Suspend { org, reason, confirm } => {
-            let body = types::OrgSuspend { reason: field("reason", reason)? };
+            let body = types::OrgSuspend { reason };
             app.confirm(&confirm, &format!("Suspend {org} for everybody in it"))?;
-            app.out.item(&send!(client.platform_org_suspend().org_id(org).body(body)), ORGS)
+            app.out.item(&send!(client.platform_org_suspend(&org, &body)), ORGS)
         }
-        OrgsCommand::Resume { org } => app.out.item(&send!(client.platform_org_resume().org_id(org)), ORGS),
+        OrgsCommand::Resume { org } => app.out.item(&send!(client.platform_org_resume(&org)), ORGS),
     }
 }
 
 async fn users(app: &App, client: &Client, command: UsersCommand) -> Result {
     match command {
         UsersCommand::List { email, limit } => {
-            let users: Vec<types::PlatformUser> = pages!(limit.get(), {
-                let mut request = client.platform_user_list();
-                filter!(request, email = email.clone());
-                request
-            })?;
+            let users: Vec<types::PlatformUser> = pages!(limit.get(), |page| client.platform_user_list(
+                page.cursor(),
+                email.as_deref(),
+                page.size()
+            ))?;
             app.out.list(&users, USERS)
         }
         UsersCommand::SetRoles { user, roles } => {
             let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
             let body = types::PlatformRolesPut { roles };
-            app.out.item(&send!(client.platform_user_roles_set().user_id(user).body(body)), USERS)
+            app.out.item(&send!(client.platform_user_roles_set(&user, &body)), USERS)
         }
     }
 }
@@ -207,27 +206,28 @@ async fn accounts(app: &App, client: &Client, command: AccountsCommand) -> Resul
     const ONCE: &str = "Pass the password on: it is shown only now.";
     match command {
         AccountsCommand::List { limit } => {
-            let accounts: Vec<types::Account> = pages!(limit.get(), client.platform_account_list())?;
+            let accounts: Vec<types::Account> =
+                pages!(limit.get(), |page| client.platform_account_list(page.cursor(), page.size()))?;
             app.out.list(&accounts, ACCOUNTS)
         }
         AccountsCommand::Create { email, name } => {
-            let body = types::AccountCreate { email: field("email", email)?, name: optional("name", name)? };
-            let made = send!(client.platform_account_create().body(body));
+            let body = types::AccountCreate { email, name };
+            let made = send!(client.platform_account_create(&body));
             note(ONCE);
             app.out.item(&made, NEW_ACCOUNT)
         }
         AccountsCommand::ResetPassword { account, confirm } => {
             app.confirm(&confirm, &format!("Reset the password of {account} and end its sessions"))?;
-            let reset = send!(client.platform_account_reset_password().account_id(account));
+            let reset = send!(client.platform_account_reset_password(&account));
             note(ONCE);
             app.out.item(&reset, PASSWORD)
         }
         AccountsCommand::Disable { account, confirm } => {
             app.confirm(&confirm, &format!("Disable {account} and end its sessions"))?;
-            app.out.item(&send!(client.platform_account_disable().account_id(account)), ACCOUNTS)
+            app.out.item(&send!(client.platform_account_disable(&account)), ACCOUNTS)
         }
         AccountsCommand::Enable { account } => {
-            app.out.item(&send!(client.platform_account_enable().account_id(account)), ACCOUNTS)
+            app.out.item(&send!(client.platform_account_enable(&account)), ACCOUNTS)
         }
     }
 }

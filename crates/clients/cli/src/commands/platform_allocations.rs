@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
-use super::{field, sagas};
+use super::{optional, sagas};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -71,7 +71,7 @@ pub struct Verified {
 impl Verified {
     pub fn body(&self) -> Result<types::ForceCleanup> {
         let runtime_verified_absent = self.runtime_verified_absent;
-        Ok(types::ForceCleanup { runtime_verified_absent, reason: field("reason", &self.reason)? })
+        Ok(types::ForceCleanup { runtime_verified_absent, reason: self.reason.clone() })
     }
 }
 
@@ -91,35 +91,32 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { state, node, sku, of_org, of_project, limit } => {
             let node = resolve::optional_node(client, node).await?;
-            let found: Vec<types::PlatformAllocation> = pages!(limit.get(), {
-                let mut request = client.platform_allocation_list();
-                filter!(
-                    request,
-                    state = state.as_deref(),
-                    node_id = node.as_deref(),
-                    sku = sku.as_deref(),
-                    org_id = of_org.as_deref(),
-                    project_id = of_project.as_deref(),
-                );
-                request
-            })?;
+            let state = optional("state", state)?;
+            let found: Vec<types::PlatformAllocation> = pages!(limit.get(), |page| client
+                .platform_allocation_list(
+                    page.cursor(),
+                    node.as_deref(),
+                    of_org.as_deref(),
+                    page.size(),
+                    of_project.as_deref(),
+                    sku.as_deref(),
+                    state
+                ))?;
             app.out.list(&found, COLUMNS)
         }
         Command::Get { allocation } => {
-            let found = send!(client.platform_allocation_get().allocation_id(id(&allocation)?));
+            let found = send!(client.platform_allocation_get(id(&allocation)?));
             show(app, &found)
         }
         Command::ForceRelease { allocation, reason, confirm } => {
-            let body = types::ForceRelease { reason: field("reason", reason)? };
+            let body = types::ForceRelease { reason };
             app.confirm(&confirm, &format!("Release {allocation}; its user loses what is on it"))?;
-            let request = client.platform_allocation_force_release().allocation_id(id(&allocation)?);
-            app.out.item(&send!(request.body(body)), COLUMNS)
+            app.out.item(&send!(client.platform_allocation_force_release(id(&allocation)?, &body)), COLUMNS)
         }
         Command::ForceCleanup { allocation, verified, confirm } => {
             let body = verified.body()?;
             app.confirm(&confirm, &format!("Sell the capacity of {allocation} again"))?;
-            let request = client.platform_allocation_force_cleanup().allocation_id(id(&allocation)?);
-            app.out.item(&send!(request.body(body)), COLUMNS)
+            app.out.item(&send!(client.platform_allocation_force_cleanup(id(&allocation)?, &body)), COLUMNS)
         }
     }
 }

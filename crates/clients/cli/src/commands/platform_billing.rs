@@ -223,52 +223,54 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::Adjustments(command) => adjustments(app, client, command).await,
         Command::Payments(Payments::List { limit }) => {
-            let found: Vec<types::Payment> = pages!(limit.get(), client.platform_payment_list())?;
+            let found: Vec<types::Payment> =
+                pages!(limit.get(), |page| client.platform_payment_list(page.cursor(), page.size()))?;
             app.out.priced(&found, PAYMENTS)
         }
         Command::Payments(Payments::Show { payment }) => {
-            app.out.priced_item(&send!(client.platform_payment_get().payment_id(payment)), PAYMENTS)
+            app.out.priced_item(&send!(client.platform_payment_get(&payment)), PAYMENTS)
         }
         Command::Refunds(command) => platform_refunds::run(app, client, command).await,
         Command::Disputes(Disputes::List { limit }) => {
-            let found: Vec<types::Dispute> = pages!(limit.get(), client.platform_dispute_list())?;
+            let found: Vec<types::Dispute> =
+                pages!(limit.get(), |page| client.platform_dispute_list(page.cursor(), page.size()))?;
             app.out.priced(&found, DISPUTES)
         }
         Command::Disputes(Disputes::Show { dispute }) => {
-            app.out.priced_item(&send!(client.platform_dispute_get().dispute_id(dispute)), DISPUTES)
+            app.out.priced_item(&send!(client.platform_dispute_get(&dispute)), DISPUTES)
         }
         Command::Findings(FindingsCommand::List { all, kind, limit }) => {
-            let state = (!all).then_some("open");
-            let found: Vec<types::BillingFinding> = pages!(limit.get(), {
-                let mut request = client.billing_finding_list();
-                filter!(request, kind = kind.as_deref(), state = state);
-                request
-            })?;
+            let state = (!all).then_some(types::BillingFindingListState::Open);
+            let kind = optional("kind", kind)?;
+            let found: Vec<types::BillingFinding> = pages!(limit.get(), |page| client.billing_finding_list(
+                page.cursor(),
+                kind,
+                page.size(),
+                state
+            ))?;
             app.out.list(&found, FINDINGS)
         }
         Command::Findings(FindingsCommand::Show { finding }) => {
-            app.out.item(&send!(client.billing_finding_get().finding_id(finding)), FINDINGS)
+            app.out.item(&send!(client.billing_finding_get(&finding)), FINDINGS)
         }
         Command::WebhookEvents(EventsCommand::List { state, limit }) => {
-            let state = state.and_then(name);
-            let found: Vec<types::PaymentMessage> = pages!(limit.get(), {
-                let mut request = client.webhook_event_list();
-                filter!(request, state = state.as_deref());
-                request
-            })?;
+            let state = optional("state", state.and_then(name))?;
+            let found: Vec<types::PaymentMessage> =
+                pages!(limit.get(), |page| client.webhook_event_list(page.cursor(), page.size(), state))?;
             app.out.list(&found, EVENTS)
         }
         Command::WebhookEvents(EventsCommand::Requeue { event, reason }) => {
-            let body = types::MessageRequeue { reason: field("reason", reason)? };
-            app.out.item(&send!(client.webhook_event_requeue().event_id(event).body(body)), EVENTS)
+            let body = types::MessageRequeue { reason };
+            app.out.item(&send!(client.webhook_event_requeue(&event, &body)), EVENTS)
         }
         Command::Reconciliations(DaysCommand::List { limit }) => {
-            let found: Vec<types::PaymentDay> = pages!(limit.get(), client.payment_reconcile_list())?;
+            let found: Vec<types::PaymentDay> =
+                pages!(limit.get(), |page| client.payment_reconcile_list(page.cursor(), page.size()))?;
             app.out.list(&found, DAYS)
         }
         Command::Reconciliations(DaysCommand::Start { day }) => {
             let body = types::ReconcileRequest { day: field("day", day)? };
-            app.out.item(&send!(client.payment_reconcile().body(body)), DAYS)
+            app.out.item(&send!(client.payment_reconcile(&body)), DAYS)
         }
         Command::Verify => {
             let found = send!(client.platform_ledger_verify());
@@ -289,39 +291,40 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
 async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) -> Result {
     match command {
         AdjustmentsCommand::List { state, limit } => {
-            let state = state.and_then(name);
-            let found: Vec<types::Adjustment> = pages!(limit.get(), {
-                let mut request = client.adjustment_list();
-                filter!(request, state = state.as_deref());
-                request
-            })?;
+            let state = optional("state", state.and_then(name))?;
+            let org_id = None;
+            let found: Vec<types::Adjustment> = pages!(limit.get(), |page| client.adjustment_list(
+                page.cursor(),
+                org_id,
+                page.size(),
+                state
+            ))?;
             app.out.priced(&found, ADJUSTMENTS)
         }
         AdjustmentsCommand::Show { adjustment } => {
-            app.out.priced_item(&send!(client.adjustment_get().adjustment_id(adjustment)), ADJUSTMENTS)
+            app.out.priced_item(&send!(client.adjustment_get(&adjustment)), ADJUSTMENTS)
         }
         AdjustmentsCommand::Create { kind, amount: text, reason, corrects, once } => {
             let org = resolve::org(app, client).await?;
-            let currency = send!(client.billing_balance_get().org_id(org.as_str())).currency;
+            let currency = send!(client.billing_balance_get(&org)).currency;
             let body = types::AdjustmentCreate {
-                org_id: field("org", org)?,
+                org_id: org,
                 kind: field("kind", name(kind).unwrap_or_default())?,
                 amount_minor: amount(&text, &currency)?,
-                reason: field("reason", reason)?,
-                corrects_entry_id: optional("corrects", corrects)?,
+                reason,
+                corrects_entry_id: corrects,
             };
-            let made = send!(client.adjustment_create().body(body).x_idempotency_key(once.key()));
+            let made = send!(client.adjustment_create(&once.key(), &body));
             if made.state == "proposed" {
                 note("So large an adjustment is posted when another administrator approves it.");
             }
             app.out.priced_item(&made, ADJUSTMENTS)
         }
         AdjustmentsCommand::Approve { adjustment, once } => {
-            let request = client.adjustment_approve().adjustment_id(adjustment).x_idempotency_key(once.key());
-            app.out.priced_item(&send!(request), ADJUSTMENTS)
+            app.out.priced_item(&send!(client.adjustment_approve(&adjustment, &once.key())), ADJUSTMENTS)
         }
         AdjustmentsCommand::Reject { adjustment } => {
-            app.out.priced_item(&send!(client.adjustment_reject().adjustment_id(adjustment)), ADJUSTMENTS)
+            app.out.priced_item(&send!(client.adjustment_reject(&adjustment)), ADJUSTMENTS)
         }
     }
 }
@@ -329,16 +332,14 @@ async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) ->
 pub async fn deliveries(app: &App, client: &Client, command: DeliveriesCommand) -> Result {
     match command {
         DeliveriesCommand::List { state, limit } => {
-            let state = state.and_then(name);
-            let found: Vec<types::Delivery> = pages!(limit.get(), {
-                let mut request = client.delivery_list();
-                filter!(request, state = state.as_deref());
-                request
-            })?;
+            let state = optional("state", state.and_then(name))?;
+            let channel = None;
+            let found: Vec<types::Delivery> =
+                pages!(limit.get(), |page| client.delivery_list(channel, page.cursor(), page.size(), state))?;
             app.out.list(&found, DELIVERIES)
         }
         DeliveriesCommand::Retry { delivery } => {
-            app.out.item(&send!(client.delivery_retry().delivery_id(delivery)), DELIVERIES)
+            app.out.item(&send!(client.delivery_retry(&delivery)), DELIVERIES)
         }
     }
 }

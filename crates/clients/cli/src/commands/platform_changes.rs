@@ -92,45 +92,41 @@ const CHANGES: Columns = &[
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { state, limit } => {
-            let found: Vec<types::SensitiveChange> = pages!(limit.get(), {
-                let mut request = client.sensitive_change_list();
-                filter!(request, state = state.map(State::name));
-                request
-            })?;
+            let state = optional("state", state.map(State::name))?;
+            let found: Vec<types::SensitiveChange> =
+                pages!(limit.get(), |page| client.sensitive_change_list(page.cursor(), page.size(), state))?;
             app.out.list(&found, CHANGES)
         }
-        Command::Show { change } => {
-            app.out.item(&send!(client.sensitive_change_get().change_id(change)), CHANGES)
-        }
+        Command::Show { change } => app.out.item(&send!(client.sensitive_change_get(&change)), CHANGES),
         Command::ProposePolicy { key, value, for_org, reason, once } => {
-            let body = types::PolicyProposal {
-                value: value.map(parsed),
-                org_id: optional("for-org", for_org)?,
-                reason: field("reason", reason)?,
-            };
-            let request = client.platform_policy_propose().key(key).body(body);
-            proposed(app, &send!(request.x_idempotency_key(once.key())))
+            let body = types::PolicyProposal { value: value.map(parsed), org_id: for_org, reason };
+            proposed(
+                app,
+                &send!(client.with_idempotency_key(&once.key())?.platform_policy_propose(&key, &body)),
+            )
         }
         Command::ProposeRoles { user, roles, reason, once } => {
             let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
-            let body = types::PlatformRolesProposal { roles, reason: field("reason", reason)? };
-            let request = client.platform_user_roles_propose().user_id(user).body(body);
-            proposed(app, &send!(request.x_idempotency_key(once.key())))
+            let body = types::PlatformRolesProposal { roles, reason };
+            proposed(
+                app,
+                &send!(client.with_idempotency_key(&once.key())?.platform_user_roles_propose(&user, &body)),
+            )
         }
         Command::Approve { change, once } => {
-            let request = client.sensitive_change_approve().change_id(change).x_idempotency_key(once.key());
-            app.out.item(&send!(request), CHANGES)
+            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_approve(&change));
+            app.out.item(&done, CHANGES)
         }
         Command::Reject { change, once } => {
-            let request = client.sensitive_change_reject().change_id(change).x_idempotency_key(once.key());
-            app.out.item(&send!(request), CHANGES)
+            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_reject(&change));
+            app.out.item(&done, CHANGES)
         }
     }
 }
 
 fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
     if change.state == "proposed" {
-        note(&format!("Another administrator applies it: gpuaas platform changes approve {}", *change.id));
+        note(&format!("Another administrator applies it: gpuaas platform changes approve {}", change.id));
     }
     app.out.item(change, CHANGES)
 }

@@ -5,7 +5,7 @@ use sdk::{Client, types};
 
 use super::{
     billing::{REFUNDS, amount},
-    field, optional,
+    field,
 };
 use crate::{
     app::App,
@@ -68,30 +68,27 @@ impl SettledAs {
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { limit } => {
-            let found: Vec<types::Refund> = pages!(limit.get(), client.platform_refund_list())?;
+            let found: Vec<types::Refund> =
+                pages!(limit.get(), |page| client.platform_refund_list(page.cursor(), page.size()))?;
             app.out.priced(&found, REFUNDS)
         }
         Command::Show { refund } => {
-            app.out.priced_item(&send!(client.platform_refund_get().refund_id(refund)), REFUNDS)
+            app.out.priced_item(&send!(client.platform_refund_get(&refund)), REFUNDS)
         }
         Command::Create { payment, amount: text, reason, once } => {
-            let paid = send!(client.platform_payment_get().payment_id(payment.as_str()));
+            let paid = send!(client.platform_payment_get(&payment));
             let body = types::RefundCreate {
-                payment_id: field("payment", payment)?,
+                payment_id: payment,
                 amount_minor: field("amount", amount(&text, &paid.currency)?.to_string())?,
-                reason: field("reason", reason)?,
+                reason,
             };
-            let made = send!(client.refund_create().body(body).x_idempotency_key(once.key()));
+            let made = send!(client.refund_create(&once.key(), &body));
             app.out.priced_item(&made, REFUNDS)
         }
         Command::Settle { refund, outcome, provider_refund, reason, once } => {
-            let body = types::RefundSettle {
-                outcome: field("outcome", outcome.name())?,
-                provider_refund: optional("provider-refund", provider_refund)?,
-                reason: field("reason", reason)?,
-            };
-            let request = client.refund_settle().refund_id(refund).body(body);
-            app.out.priced_item(&send!(request.x_idempotency_key(once.key())), REFUNDS)
+            let body =
+                types::RefundSettle { outcome: field("outcome", outcome.name())?, provider_refund, reason };
+            app.out.priced_item(&send!(client.refund_settle(&refund, &once.key(), &body)), REFUNDS)
         }
     }
 }

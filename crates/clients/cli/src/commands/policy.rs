@@ -116,7 +116,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         Command::Definitions { limit } => {
-            let all: Vec<types::PolicyDefinition> = pages!(limit.get(), client.policy_definition_list())?;
+            let all: Vec<types::PolicyDefinition> =
+                pages!(limit.get(), |page| client.policy_definition_list(page.cursor(), page.size()))?;
             app.out.list(&all, DEFINITIONS)
         }
         Command::List { place, limit } => {
@@ -162,10 +163,14 @@ fn explained(app: &App, explanation: &types::PolicyExplanation) -> Result {
 
 async fn list(client: &Client, place: &Place, limit: &Limit) -> Result<Vec<types::PolicyEffective>> {
     Ok(match place {
-        Place::Platform => pages!(limit.get(), client.platform_policy_list())?,
-        Place::Org(org) => pages!(limit.get(), client.org_policy_list().org_id(org.as_str()))?,
+        Place::Platform => {
+            pages!(limit.get(), |page| client.platform_policy_list(page.cursor(), page.size()))?
+        }
+        Place::Org(org) => {
+            pages!(limit.get(), |page| client.org_policy_list(org, page.cursor(), page.size()))?
+        }
         Place::Project(project) => {
-            pages!(limit.get(), client.project_policy_list().project_id(project.as_str()))?
+            pages!(limit.get(), |page| client.project_policy_list(project, page.cursor(), page.size()))?
         }
         Place::User { .. } => {
             return Err(Failure::client("a member's policies are shown one by one")
@@ -176,11 +181,11 @@ async fn list(client: &Client, place: &Place, limit: &Limit) -> Result<Vec<types
 
 async fn explain(client: &Client, place: &Place, key: &str) -> Result<types::PolicyExplanation> {
     Ok(match place {
-        Place::Platform => send!(client.platform_policy_get().key(key)),
-        Place::Org(org) => send!(client.org_policy_get().org_id(org.as_str()).key(key)),
-        Place::Project(project) => send!(client.project_policy_get().project_id(project.as_str()).key(key)),
+        Place::Platform => send!(client.platform_policy_get(key)),
+        Place::Org(org) => send!(client.org_policy_get(org, key)),
+        Place::Project(project) => send!(client.project_policy_get(project, key)),
         Place::User { org, user } => {
-            send!(client.member_policy_get().org_id(org.as_str()).user_id(user.as_str()).key(key))
+            send!(client.member_policy_get(org, user, key))
         }
     })
 }
@@ -202,24 +207,24 @@ async fn set(
     body: types::PolicyPut,
 ) -> Result<types::PolicyExplanation> {
     Ok(match place {
-        Place::Platform => send!(client.platform_policy_set().key(key).body(body)),
-        Place::Org(org) => send!(client.org_policy_set().org_id(org.as_str()).key(key).body(body)),
+        Place::Platform => send!(client.platform_policy_set(key, &body)),
+        Place::Org(org) => send!(client.org_policy_set(org, key, &body)),
         Place::Project(project) => {
-            send!(client.project_policy_set().project_id(project.as_str()).key(key).body(body))
+            send!(client.project_policy_set(project, key, &body))
         }
         Place::User { org, user } => {
-            send!(client.member_policy_set().org_id(org.as_str()).user_id(user.as_str()).key(key).body(body))
+            send!(client.member_policy_set(org, user, key, &body))
         }
     })
 }
 
 async fn unset(client: &Client, place: &Place, key: &str) -> Result {
     match place {
-        Place::Platform => send!(client.platform_policy_unset().key(key)),
-        Place::Org(org) => send!(client.org_policy_unset().org_id(org.as_str()).key(key)),
-        Place::Project(project) => send!(client.project_policy_unset().project_id(project.as_str()).key(key)),
+        Place::Platform => send!(client.platform_policy_unset(key)),
+        Place::Org(org) => send!(client.org_policy_unset(org, key)),
+        Place::Project(project) => send!(client.project_policy_unset(project, key)),
         Place::User { org, user } => {
-            send!(client.member_policy_unset().org_id(org.as_str()).user_id(user.as_str()).key(key))
+            send!(client.member_policy_unset(org, user, key))
         }
     }
     Ok(())

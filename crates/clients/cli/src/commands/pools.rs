@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::{field, optional};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -62,40 +61,30 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         Command::List { region, limit } => {
-            let pools: Vec<types::NodePool> = pages!(limit.get(), {
-                let mut request = client.pool_list();
-                filter!(request, region = region.as_deref());
-                request
-            })?;
+            let pools: Vec<types::NodePool> =
+                pages!(limit.get(), |page| client.pool_list(page.cursor(), page.size(), region.as_deref()))?;
             app.out.list(&pools, COLUMNS)
         }
         Command::Show { pool } => {
             let id = resolve::pool(&client, &pool, None).await?;
-            app.out.item(&send!(client.pool_get().pool_id(id)), COLUMNS)
+            app.out.item(&send!(client.pool_get(&id)), COLUMNS)
         }
         Command::Create { name, region, description } => {
-            let body = types::PoolCreate {
-                name: field("name", name)?,
-                region: field("region", region)?,
-                description: optional("description", description)?,
-            };
-            app.out.item(&send!(client.pool_create().body(body)), COLUMNS)
+            let body = types::PoolCreate { name, region, description };
+            app.out.item(&send!(client.pool_create(&body)), COLUMNS)
         }
         Command::Update { pool, name, description } => {
             if name.is_none() && description.is_none() {
                 return Err(Failure::client("nothing to change").suggest("Give --name or --description."));
             }
-            let body = types::PoolUpdate {
-                name: optional("name", name)?,
-                description: optional("description", description)?,
-            };
+            let body = types::PoolUpdate { name, description };
             let id = resolve::pool(&client, &pool, None).await?;
-            app.out.item(&send!(client.pool_update().pool_id(id).body(body)), COLUMNS)
+            app.out.item(&send!(client.pool_update(&id, &body)), COLUMNS)
         }
         Command::Delete { pool, confirm } => {
             let id = resolve::pool(&client, &pool, None).await?;
             app.confirm(&confirm, &format!("Delete the pool {pool}"))?;
-            send!(client.pool_delete().pool_id(id.as_str()));
+            send!(client.pool_delete(&id));
             note(&format!("Deleted {id}."));
             Ok(())
         }

@@ -66,7 +66,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::List { limit } => {
             let org = resolve::org(app, &client).await?;
             let projects: Vec<types::Project> =
-                pages!(limit.get(), client.project_list().org_id(org.as_str()))?;
+                pages!(limit.get(), |page| client.project_list(&org, page.cursor(), page.size()))?;
             app.out.list(&projects, COLUMNS)
         }
         Command::Get { project } => {
@@ -74,20 +74,20 @@ pub async fn run(app: &App, command: Command) -> Result {
                 Some(text) => resolve::project_named(app, &client, &text).await?,
                 None => resolve::project(app, &client).await?,
             };
-            app.out.item(&send!(client.project_get().project_id(id)), COLUMNS)
+            app.out.item(&send!(client.project_get(&id)), COLUMNS)
         }
         Command::Create { slug, name } => {
             let org = resolve::org(app, &client).await?;
             let body = types::ProjectCreate {
-                name: field("name", name.as_deref().unwrap_or(&slug))?,
-                slug: field("slug", &slug)?,
+                name: name.as_deref().unwrap_or(&slug).to_owned(),
+                slug: slug.clone(),
             };
-            app.out.item(&send!(client.project_create().org_id(org).body(body)), COLUMNS)
+            app.out.item(&send!(client.project_create(&org, &body)), COLUMNS)
         }
         Command::Rename { project, name } => {
             let id = resolve::project_named(app, &client, &project).await?;
-            let body = types::ProjectUpdate { name: Some(field("name", name)?) };
-            app.out.item(&send!(client.project_update().project_id(id).body(body)), COLUMNS)
+            let body = types::ProjectUpdate { name: Some(name) };
+            app.out.item(&send!(client.project_update(&id, &body)), COLUMNS)
         }
         Command::Delete { project, confirm } => {
             let id = resolve::project_named(app, &client, &project).await?;
@@ -95,7 +95,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 &confirm,
                 &format!("Delete project {project} with its service accounts and memberships"),
             )?;
-            send!(client.project_delete().project_id(id.as_str()));
+            send!(client.project_delete(&id));
             note(&format!("Deleted {id}."));
             Ok(())
         }
@@ -108,16 +108,15 @@ async fn members(app: &App, client: &Client, command: MembersCommand) -> Result 
     match command {
         MembersCommand::List { limit } => {
             let list: Vec<types::ProjectMember> =
-                pages!(limit.get(), client.project_member_list().project_id(project.as_str()))?;
+                pages!(limit.get(), |page| client.project_member_list(&project, page.cursor(), page.size()))?;
             app.out.list(&list, MEMBERS)
         }
         MembersCommand::Set { user, role } => {
             let body = types::ProjectMemberPut { role: field("role", role.name())? };
-            let request = client.project_member_set().project_id(project).user_id(user).body(body);
-            app.out.item(&send!(request), MEMBERS)
+            app.out.item(&send!(client.project_member_set(&project, &user, &body)), MEMBERS)
         }
         MembersCommand::Remove { user } => {
-            send!(client.project_member_remove().project_id(project).user_id(user.as_str()));
+            send!(client.project_member_remove(&project, &user));
             note(&format!("Removed {user} from the project."));
             Ok(())
         }

@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::field;
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -45,24 +44,23 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         Command::List { limit } => {
-            let regions: Vec<types::Region> = pages!(limit.get(), client.region_list())?;
+            let regions: Vec<types::Region> =
+                pages!(limit.get(), |page| client.region_list(page.cursor(), page.size()))?;
             app.out.list(&regions, COLUMNS)
         }
-        Command::Show { region } => app.out.item(&send!(client.region_get().region(region)), COLUMNS),
+        Command::Show { region } => app.out.item(&send!(client.region_get(&region)), COLUMNS),
         Command::Create { code, name } => {
-            let body = types::RegionCreate {
-                name: field("name", name.as_deref().unwrap_or(&code))?,
-                code: field("code", &code)?,
-            };
-            app.out.item(&send!(client.region_create().body(body)), COLUMNS)
+            let body =
+                types::RegionCreate { name: name.as_deref().unwrap_or(&code).to_owned(), code: code.clone() };
+            app.out.item(&send!(client.region_create(&body)), COLUMNS)
         }
         Command::Rename { region, name } => {
-            let body = types::RegionUpdate { name: Some(field("name", name)?) };
-            app.out.item(&send!(client.region_update().region(region).body(body)), COLUMNS)
+            let body = types::RegionUpdate { name: Some(name) };
+            app.out.item(&send!(client.region_update(&region, &body)), COLUMNS)
         }
         Command::Delete { region, confirm } => {
             app.confirm(&confirm, &format!("Delete the region {region}"))?;
-            send!(client.region_delete().region(region.as_str()));
+            send!(client.region_delete(&region));
             note(&format!("Deleted {region}."));
             Ok(())
         }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
-use super::{allocations::follow::duration, field};
+use super::allocations::follow::duration;
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -56,18 +56,20 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { state, name, subject, limit } => {
             let state: Option<types::SagaRunState> = super::optional("state", state)?;
-            let runs: Vec<types::SagaRun> = pages!(limit.get(), {
-                let mut request = client.saga_list();
-                filter!(request, state = state, name = name.as_deref(), subject = subject.as_deref());
-                request
-            })?;
+            let runs: Vec<types::SagaRun> = pages!(limit.get(), |page| client.saga_list(
+                page.cursor(),
+                name.as_deref(),
+                page.size(),
+                state,
+                subject.as_deref()
+            ))?;
             app.out.list(&runs, COLUMNS)
         }
-        Command::Show { run } => show(app, &send!(client.saga_get().run_id(run))),
+        Command::Show { run } => show(app, &send!(client.saga_get(&run))),
         Command::Cancel { run, reason, confirm } => {
-            let body = types::SagaCancel { reason: field("reason", reason)? };
+            let body = types::SagaCancel { reason };
             app.confirm(&confirm, &format!("Cancel {run}"))?;
-            app.out.item(&send!(client.saga_cancel().run_id(run).body(body)), COLUMNS)
+            app.out.item(&send!(client.saga_cancel(&run, &body)), COLUMNS)
         }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
-use super::{field, optional};
+use super::field;
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -79,20 +79,22 @@ pub async fn run(app: &App, command: Command) -> Result {
     let project = resolve::project(app, &client).await?;
     match command {
         Command::List { limit } => {
-            let list: Vec<types::ServiceAccount> =
-                pages!(limit.get(), client.service_account_list().project_id(project.as_str()))?;
+            let list: Vec<types::ServiceAccount> = pages!(limit.get(), |page| client.service_account_list(
+                &project,
+                page.cursor(),
+                page.size()
+            ))?;
             app.out.list(&list, COLUMNS)
         }
         Command::Get { account } => {
-            let request = client.service_account_get().project_id(project).service_account_id(account);
-            app.out.item(&send!(request), COLUMNS)
+            app.out.item(&send!(client.service_account_get(&project, &account)), COLUMNS)
         }
         Command::Create { name } => {
-            let body = types::ServiceAccountCreate { name: field("name", name)? };
-            app.out.item(&send!(client.service_account_create().project_id(project).body(body)), COLUMNS)
+            let body = types::ServiceAccountCreate { name };
+            app.out.item(&send!(client.service_account_create(&project, &body)), COLUMNS)
         }
         Command::Rename { account, name } => {
-            let body = types::ServiceAccountUpdate { name: optional("name", Some(name))?, disabled: None };
+            let body = types::ServiceAccountUpdate { name: Some(name), disabled: None };
             update(app, &client, project, account, body).await
         }
         Command::Enable { account } => {
@@ -105,7 +107,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Delete { account, confirm } => {
             app.confirm(&confirm, &format!("Delete {account} with its keys"))?;
-            send!(client.service_account_delete().project_id(project).service_account_id(account.as_str()));
+            send!(client.service_account_delete(&project, &account));
             note(&format!("Deleted {account}."));
             Ok(())
         }
@@ -120,20 +122,14 @@ async fn update(
     account: String,
     body: types::ServiceAccountUpdate,
 ) -> Result {
-    let request = client.service_account_update().project_id(project).service_account_id(account).body(body);
-    app.out.item(&send!(request), COLUMNS)
+    app.out.item(&send!(client.service_account_update(&project, &account, &body)), COLUMNS)
 }
 
 async fn keys(app: &App, client: &Client, project: String, command: KeysCommand) -> Result {
     match command {
         KeysCommand::List { account, limit } => {
-            let list: Vec<types::ServiceAccountKey> = pages!(
-                limit.get(),
-                client
-                    .service_account_key_list()
-                    .project_id(project.as_str())
-                    .service_account_id(account.as_str())
-            )?;
+            let list: Vec<types::ServiceAccountKey> = pages!(limit.get(), |page| client
+                .service_account_key_list(&project, &account, page.cursor(), page.size()))?;
             app.out.list(&list, KEYS)
         }
         KeysCommand::Create { account, expires_in_days } => {
@@ -142,22 +138,12 @@ async fn keys(app: &App, client: &Client, project: String, command: KeysCommand)
                     .map(|days| field("expires_in_days", days.to_string()))
                     .transpose()?,
             };
-            let request = client
-                .service_account_key_create()
-                .project_id(project)
-                .service_account_id(account)
-                .body(body);
-            let made = send!(request);
+            let made = send!(client.service_account_key_create(&project, &account, &body));
             note("Keep the key safe: it is shown only now.");
             app.out.item(&made, KEYS)
         }
         KeysCommand::Revoke { account, key } => {
-            let request = client
-                .service_account_key_revoke()
-                .project_id(project)
-                .service_account_id(account)
-                .key_id(key.as_str());
-            send!(request);
+            send!(client.service_account_key_revoke(&project, &account, &key));
             note(&format!("Revoked {key}."));
             Ok(())
         }

@@ -39,11 +39,12 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
         Command::List { limit } => {
-            let sessions: Vec<types::Session> = pages!(limit.get(), client.session_list())?;
+            let sessions: Vec<types::Session> =
+                pages!(limit.get(), |page| client.session_list(page.cursor(), page.size()))?;
             app.out.list(&sessions, COLUMNS)
         }
         Command::Revoke { session } => {
-            send!(client.session_revoke().session_id(session.as_str()));
+            send!(client.session_revoke(&session));
             note(&format!("Revoked {session}."));
             Ok(())
         }

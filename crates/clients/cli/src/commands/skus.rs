@@ -54,7 +54,7 @@ impl Price {
         Ok(types::SkuPriceCreate {
             unit: field("unit", &self.unit)?,
             unit_price_minor,
-            currency: field("currency", &self.currency)?,
+            currency: self.currency.clone(),
             valid_from,
         })
     }
@@ -168,20 +168,20 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = &app.client().await?;
     match command {
         Command::List => app.out.list(&send!(client.sku_list()).items, COLUMNS),
-        Command::Show { sku } => show(app, &send!(client.sku_get().sku(sku))),
+        Command::Show { sku } => show(app, &send!(client.sku_get(&sku))),
         Command::Create(create) => {
             let body = types::SkuCreate {
-                sku: field("sku", create.sku)?,
-                vendor: field("vendor", create.vendor)?,
-                display_name: field("name", create.name)?,
+                sku: create.sku,
+                vendor: create.vendor,
+                display_name: create.name,
                 shape: field("shape", create.shape)?,
-                slot_model: optional("slot-model", create.slot_model)?,
+                slot_model: create.slot_model,
                 gpus_total: create.gpus_total,
                 allowed_gpu_counts: create.gpu_counts,
                 active: Some(!create.inactive),
                 price: create.price.body(None)?,
             };
-            show(app, &send!(client.sku_create().body(body)))
+            show(app, &send!(client.sku_create(&body)))
         }
         Command::Update(update) => change(app, client, update).await,
         Command::Prices(command) => prices(app, client, command).await,
@@ -194,20 +194,17 @@ async fn change(app: &App, client: &Client, update: Update) -> Result {
     if name.is_none() && active.is_none() && gpu_counts.is_none() {
         return Err(Failure::client("nothing to change").suggest("Give --name, --active or --gpu-counts."));
     }
-    let body = types::SkuUpdate {
-        display_name: optional("name", name)?,
-        active,
-        allowed_gpu_counts: gpu_counts.unwrap_or_default(),
-    };
-    app.out.item(&send!(client.sku_update().sku(sku).body(body)), COLUMNS)
+    let body =
+        types::SkuUpdate { display_name: name, active, allowed_gpu_counts: gpu_counts.unwrap_or_default() };
+    app.out.item(&send!(client.sku_update(&sku, &body)), COLUMNS)
 }
 
 async fn prices(app: &App, client: &Client, command: PricesCommand) -> Result {
     match command {
-        PricesCommand::List { sku } => app.out.list(&send!(client.sku_price_list().sku(sku)).items, PRICES),
+        PricesCommand::List { sku } => app.out.list(&send!(client.sku_price_list(&sku)).items, PRICES),
         PricesCommand::Set { sku, price, from } => {
             let body = price.body(optional("--from", from)?)?;
-            app.out.item(&send!(client.sku_price_create().sku(sku).body(body)), PRICES)
+            app.out.item(&send!(client.sku_price_create(&sku, &body)), PRICES)
         }
     }
 }
@@ -215,18 +212,12 @@ async fn prices(app: &App, client: &Client, command: PricesCommand) -> Result {
 async fn profiles(app: &App, client: &Client, command: ProfilesCommand) -> Result {
     match command {
         ProfilesCommand::Add { sku, name, gpus, vcpus, memory_mib, default } => {
-            let body = types::SkuProfileCreate {
-                name: field("name", name)?,
-                gpus,
-                vcpus,
-                memory_mib,
-                is_default: Some(default),
-            };
-            app.out.item(&send!(client.sku_profile_create().sku(sku).body(body)), PROFILES)
+            let body = types::SkuProfileCreate { name, gpus, vcpus, memory_mib, is_default: Some(default) };
+            app.out.item(&send!(client.sku_profile_create(&sku, &body)), PROFILES)
         }
         ProfilesCommand::Remove { sku, name, confirm } => {
             app.confirm(&confirm, &format!("Remove the size {name} of {sku}"))?;
-            send!(client.sku_profile_delete().sku(sku.as_str()).profile(name.as_str()));
+            send!(client.sku_profile_delete(&sku, &name));
             note(&format!("Removed {name} of {sku}."));
             Ok(())
         }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::platform_allocations::Verified;
+use super::{optional, platform_allocations::Verified};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -76,33 +76,31 @@ pub async fn run(app: &App, command: Command) -> Result {
     let one = match command {
         Command::List { state, health, region, node, sku, limit } => {
             let node = resolve::optional_node(&client, node).await?;
-            let slots: Vec<types::NodeSlot> = pages!(limit.get(), {
-                let mut request = client.slot_list();
-                filter!(
-                    request,
-                    state = state.as_deref(),
-                    health = health.as_deref(),
-                    region = region.as_deref(),
-                    node_id = node.as_deref(),
-                    sku = sku.as_deref(),
-                );
-                request
-            })?;
+            let (health, state) = (optional("health", health)?, optional("state", state)?);
+            let slots: Vec<types::NodeSlot> = pages!(limit.get(), |page| client.slot_list(
+                page.cursor(),
+                health,
+                node.as_deref(),
+                page.size(),
+                region.as_deref(),
+                sku.as_deref(),
+                state
+            ))?;
             return app.out.list(&slots, COLUMNS);
         }
-        Command::Show { slot } => send!(client.slot_get().slot_id(slot)),
-        Command::Withdraw { slot } => send!(client.slot_withdraw().slot_id(slot)),
-        Command::Quarantine { slot } => send!(client.slot_quarantine().slot_id(slot)),
-        Command::Restore { slot } => send!(client.slot_restore().slot_id(slot)),
+        Command::Show { slot } => send!(client.slot_get(&slot)),
+        Command::Withdraw { slot } => send!(client.slot_withdraw(&slot)),
+        Command::Quarantine { slot } => send!(client.slot_quarantine(&slot)),
+        Command::Restore { slot } => send!(client.slot_restore(&slot)),
         Command::CleanupRetry { slot } => {
-            let begun = send!(client.slot_cleanup_retry().slot_id(slot));
+            let begun = send!(client.slot_cleanup_retry(&slot));
             note(&format!("Follow it with `gpuaas ops sagas show {}`.", begun.run_id.as_str()));
             return app.out.item(&begun, CLEANUP);
         }
         Command::ForceCleanup { slot, verified, confirm } => {
             let body = verified.body()?;
             app.confirm(&confirm, &format!("Sell {slot} again"))?;
-            return app.out.item(&send!(client.slot_force_cleanup().slot_id(slot).body(body)), CLEANED);
+            return app.out.item(&send!(client.slot_force_cleanup(&slot, &body)), CLEANED);
         }
     };
     app.out.item(&one, COLUMNS)

@@ -25,7 +25,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     let project = resolve::project(app, &client).await?;
     let id = resolve::allocation(&client, &project, &command.allocation).await?;
-    let allocation = send!(client.allocation_get().project_id(project).allocation_id(id));
+    let (state, wait) = (None, None);
+    let allocation = send!(client.allocation_get(&project, &id, state, wait));
     let Some(connection) = &allocation.connection else {
         let text =
             format!("{} is {}; only an active one can be logged in to", command.allocation, allocation.state);

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::{field, read_input};
+use super::read_input;
 use crate::{
     app::App,
     args::Limit,
@@ -44,26 +44,24 @@ pub async fn run(app: &App, command: Command) -> Result {
     match command {
         Command::List { limit } => {
             let client = app.client().await?;
-            let keys: Vec<types::SshKey> = pages!(limit.get(), client.ssh_key_list())?;
+            let keys: Vec<types::SshKey> =
+                pages!(limit.get(), |page| client.ssh_key_list(page.cursor(), page.size()))?;
             app.out.list(&keys, COLUMNS)
         }
         Command::Get { key } => {
             let client = app.client().await?;
-            app.out.item(&send!(client.ssh_key_get().ssh_key_id(key)), COLUMNS)
+            app.out.item(&send!(client.ssh_key_get(&key)), COLUMNS)
         }
         Command::Add { file, name } => {
             let text = read_input(&file)?;
             let (public_key, name) = checked(&text, name)?;
-            let body = types::SshKeyCreate {
-                name: field("name", name)?,
-                public_key: field("public_key", public_key)?,
-            };
+            let body = types::SshKeyCreate { name, public_key: public_key.to_owned() };
             let client = app.client().await?;
-            app.out.item(&send!(client.ssh_key_create().body(body)), COLUMNS)
+            app.out.item(&send!(client.ssh_key_create(&body)), COLUMNS)
         }
         Command::Remove { key } => {
             let client = app.client().await?;
-            send!(client.ssh_key_delete().ssh_key_id(key.as_str()));
+            send!(client.ssh_key_delete(&key));
             note(&format!("Removed {key}."));
             Ok(())
         }

@@ -10,6 +10,7 @@ use sdk::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::optional;
 use crate::{
     app::App,
     args::{Limit, Wait},
@@ -61,20 +62,18 @@ pub async fn run(app: &App, command: Command) -> Result {
     match command {
         Command::List { node, state, task_type, limit } => {
             let node = resolve::optional_node(&client, node).await?;
-            let tasks: Vec<types::NodeTask> = pages!(limit.get(), {
-                let mut request = client.task_list();
-                filter!(
-                    request,
-                    node_id = node.as_deref(),
-                    state = state.as_deref(),
-                    task_type = task_type.as_deref(),
-                );
-                request
-            })?;
+            let state = optional("state", state)?;
+            let tasks: Vec<types::NodeTask> = pages!(limit.get(), |page| client.task_list(
+                page.cursor(),
+                node.as_deref(),
+                page.size(),
+                state,
+                task_type.as_deref()
+            ))?;
             app.out.list(&tasks, COLUMNS)
         }
-        Command::Show { task } => show(app, &send!(client.task_get().task_id(task))),
-        Command::Cancel { task } => app.out.item(&send!(client.task_cancel().task_id(task)), COLUMNS),
+        Command::Show { task } => show(app, &send!(client.task_get(&task))),
+        Command::Cancel { task } => app.out.item(&send!(client.task_cancel(&task)), COLUMNS),
     }
 }
 
@@ -115,7 +114,7 @@ pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration)
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_POLL);
-        task = send!(client.task_get().task_id(task.id.as_str()));
+        task = send!(client.task_get(&task.id));
     }
 }
 

@@ -1,10 +1,11 @@
 //! `gpuaas trust`.
 
+use std::num::NonZeroU32;
+
 use clap::{Args as ClapArgs, Subcommand};
 use sdk::{Client, types};
 use serde_json::{Value, json};
 
-use super::{field, optional};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -89,21 +90,21 @@ pub enum SignersCommand {
     /// Sign with a staged signer; the old one still counts.
     Activate {
         #[arg(value_name = "VERSION")]
-        signer: u32,
+        signer: NonZeroU32,
         #[command(flatten)]
         step: Step,
     },
     /// Stop believing a signer that is in grace.
     Retire {
         #[arg(value_name = "VERSION")]
-        signer: u32,
+        signer: NonZeroU32,
         #[command(flatten)]
         step: Step,
     },
     /// Revoke a signer at once: nothing that it signed counts any more.
     Revoke {
         #[arg(value_name = "VERSION")]
-        signer: u32,
+        signer: NonZeroU32,
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -144,31 +145,32 @@ fn step(app: &App, step: Step, what: &str) -> Result<types::TrustStep> {
     if step.force {
         app.confirm(&step.confirm, &format!("{what} although nodes may be left behind"))?;
     }
-    Ok(types::TrustStep { force: step.force, reason: optional("reason", step.reason)? })
+    Ok(types::TrustStep { force: step.force, reason: step.reason })
 }
 
 async fn authorities(app: &App, client: &Client, command: AuthoritiesCommand) -> Result {
     let one = match command {
         AuthoritiesCommand::List { limit } => {
-            let list: Vec<types::Authority> = pages!(limit.get(), client.authority_list())?;
+            let list: Vec<types::Authority> =
+                pages!(limit.get(), |page| client.authority_list(page.cursor(), page.size()))?;
             return app.out.list(&list, AUTHORITIES);
         }
         AuthoritiesCommand::Stage(stage) => {
-            let body = types::TrustStage { reason: optional("reason", stage.reason)? };
-            send!(client.authority_stage().body(body))
+            let body = types::TrustStage { reason: stage.reason };
+            send!(client.authority_stage(&body))
         }
         AuthoritiesCommand::Activate { authority, step: given } => {
             let body = step(app, given, &format!("Activate {authority}"))?;
-            send!(client.authority_activate().authority_id(authority).body(body))
+            send!(client.authority_activate(&authority, &body))
         }
         AuthoritiesCommand::Retire { authority, step: given } => {
             let body = step(app, given, &format!("Retire {authority}"))?;
-            send!(client.authority_retire().authority_id(authority).body(body))
+            send!(client.authority_retire(&authority, &body))
         }
         AuthoritiesCommand::Revoke { authority, reason, force, confirm } => {
-            let body = types::AuthorityRevoke { force, reason: field("reason", reason)? };
+            let body = types::AuthorityRevoke { force, reason };
             app.confirm(&confirm, &format!("Revoke {authority} and every certificate that it issued"))?;
-            send!(client.authority_revoke().authority_id(authority).body(body))
+            send!(client.authority_revoke(&authority, &body))
         }
     };
     app.out.item(&one, AUTHORITIES)
@@ -177,25 +179,26 @@ async fn authorities(app: &App, client: &Client, command: AuthoritiesCommand) ->
 async fn signers(app: &App, client: &Client, command: SignersCommand) -> Result {
     let one = match command {
         SignersCommand::List { limit } => {
-            let list: Vec<types::Signer> = pages!(limit.get(), client.signer_list())?;
+            let list: Vec<types::Signer> =
+                pages!(limit.get(), |page| client.signer_list(page.cursor(), page.size()))?;
             return app.out.list(&list, SIGNERS);
         }
         SignersCommand::Stage(stage) => {
-            let body = types::TrustStage { reason: optional("reason", stage.reason)? };
-            send!(client.signer_stage().body(body))
+            let body = types::TrustStage { reason: stage.reason };
+            send!(client.signer_stage(&body))
         }
         SignersCommand::Activate { signer, step: given } => {
             let body = step(app, given, &format!("Activate signer {signer}"))?;
-            send!(client.signer_activate().signer_version(signer).body(body))
+            send!(client.signer_activate(signer, &body))
         }
         SignersCommand::Retire { signer, step: given } => {
             let body = step(app, given, &format!("Retire signer {signer}"))?;
-            send!(client.signer_retire().signer_version(signer).body(body))
+            send!(client.signer_retire(signer, &body))
         }
         SignersCommand::Revoke { signer, reason, confirm } => {
-            let body = types::SignerRevoke { reason: field("reason", reason)? };
+            let body = types::SignerRevoke { reason };
             app.confirm(&confirm, &format!("Revoke signer {signer}: what it signed is refused from now on"))?;
-            send!(client.signer_revoke().signer_version(signer).body(body))
+            send!(client.signer_revoke(signer, &body))
         }
     };
     app.out.item(&one, SIGNERS)

@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::field;
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -90,7 +89,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     let org = org.as_str();
     match command {
         Command::List { limit } => {
-            let found: Vec<types::Webhook> = pages!(limit.get(), client.webhook_list().org_id(org))?;
+            let found: Vec<types::Webhook> =
+                pages!(limit.get(), |page| client.webhook_list(org, page.cursor(), page.size()))?;
             app.out.list(&found, LISTED)
         }
         Command::Create { name, url, events } => {
@@ -100,13 +100,11 @@ pub async fn run(app: &App, command: Command) -> Result {
             }
             let body: types::WebhookCreate =
                 serde_json::from_value(body).map_err(local("this is not taken"))?;
-            let made = send!(client.webhook_create().org_id(org).body(body));
+            let made = send!(client.webhook_create(org, &body));
             note("The secret is shown only now.");
             app.out.item(&made, COLUMNS)
         }
-        Command::Show { webhook } => {
-            app.out.item(&send!(client.webhook_get().org_id(org).webhook_id(webhook)), LISTED)
-        }
+        Command::Show { webhook } => app.out.item(&send!(client.webhook_get(org, &webhook)), LISTED),
         Command::Update { webhook, name, url, events, enable, disable } => {
             let mut body = serde_json::Map::new();
             let mut put = |key: &str, value: Option<serde_json::Value>| {
@@ -120,25 +118,26 @@ pub async fn run(app: &App, command: Command) -> Result {
             put("enabled", (enable || disable).then(|| enable.into()));
             let body: types::WebhookUpdate =
                 serde_json::from_value(body.into()).map_err(local("this is not taken"))?;
-            app.out.item(&send!(client.webhook_update().org_id(org).webhook_id(webhook).body(body)), LISTED)
+            app.out.item(&send!(client.webhook_update(org, &webhook, &body)), LISTED)
         }
         Command::RotateSecret { webhook } => {
-            let made = send!(client.webhook_rotate_secret().org_id(org).webhook_id(webhook));
+            let made = send!(client.webhook_rotate_secret(org, &webhook));
             note("The secret is shown only now; the one before signs too for a while.");
             app.out.item(&made, COLUMNS)
         }
-        Command::Test { webhook } => {
-            app.out.item(&send!(client.webhook_test().org_id(org).webhook_id(webhook)), DELIVERIES)
-        }
+        Command::Test { webhook } => app.out.item(&send!(client.webhook_test(org, &webhook)), DELIVERIES),
         Command::Deliveries { webhook, limit } => {
-            let found: Vec<types::Delivery> =
-                pages!(limit.get(), client.webhook_delivery_list().org_id(org).webhook_id(webhook.as_str()))?;
+            let found: Vec<types::Delivery> = pages!(limit.get(), |page| client.webhook_delivery_list(
+                org,
+                &webhook,
+                page.cursor(),
+                page.size()
+            ))?;
             app.out.list(&found, DELIVERIES)
         }
         Command::Delete { webhook, confirm } => {
             app.confirm(&confirm, &format!("Delete {webhook}: events are not posted there any more"))?;
-            let id: String = field("webhook", webhook)?;
-            send!(client.webhook_delete().org_id(org).webhook_id(id));
+            send!(client.webhook_delete(org, &webhook));
             Ok(())
         }
     }

@@ -6,7 +6,6 @@ use sdk::types;
 use super::{Place, page};
 use crate::{
     args::Limit,
-    commands::field,
     failure::Result,
     output::{Columns, note},
     resolve,
@@ -47,26 +46,26 @@ pub async fn grants(place: &Place<'_>, command: GrantsCommand) -> Result {
     match command {
         GrantsCommand::List { allocation, limit } => {
             let id = place.allocation(&allocation).await?;
-            let grants: Vec<types::AccessGrant> = pages!(
-                limit.get(),
-                client.allocation_grant_list().project_id(project).allocation_id(id.as_str())
-            )?;
+            let grants: Vec<types::AccessGrant> = pages!(limit.get(), |page| client.allocation_grant_list(
+                project,
+                &id,
+                page.cursor(),
+                page.size()
+            ))?;
             place.app.out.list(&grants, GRANTS)
         }
         GrantsCommand::Add { allocation, user } => {
             let id = place.allocation(&allocation).await?;
             let user = resolve::user(client, project, &user).await?;
-            let body = types::AccessGrantCreate { user_id: field("user", user)? };
-            let request = client.allocation_grant_create().project_id(project).allocation_id(id.as_str());
-            let granted = send!(request.body(body));
+            let body = types::AccessGrantCreate { user_id: user };
+            let granted = send!(client.allocation_grant_create(project, &id, &body));
             on_their_way(&id);
             place.app.out.item(&granted, GRANTS)
         }
         GrantsCommand::Remove { allocation, user } => {
             let id = place.allocation(&allocation).await?;
             let user = resolve::user(client, project, &user).await?;
-            let request = client.allocation_grant_delete().project_id(project).allocation_id(id.as_str());
-            send!(request.user_id(user.as_str()));
+            send!(client.allocation_grant_delete(project, &id, &user));
             note(&format!("Took the access of {user} away."));
             on_their_way(&id);
             Ok(())
@@ -77,8 +76,7 @@ pub async fn grants(place: &Place<'_>, command: GrantsCommand) -> Result {
 pub async fn keys(place: &Place<'_>, command: AccessCommand) -> Result {
     let AccessCommand::Refresh { allocation } = command;
     let id = place.allocation(&allocation).await?;
-    let request = place.client.allocation_access_refresh().project_id(place.project.as_str());
-    page::show(place.app, &send!(request.allocation_id(id)))
+    page::show(place.app, &send!(place.client.allocation_access_refresh(&place.project, &id)))
 }
 
 fn on_their_way(id: &str) {

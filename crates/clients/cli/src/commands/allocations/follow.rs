@@ -173,9 +173,8 @@ impl<'a> Events<'a> {
 
     async fn connect(&mut self) -> Result {
         let Following { client, project, allocation } = self.of;
-        let request =
-            client.allocation_stream().project_id(project).allocation_id(allocation).after(self.after);
-        match request.send().await.map_err(sdk::Error::from) {
+        let opened = Box::pin(client.allocation_stream(project, allocation, Some(self.after))).await;
+        match opened.map_err(sdk::Error::from) {
             Ok(answer) => self.open = Some((answer.into_inner(), Frames::default())),
             Err(error) => {
                 let lasting =

@@ -1,6 +1,6 @@
 //! Launching, and asking whether that would succeed.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU16;
 
 use clap::Args as ClapArgs;
 use sdk::types;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     args::{Once, Wait},
-    commands::{catalog::price, field, optional},
+    commands::catalog::price,
     failure::{Result, local},
     output::money,
 };
@@ -51,16 +51,15 @@ pub async fn create(place: &Place<'_>, create: Create) -> Result {
         more: more(name.as_deref(), image.as_deref(), &wait),
     };
     let body = types::AllocationCreate {
-        sku: field("sku", &what.sku)?,
+        sku: what.sku.clone(),
         gpus: what.gpus,
-        profile: optional("profile", what.profile.as_deref())?,
-        region: optional("region", what.region.as_deref())?,
-        name: optional("name", name)?,
-        image: optional("image", image)?,
+        profile: what.profile.clone(),
+        region: what.region.clone(),
+        name,
+        image,
     };
     let key = once.key();
-    let request = place.client.allocation_create().project_id(place.project.as_str()).body(body);
-    let sent = request.x_idempotency_key(key.as_str()).send().await;
+    let sent = Box::pin(place.client.allocation_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
     begun(place, made, Goal::Launch, 0, &wait).await
 }
@@ -71,25 +70,22 @@ pub struct Explain {
     what: What,
     /// So many of it together.
     #[arg(long, default_value = "1")]
-    count: NonZeroU32,
+    count: NonZeroU16,
 }
 
 pub async fn explain(place: &Place<'_>, explain: Explain) -> Result {
     let Explain { what, count } = explain;
-    let mut request = place
-        .client
-        .allocation_explain()
-        .project_id(place.project.as_str())
-        .sku(what.sku.as_str())
-        .count(count);
-    filter!(request, gpus = what.gpus, profile = what.profile.as_deref(), region = what.region.as_deref(),);
-    let answer = send!(request);
+    let gpus = what.gpus.map(u16::try_from).transpose().map_err(local("--gpus"))?;
+    let (profile, region) = (what.profile.as_deref(), what.region.as_deref());
+    let explained =
+        place.client.allocation_explain(&place.project, Some(count), gpus, profile, region, &what.sku);
+    let answer = send!(explained);
     let several = count.get() > 1;
     let typed = Typed {
         app: place.app,
         command: if several { "groups create" } else { "allocations create" },
         what: &what,
-        count: several.then_some(("--members", count.get())),
+        count: several.then_some(("--members", count.get().into())),
         more: Vec::new(),
     };
     let refusal = serde_json::to_value(&answer.refusal).map_err(local("the result cannot be printed"))?;

@@ -17,6 +17,7 @@ use self::follow::{Following, Goal};
 use crate::{
     app::App,
     args::{Confirm, Limit, Wait},
+    commands::optional,
     failure::Result,
     output::{Columns, note},
     resolve,
@@ -115,7 +116,8 @@ impl Place<'_> {
     }
 
     pub async fn get(&self, id: &str) -> Result<types::Allocation> {
-        Ok(send!(self.client.allocation_get().project_id(self.project.as_str()).allocation_id(id)))
+        let (state, wait) = (None, None);
+        Ok(send!(self.client.allocation_get(&self.project, id, state, wait)))
     }
 }
 
@@ -157,12 +159,16 @@ async fn list(
         Some(text) => Some(resolve::group(place.client, &place.project, text).await?),
         None => None,
     };
-    let live = (!all && state.is_none()).then_some("true");
-    let found: Vec<types::Allocation> = pages!(limit.get(), {
-        let mut request = place.client.allocation_list().project_id(place.project.as_str());
-        filter!(request, state = state, live = live, group_id = group.as_deref());
-        request
-    })?;
+    let live = (!all && state.is_none()).then_some(types::AllocationListLive::True);
+    let state = optional("state", state)?;
+    let found: Vec<types::Allocation> = pages!(limit.get(), |page| place.client.allocation_list(
+        &place.project,
+        page.cursor(),
+        group.as_deref(),
+        live,
+        page.size(),
+        state
+    ))?;
     place.app.out.list(&found, COLUMNS)
 }
 
@@ -185,7 +191,7 @@ async fn release(place: &Place<'_>, text: &str, wait: &Wait, confirm: &Confirm) 
     place.app.confirm(confirm, &format!("Release {text} and lose what is on it"))?;
     let after = watch::last(place, &id).await?;
     let project = place.project.as_str();
-    let now = send!(place.client.allocation_release().project_id(project).allocation_id(id.as_str()));
+    let now = send!(place.client.allocation_release(project, &id));
     // It may have been under way already, or even be over: then all of it is news.
     let after = if now.state == types::AllocationState::Releasing { after } else { 0 };
     begun(place, now, Goal::Release, after, wait).await
@@ -195,7 +201,7 @@ async fn retry(place: &Place<'_>, text: &str, wait: &Wait) -> Result {
     let id = place.allocation(text).await?;
     let after = watch::last(place, &id).await?;
     let project = place.project.as_str();
-    let now = send!(place.client.allocation_retry().project_id(project).allocation_id(id.as_str()));
+    let now = send!(place.client.allocation_retry(project, &id));
     begun(place, now, Goal::Release, after, wait).await
 }
 
@@ -204,6 +210,6 @@ async fn restart(place: &Place<'_>, text: &str, wait: &Wait, confirm: &Confirm) 
     place.app.confirm(confirm, &format!("Restart {text} and lose what runs there"))?;
     let after = watch::last(place, &id).await?;
     let project = place.project.as_str();
-    let now = send!(place.client.allocation_restart().project_id(project).allocation_id(id.as_str()));
+    let now = send!(place.client.allocation_restart(project, &id));
     begun(place, now, Goal::Restart, after, wait).await
 }

@@ -31,8 +31,7 @@ const EVENTS: Columns = &[
 const PAGE: NonZeroU64 = NonZeroU64::MIN.saturating_add(499);
 
 async fn page(place: &Place<'_>, id: &str, after: i64) -> Result<AllocationHistory> {
-    let request = place.client.allocation_events().project_id(place.project.as_str()).allocation_id(id);
-    Ok(send!(request.after(after).limit(PAGE)))
+    Ok(send!(place.client.allocation_events(&place.project, id, Some(after), Some(PAGE))))
 }
 
 async fn all(place: &Place<'_>, id: &str) -> Result<Vec<AllocationEvent>> {
@@ -85,7 +84,7 @@ pub async fn follow(place: &Place<'_>, id: &str, after: i64) -> Result {
 /// Prints every allocation of the project that is not over, and again each that changes.
 pub async fn project(place: &Place<'_>) -> Result {
     loop {
-        let mut stream = send!(place.client.allocation_watch().project_id(place.project.as_str()));
+        let mut stream = send!(place.client.allocation_watch(&place.project));
         let mut frames = Frames::default();
         loop {
             let piece = tokio::select! {

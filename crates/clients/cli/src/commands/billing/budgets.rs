@@ -73,27 +73,28 @@ const COLUMNS: Columns = &[
 pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
     let (app, client) = (purse.app, purse.client);
     if let Command::List { limit } = command {
-        let found: Vec<types::Budget> = pages!(limit.get(), client.budget_list().org_id(purse.org.as_str()))?;
+        let found: Vec<types::Budget> =
+            pages!(limit.get(), |page| client.budget_list(&purse.org, page.cursor(), page.size()))?;
         return app.out.priced(&found, COLUMNS);
     }
     let project = resolve::project(app, client).await?;
     match command {
         Command::List { .. } => Ok(()),
-        Command::Show => app.out.priced_item(&send!(client.budget_get().project_id(project)), COLUMNS),
+        Command::Show => app.out.priced_item(&send!(client.budget_get(&project)), COLUMNS),
         Command::Set { amount, threshold, action } => {
             let body = types::BudgetSet {
                 amount_minor: purse.amount(&amount).await?,
                 threshold_percent: i32::from(threshold),
                 action: field("action", action.name())?,
             };
-            app.out.priced_item(&send!(client.budget_set().project_id(project).body(body)), COLUMNS)
+            app.out.priced_item(&send!(client.budget_set(&project, &body)), COLUMNS)
         }
         Command::Delete { confirm } => {
             app.confirm(
                 &confirm,
                 "Take the budget away: the project can then spend all that the organization has",
             )?;
-            send!(client.budget_delete().project_id(project));
+            send!(client.budget_delete(&project));
             note("The project has no budget any more.");
             Ok(())
         }

@@ -104,18 +104,24 @@ pub async fn run(app: &App, command: Command) -> Result {
     let org = resolve::org(app, &client).await?;
     match command {
         Command::List { kind, since, until, limit } => {
-            let kind = kind.and_then(|kind| kind.to_possible_value()).map(|kind| kind.get_name().to_owned());
+            let kind = kind.and_then(|kind| kind.to_possible_value());
+            let kind = optional("--kind", kind.as_ref().map(|kind| kind.get_name()))?;
             let since: Option<chrono::DateTime<chrono::Utc>> = optional("--since", since)?;
             let until: Option<chrono::DateTime<chrono::Utc>> = optional("--until", until)?;
-            let found: Vec<types::LedgerPosting> = pages!(limit.get(), {
-                let mut request = client.ledger_list().org_id(org.as_str());
-                filter!(request, kind = kind.as_deref(), from = since, to = until);
-                request
-            })?;
+            let project = None;
+            let found: Vec<types::LedgerPosting> = pages!(limit.get(), |page| client.ledger_list(
+                &org,
+                page.cursor(),
+                since.as_ref(),
+                kind,
+                page.size(),
+                project,
+                until.as_ref()
+            ))?;
             app.out.priced(&found, COLUMNS)
         }
         Command::Show { seq } => {
-            let entry = send!(client.ledger_get().org_id(org).seq(seq));
+            let entry = send!(client.ledger_get(&org, seq));
             if matches!(app.out.format, Format::Json | Format::Yaml) {
                 return app.out.item(&entry, COLUMNS);
             }
@@ -132,9 +138,9 @@ pub async fn run(app: &App, command: Command) -> Result {
                 .collect::<Result<_>>()?;
             app.out.list(&lines, LINES)
         }
-        Command::Export { out } => save(send!(client.ledger_export().org_id(org)), out.as_deref()).await,
+        Command::Export { out } => save(send!(client.ledger_export(&org)), out.as_deref()).await,
         Command::Verify { .. } => {
-            let found = send!(client.ledger_verify().org_id(org));
+            let found = send!(client.ledger_verify(&org));
             let ok = found.ok;
             let fault =
                 serde_json::to_value(&found).map_err(local("the answer cannot be shown"))?["fault"].clone();

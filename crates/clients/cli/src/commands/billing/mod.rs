@@ -130,7 +130,7 @@ pub struct Purse<'a> {
 impl Purse<'_> {
     /// An amount as people write it, in the currency of the ledger.
     pub async fn amount(&self, text: &str) -> Result<i64> {
-        let balance = send!(self.client.billing_balance_get().org_id(self.org.as_str()));
+        let balance = send!(self.client.billing_balance_get(&self.org));
         amount(text, &balance.currency)
     }
 }
@@ -151,7 +151,7 @@ pub async fn run(app: &App, command: Command) -> Result {
     let purse = Purse { app, client: &client, org };
     match command {
         Command::Balance => {
-            let balance = send!(client.billing_balance_get().org_id(purse.org));
+            let balance = send!(client.billing_balance_get(&purse.org));
             app.out.priced_item(&balance, BALANCE)
         }
         Command::Usage(usage) => reports::usage(&purse, usage).await,
@@ -172,11 +172,12 @@ async fn payments(purse: &Purse<'_>, command: PaymentsCommand) -> Result {
     let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
     match command {
         PaymentsCommand::List { limit } => {
-            let found: Vec<types::Payment> = pages!(limit.get(), client.payment_list().org_id(org))?;
+            let found: Vec<types::Payment> =
+                pages!(limit.get(), |page| client.payment_list(org, page.cursor(), page.size()))?;
             app.out.priced(&found, PAYMENTS)
         }
         PaymentsCommand::Show { payment } => {
-            app.out.priced_item(&send!(client.payment_get().org_id(org).payment_id(payment)), PAYMENTS)
+            app.out.priced_item(&send!(client.payment_get(org, &payment)), PAYMENTS)
         }
     }
 }
@@ -185,11 +186,12 @@ async fn refunds(purse: &Purse<'_>, command: RefundsCommand) -> Result {
     let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
     match command {
         RefundsCommand::List { limit } => {
-            let found: Vec<types::Refund> = pages!(limit.get(), client.refund_list().org_id(org))?;
+            let found: Vec<types::Refund> =
+                pages!(limit.get(), |page| client.refund_list(org, page.cursor(), page.size()))?;
             app.out.priced(&found, REFUNDS)
         }
         RefundsCommand::Show { refund } => {
-            app.out.priced_item(&send!(client.refund_get().org_id(org).refund_id(refund)), REFUNDS)
+            app.out.priced_item(&send!(client.refund_get(org, &refund)), REFUNDS)
         }
     }
 }
@@ -198,11 +200,12 @@ async fn disputes(purse: &Purse<'_>, command: DisputesCommand) -> Result {
     let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
     match command {
         DisputesCommand::List { limit } => {
-            let found: Vec<types::Dispute> = pages!(limit.get(), client.dispute_list().org_id(org))?;
+            let found: Vec<types::Dispute> =
+                pages!(limit.get(), |page| client.dispute_list(org, page.cursor(), page.size()))?;
             app.out.priced(&found, DISPUTES)
         }
         DisputesCommand::Show { dispute } => {
-            app.out.priced_item(&send!(client.dispute_get().org_id(org).dispute_id(dispute)), DISPUTES)
+            app.out.priced_item(&send!(client.dispute_get(org, &dispute)), DISPUTES)
         }
     }
 }

@@ -7,6 +7,7 @@ use sdk::types;
 use super::{Purse, save};
 use crate::{
     args::Limit,
+    commands::optional,
     failure::{Failure, Result},
     output::Columns,
     resolve,
@@ -52,6 +53,27 @@ pub struct Of {
     /// Only of this allocation, by id.
     #[arg(long, value_name = "ID")]
     allocation: Option<String>,
+}
+
+/// What was given of [`Of`], as the client takes it.
+struct Narrowed<'a> {
+    allocation: Option<&'a str>,
+    from: Option<&'a DateTime<Utc>>,
+    person: Option<&'a str>,
+    sku: Option<&'a str>,
+    to: Option<&'a DateTime<Utc>>,
+}
+
+impl Of {
+    fn narrowed(&self) -> Narrowed<'_> {
+        Narrowed {
+            allocation: self.allocation.as_deref(),
+            from: self.since.as_ref(),
+            person: self.person.as_deref(),
+            sku: self.sku.as_deref(),
+            to: self.until.as_ref(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -174,50 +196,78 @@ async fn project(purse: &Purse<'_>) -> Result<Option<String>> {
     }
 }
 
-macro_rules! narrowed {
-    ($request:expr, $of:expr) => {{
-        let mut request = $request;
-        filter!(
-            request,
-            from = $of.since,
-            to = $of.until,
-            sku = $of.sku.clone(),
-            person_id = $of.person.clone(),
-            allocation_id = $of.allocation.clone(),
-        );
-        request
-    }};
-}
-
 pub async fn usage(purse: &Purse<'_>, usage: Usage) -> Result {
     let (client, org) = (purse.client, purse.org.as_str());
     let group = usage.by.iter().map(|by| by.name()).collect::<Vec<_>>().join(",");
-    let group = (!group.is_empty()).then_some(group);
+    let group = (!group.is_empty()).then_some(group.as_str());
     let every = usage.per.map(Per::name);
-    let of = &usage.of;
+    let Narrowed { allocation, from, person, sku, to } = usage.of.narrowed();
     let found: Vec<types::UsageRow> = match project(purse).await? {
-        Some(project) => pages!(usage.limit.get(), {
-            let mut request = narrowed!(client.project_usage_report().project_id(project.as_str()), of);
-            filter!(request, group = group.clone(), every = every);
-            request
-        })?,
-        None => pages!(usage.limit.get(), {
-            let mut request = narrowed!(client.usage_report().org_id(org), of);
-            filter!(request, group = group.clone(), every = every);
-            request
-        })?,
+        Some(project) => {
+            let every = optional("--per", every)?;
+            pages!(usage.limit.get(), |page| client.project_usage_report(
+                &project,
+                allocation,
+                page.cursor(),
+                every,
+                from,
+                group,
+                page.size(),
+                person,
+                sku,
+                to
+            ))?
+        }
+        None => {
+            let (every, project) = (optional("--per", every)?, None);
+            pages!(usage.limit.get(), |page| client.usage_report(
+                org,
+                allocation,
+                page.cursor(),
+                every,
+                from,
+                group,
+                page.size(),
+                person,
+                project,
+                sku,
+                to
+            ))?
+        }
     };
     purse.app.out.priced(&found, USAGE)
 }
 
 pub async fn records(purse: &Purse<'_>, records: Records) -> Result {
-    let (client, org, of) = (purse.client, purse.org.as_str(), &records.of);
+    let (client, org) = (purse.client, purse.org.as_str());
+    let Narrowed { allocation, from, person, sku, to } = records.of.narrowed();
     let found: Vec<types::UsageRecord> = match project(purse).await? {
-        Some(project) => pages!(
-            records.limit.get(),
-            narrowed!(client.project_usage_record_list().project_id(project.as_str()), of)
-        )?,
-        None => pages!(records.limit.get(), narrowed!(client.usage_record_list().org_id(org), of))?,
+        Some(project) => pages!(records.limit.get(), |page| client.project_usage_record_list(
+            &project,
+            allocation,
+            page.cursor(),
+            from,
+            page.size(),
+            person,
+            sku,
+            to
+        ))?,
+        None => {
+            let (posted_from, posted_to, project) = (None, None, None);
+            pages!(records.limit.get(), |page| client.usage_record_list(
+                org,
+                allocation,
+                page.cursor(),
+                from,
+                page.size(),
+                person,
+                posted_from,
+                posted_to,
+                project,
+                sku,
+                to
+            ))?
+        }
     };
     purse.app.out.priced(&found, RECORDS)
 }
@@ -228,12 +278,22 @@ pub async fn export(purse: &Purse<'_>, export: Export) -> Result {
         let Some(month) = export.month else {
             return Err(Failure::client("--month is needed, such as 2026-11"));
         };
-        return save(send!(client.focus_export().org_id(org).month(month)), out).await;
+        return save(send!(client.focus_export(org, &month)), out).await;
     }
-    let of = &export.of;
-    let mut request = narrowed!(client.usage_export().org_id(org), of);
-    filter!(request, project_id = project(purse).await?);
-    save(send!(request), out).await
+    let Narrowed { allocation, from, person, sku, to } = export.of.narrowed();
+    let (posted_from, posted_to, project) = (None, None, project(purse).await?);
+    let exported = client.usage_export(
+        org,
+        allocation,
+        from,
+        person,
+        posted_from,
+        posted_to,
+        project.as_deref(),
+        sku,
+        to,
+    );
+    save(send!(exported), out).await
 }
 
 pub async fn statements(purse: &Purse<'_>, command: StatementsCommand) -> Result {
@@ -241,17 +301,17 @@ pub async fn statements(purse: &Purse<'_>, command: StatementsCommand) -> Result
     match command {
         StatementsCommand::List { limit } => {
             let found: Vec<types::StatementSummary> =
-                pages!(limit.get(), client.statement_list().org_id(org))?;
+                pages!(limit.get(), |page| client.statement_list(org, page.cursor(), page.size()))?;
             app.out.priced(&found, STATEMENTS)
         }
         StatementsCommand::Show { month, format: None, .. } => {
-            app.out.priced_item(&send!(client.statement_get().org_id(org).month(month)), STATEMENTS)
+            app.out.priced_item(&send!(client.statement_get(org, &month)), STATEMENTS)
         }
         StatementsCommand::Show { month, format: Some(Page::Html), out } => {
-            save(send!(client.statement_html().org_id(org).month(month)), out.as_deref()).await
+            save(send!(client.statement_html(org, &month)), out.as_deref()).await
         }
         StatementsCommand::Show { month, format: Some(Page::Pdf), out } => {
-            save(send!(client.statement_pdf().org_id(org).month(month)), out.as_deref()).await
+            save(send!(client.statement_pdf(org, &month)), out.as_deref()).await
         }
     }
 }

@@ -52,15 +52,15 @@ pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
     let (app, client, org) = (purse.app, purse.client, purse.org.as_str());
     match command {
         Command::List { limit } => {
-            let found: Vec<types::Topup> = pages!(limit.get(), client.topup_list().org_id(org))?;
+            let found: Vec<types::Topup> =
+                pages!(limit.get(), |page| client.topup_list(org, page.cursor(), page.size()))?;
             app.out.priced(&found, COLUMNS)
         }
         Command::Show { topup } => {
-            app.out.priced_item(&send!(client.topup_get().org_id(org).topup_id(topup)), COLUMNS)
+            let wait = None;
+            app.out.priced_item(&send!(client.topup_get(org, &topup, wait)), COLUMNS)
         }
-        Command::Cancel { topup } => {
-            app.out.priced_item(&send!(client.topup_cancel().org_id(org).topup_id(topup)), COLUMNS)
-        }
+        Command::Cancel { topup } => app.out.priced_item(&send!(client.topup_cancel(org, &topup)), COLUMNS),
     }
 }
 
@@ -68,8 +68,7 @@ pub async fn pay(purse: &Purse<'_>, topup: Topup) -> Result {
     let Topup { amount, no_browser, wait, once } = topup;
     let body =
         types::TopupCreate { amount_minor: field("amount", purse.amount(&amount).await?.to_string())? };
-    let request = purse.client.topup_create().org_id(purse.org.as_str()).body(body);
-    let made = send!(request.x_idempotency_key(once.key()));
+    let made = send!(purse.client.topup_create(&purse.org, &once.key(), &body));
     let opened = until(purse, made, PAGE_WITHIN, |topup| topup.url.is_some() || is_over(topup)).await?;
     let shown = money(opened.amount_minor, &opened.currency);
     if let Some(url) = opened.url.as_deref().filter(|_| !is_over(&opened)) {
@@ -109,7 +108,7 @@ async fn until(
             )));
         }
         let id = topup.id.to_string();
-        topup = send!(purse.client.topup_get().org_id(purse.org.as_str()).topup_id(id).wait(POLL));
+        topup = send!(purse.client.topup_get(&purse.org, &id, Some(POLL)));
     }
     Ok(topup)
 }

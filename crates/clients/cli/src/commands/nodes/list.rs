@@ -1,6 +1,6 @@
 //! Many nodes in a table, and changes of what describes one.
 
-use std::{collections::HashMap, fmt::Display, num::NonZeroU16, str::FromStr};
+use std::{collections::HashMap, num::NonZeroU16};
 
 use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
@@ -18,7 +18,7 @@ use super::CHANGED;
 use crate::{
     app::App,
     args::Limit,
-    commands::field,
+    commands::{field, optional},
     failure::{Failure, Result, local},
     output::{Columns, relative},
     resolve,
@@ -81,18 +81,17 @@ pub async fn list(app: &App, client: &Client, list: List) -> Result {
         Some(pool) => Some(resolve::pool(client, pool, list.region.as_deref()).await?),
         None => None,
     };
-    let nodes: Vec<types::NodeSummary> = pages!(list.limit.get(), {
-        let mut request = client.node_list();
-        filter!(
-            request,
-            state = list.state.as_deref(),
-            region = list.region.as_deref(),
-            pool_id = pool.as_deref(),
-            label = list.label.as_deref(),
-            simulated = list.simulated,
-        );
-        request
-    })?;
+    let (hostname, state) = (None, optional("state", list.state.as_ref())?);
+    let nodes: Vec<types::NodeSummary> = pages!(list.limit.get(), |page| client.node_list(
+        page.cursor(),
+        hostname,
+        list.label.as_deref(),
+        page.size(),
+        pool.as_deref(),
+        list.region.as_deref(),
+        list.simulated,
+        state
+    ))?;
     if !app.out.is_table() {
         return app.out.list(&nodes, CSV);
     }
@@ -106,7 +105,9 @@ async fn pool_names(client: &Client, wanted: bool) -> Result<HashMap<String, Str
     if !wanted {
         return Ok(HashMap::new());
     }
-    let pools: Vec<types::NodePool> = pages!(None, client.pool_list())?;
+    let region = None;
+    let pools: Vec<types::NodePool> =
+        pages!(None, |page| client.pool_list(page.cursor(), page.size(), region))?;
     Ok(pools.into_iter().map(|pool| (pool.id.to_string(), pool.name.to_string())).collect())
 }
 
@@ -175,17 +176,17 @@ pub async fn update(app: &App, client: &Client, update: Update) -> Result {
         let hint = "Give --label, --pool, --sku, --serves, --ssh-host or --ssh-port.";
         return Err(Failure::client("nothing to change").suggest(hint));
     }
-    let before = send!(client.node_get().node_id(resolve::node(client, &update.node).await?));
-    let mut labels: HashMap<String, types::NodeUpdateLabelsValue> = HashMap::new();
+    let before = send!(client.node_get(&resolve::node(client, &update.node).await?));
+    let mut labels: HashMap<String, String> = HashMap::new();
     if relabel {
         for (key, value) in &before.labels {
-            labels.insert(key.clone(), field("label", value.as_str())?);
+            labels.insert(key.clone(), value.clone());
         }
         labels.extend(parse_labels(&update.label)?);
         labels.retain(|key, _| !update.remove_label.contains(key));
     }
     let pool_id = match &update.pool {
-        Some(pool) => Some(field("pool", resolve::pool(client, pool, Some(&before.region)).await?)?),
+        Some(pool) => Some(resolve::pool(client, pool, Some(&before.region)).await?),
         None => None,
     };
     let emptied = [(relabel && labels.is_empty(), "labels"), (update.any_sku, "sku_eligibility")];
@@ -193,17 +194,16 @@ pub async fn update(app: &App, client: &Client, update: Update) -> Result {
         labels,
         pool_id,
         leave_pool: update.leave_pool,
-        sku_eligibility: update.sku.iter().map(|sku| field("sku", sku)).collect::<Result<_>>()?,
+        sku_eligibility: update.sku,
         serves: update.serves.map(|serves| field("serves", serves)).transpose()?,
-        ssh_host: update.ssh_host.map(|host| field("ssh-host", host)).transpose()?,
+        ssh_host: update.ssh_host,
         ssh_port: update.ssh_port,
     };
     // Labels are merged here, so they must still be those that were read.
     let after = if emptied.iter().any(|(is, _)| *is) {
         send_emptied(client, &before, &body, emptied).await?
     } else {
-        let request = client.node_update().node_id(before.id.as_str()).if_match(before.version.to_string());
-        send!(request.body(body))
+        send!(client.with_if_match(before.version)?.node_update(&before.id, &body))
     };
     app.out.item(&after, CHANGED)
 }
@@ -230,12 +230,12 @@ async fn send_emptied(
     serde_json::from_slice(&answer).map_err(|error| sdk::Error::Protocol(error.to_string()).into())
 }
 
-pub fn parse_labels<T: FromStr<Err: Display>>(given: &[String]) -> Result<HashMap<String, T>> {
+pub fn parse_labels(given: &[String]) -> Result<HashMap<String, String>> {
     let parse = |text: &String| {
         let (key, value) = text
             .split_once('=')
             .ok_or_else(|| Failure::client(format!("the label {text:?} is not of the form key=value")))?;
-        Ok((key.to_owned(), field("label", value)?))
+        Ok((key.to_owned(), value.to_owned()))
     };
     given.iter().map(parse).collect()
 }
@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn labels_are_pairs() {
-        let labels: HashMap<String, String> = parse_labels(&["rack=a=1".to_owned()]).unwrap();
+        let labels = parse_labels(&["rack=a=1".to_owned()]).unwrap();
         assert_eq!(labels["rack"], "a=1");
-        assert!(parse_labels::<String>(&["rack".to_owned()]).is_err());
+        assert!(parse_labels(&["rack".to_owned()]).is_err());
     }
 
     #[test]

@@ -38,7 +38,8 @@ const WAIT: &str = "20s";
 
 pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {
     let node = resolve::node(client, &logs.node).await?;
-    let mut tail = send!(client.node_log_tail().node_id(node.as_str()).limit(logs.lines));
+    let (after, wait) = (None, None);
+    let mut tail = send!(client.node_log_tail(&node, after, Some(logs.lines), wait));
     if !logs.follow && !app.out.is_table() {
         return app.out.list(&tail.items, COLUMNS);
     }
@@ -50,8 +51,8 @@ pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {
         if !(write_on(text.as_bytes())? && logs.follow) {
             return Ok(());
         }
-        let request = client.node_log_tail().node_id(node.as_str()).after(tail.next_after).wait(WAIT);
-        tail = send!(request);
+        let limit = None;
+        tail = send!(client.node_log_tail(&node, Some(tail.next_after), limit, Some(WAIT)));
     }
 }
 

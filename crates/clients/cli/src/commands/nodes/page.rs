@@ -9,10 +9,10 @@ use sdk::{
 use crate::{app::App, failure::Result, output::relative, resolve};
 
 pub async fn show(app: &App, client: &Client, node: &str) -> Result {
-    let node = send!(client.node_get().node_id(resolve::node(client, node).await?));
+    let node = send!(client.node_get(&resolve::node(client, node).await?));
     let mut pool = None;
     if let Some(id) = node.pool_id.as_ref().filter(|_| app.out.is_table()) {
-        pool = Some(send!(client.pool_get().pool_id(id.as_str())).name.to_string());
+        pool = Some(send!(client.pool_get(id)).name.to_string());
     }
     let steps: String = next_steps(&node).iter().map(|step| format!("  {step}\n")).collect();
     let below = if steps.is_empty() { steps } else { format!("\nNext:\n{steps}") };

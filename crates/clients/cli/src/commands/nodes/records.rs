@@ -5,12 +5,7 @@ use serde_json::Value;
 
 use super::{Reasoned, Records};
 use crate::{
-    app::App,
-    args::Confirm,
-    commands::{field, optional, slots::COLUMNS as SLOTS},
-    failure::Result,
-    output::Columns,
-    resolve,
+    app::App, args::Confirm, commands::slots::COLUMNS as SLOTS, failure::Result, output::Columns, resolve,
 };
 
 const CERTIFICATES: Columns = &[
@@ -36,7 +31,7 @@ const HISTORY: Columns = &[
 pub async fn certificates(app: &App, client: &Client, records: Records) -> Result {
     let node = resolve::node(client, &records.node).await?;
     let list: Vec<types::NodeCertificate> =
-        pages!(records.limit.get(), client.node_certificate_list().node_id(node.as_str()))?;
+        pages!(records.limit.get(), |page| client.node_certificate_list(&node, page.cursor(), page.size()))?;
     app.out.list(&list, CERTIFICATES)
 }
 
@@ -47,40 +42,37 @@ pub async fn revoke(
     serial: Option<String>,
     confirm: &Confirm,
 ) -> Result {
-    let body = types::CertificateRevoke {
-        reason: field("reason", &reasoned.reason)?,
-        serial: optional("serial", serial)?,
-    };
+    let body = types::CertificateRevoke { reason: reasoned.reason.clone(), serial };
     let node = resolve::node(client, &reasoned.node).await?;
     app.confirm(confirm, &format!("Shut {} out until it gets a repair token", reasoned.node))?;
-    let revoked = send!(client.node_certificate_revoke().node_id(node).body(body)).revoked;
+    let revoked = send!(client.node_certificate_revoke(&node, &body)).revoked;
     app.out.list(&revoked, CERTIFICATES)
 }
 
 pub async fn validations(app: &App, client: &Client, records: Records) -> Result {
     let node = resolve::node(client, &records.node).await?;
     let list: Vec<types::NodeValidation> =
-        pages!(records.limit.get(), client.node_validation_list().node_id(node.as_str()))?;
+        pages!(records.limit.get(), |page| client.node_validation_list(&node, page.cursor(), page.size()))?;
     app.out.list(&list, VALIDATIONS)
 }
 
 pub async fn slots(app: &App, client: &Client, records: Records) -> Result {
     let node = resolve::node(client, &records.node).await?;
     let list: Vec<types::NodeSlot> =
-        pages!(records.limit.get(), client.node_slot_list().node_id(node.as_str()))?;
+        pages!(records.limit.get(), |page| client.node_slot_list(&node, page.cursor(), page.size()))?;
     app.out.list(&list, SLOTS)
 }
 
 pub async fn history(app: &App, client: &Client, records: Records) -> Result {
     let node = resolve::node(client, &records.node).await?;
     let list: Vec<types::NodeHistoryEntry> =
-        pages!(records.limit.get(), client.node_history().node_id(node.as_str()))?;
+        pages!(records.limit.get(), |page| client.node_history(&node, page.cursor(), page.size()))?;
     app.out.list(&list, HISTORY)
 }
 
 pub async fn topology(app: &App, client: &Client, node: &str) -> Result {
     let node = resolve::node(client, node).await?;
-    let found = send!(client.node_topology().node_id(node));
+    let found = send!(client.node_topology(&node));
     let lines = describe(&found.topology);
     let seen = [("discovered_at", found.discovered_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))];
     app.out.page(&found, &[&seen[..], &lines].concat(), "")

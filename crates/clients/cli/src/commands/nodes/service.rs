@@ -9,7 +9,7 @@ use super::{CHANGED, Reasoned};
 use crate::{
     app::App,
     args::{Confirm, Wait},
-    commands::{field, tasks},
+    commands::tasks,
     failure::{Exit, Failure, Result},
     output::note,
     resolve,
@@ -19,54 +19,60 @@ const POLL: Duration = Duration::from_secs(2);
 
 /// The node's id, and the body that says why.
 async fn because(client: &Client, reasoned: &Reasoned) -> Result<(String, types::Because)> {
-    let body = types::Because { reason: field("reason", &reasoned.reason)? };
+    let body = types::Because { reason: reasoned.reason.clone() };
     Ok((resolve::node(client, &reasoned.node).await?, body))
 }
 
 pub async fn cordon(app: &App, client: &Client, reasoned: Reasoned) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.out.item(&send!(client.node_cordon().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_cordon(&node, &body)), CHANGED)
 }
 
 pub async fn uncordon(app: &App, client: &Client, node: &str) -> Result {
     let node = resolve::node(client, node).await?;
-    app.out.item(&send!(client.node_uncordon().node_id(node)), CHANGED)
+    app.out.item(&send!(client.node_uncordon(&node)), CHANGED)
 }
 
 pub async fn undrain(app: &App, client: &Client, reasoned: Reasoned) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.out.item(&send!(client.node_undrain().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_undrain(&node, &body)), CHANGED)
 }
 
 pub async fn quarantine(app: &App, client: &Client, reasoned: Reasoned) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.out.item(&send!(client.node_quarantine().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_quarantine(&node, &body)), CHANGED)
 }
 
 pub async fn release(app: &App, client: &Client, reasoned: Reasoned) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.out.item(&send!(client.node_release().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_release(&node, &body)), CHANGED)
 }
 
 pub async fn retire(app: &App, client: &Client, reasoned: Reasoned) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.out.item(&send!(client.node_retire().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_retire(&node, &body)), CHANGED)
 }
 
 pub async fn remove(app: &App, client: &Client, reasoned: Reasoned, confirm: &Confirm) -> Result {
     let (node, body) = because(client, &reasoned).await?;
     app.confirm(confirm, &format!("Remove {} from the fleet for good", reasoned.node))?;
-    app.out.item(&send!(client.node_remove().node_id(node).body(body)), CHANGED)
+    app.out.item(&send!(client.node_remove(&node, &body)), CHANGED)
 }
 
 pub async fn drain(app: &App, client: &Client, reasoned: Reasoned, wait: &Wait) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    let draining = send!(client.node_drain().node_id(node.as_str()).body(body));
+    let draining = send!(client.node_drain(&node, &body));
     let Some(limit) = wait.limit() else { return app.out.item(&draining, CHANGED) };
     let deadline = Instant::now() + limit;
     // The newest such task is the one that was just queued.
-    let told: Vec<types::NodeTask> =
-        pages!(Some(1), client.task_list().node_id(node.as_str()).task_type("node.drain"))?;
+    let state = None;
+    let told: Vec<types::NodeTask> = pages!(Some(1), |page| client.task_list(
+        page.cursor(),
+        Some(&node),
+        page.size(),
+        state,
+        Some("node.drain")
+    ))?;
     if let Some(task) = told.into_iter().next() {
         tasks::succeeded(&tasks::follow(client, task, limit).await?)?;
     }
@@ -77,7 +83,7 @@ pub async fn drain(app: &App, client: &Client, reasoned: Reasoned, wait: &Wait) 
 async fn emptied(app: &App, client: &Client, node: &str, deadline: Instant) -> Result {
     let mut told = None;
     loop {
-        let now = send!(client.node_get().node_id(node));
+        let now = send!(client.node_get(node));
         let left = occupied(&now.slots);
         if left == 0 {
             return app.out.item(&now, CHANGED);

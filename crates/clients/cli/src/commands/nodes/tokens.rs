@@ -66,35 +66,35 @@ pub struct Another {
 
 pub async fn create(app: &App, client: &Client, create: Create) -> Result {
     let pool_id = match &create.pool {
-        Some(pool) => Some(field("pool", resolve::pool(client, pool, Some(&create.region)).await?)?),
+        Some(pool) => Some(resolve::pool(client, pool, Some(&create.region)).await?),
         None => None,
     };
     let body = types::NodeCreate {
-        hostname: field("hostname", &create.hostname)?,
-        region: field("region", &create.region)?,
+        hostname: create.hostname.clone(),
+        region: create.region.clone(),
         pool_id,
         labels: parse_labels(&create.label)?,
-        sku_eligibility: create.sku.iter().map(|sku| field("sku", sku)).collect::<Result<_>>()?,
+        sku_eligibility: create.sku,
         serves: create.serves.map(|serves| field("serves", serves)).transpose()?,
         simulated: create.simulated,
-        ssh_host: create.ssh_host.map(|host| field("ssh-host", host)).transpose()?,
+        ssh_host: create.ssh_host,
         ssh_port: create.ssh_port,
     };
     let file = TokenFile::reserve(create.place.token_file)?;
-    let made = send!(client.node_create().body(body));
+    let made = send!(client.node_create(&body));
     show(app, json!(made), "/bootstrap", file)
 }
 
 pub async fn bootstrap(app: &App, client: &Client, another: Another) -> Result {
     let node = resolve::node(client, &another.node).await?;
     let file = TokenFile::reserve(another.place.token_file)?;
-    show(app, json!(send!(client.node_bootstrap_token().node_id(node))), "", file)
+    show(app, json!(send!(client.node_bootstrap_token(&node))), "", file)
 }
 
 pub async fn repair(app: &App, client: &Client, another: Another) -> Result {
     let node = resolve::node(client, &another.node).await?;
     let file = TokenFile::reserve(another.place.token_file)?;
-    show(app, json!(send!(client.node_repair_token().node_id(node))), "", file)
+    show(app, json!(send!(client.node_repair_token(&node))), "", file)
 }
 
 /// Prints an answer whose token is at `place`, and what to run on the machine.

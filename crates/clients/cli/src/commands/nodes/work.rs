@@ -7,7 +7,7 @@ use super::Reasoned;
 use crate::{
     app::App,
     args::{Confirm, Wait},
-    commands::{agents, field, optional, slots::COLUMNS as SLOTS, tasks},
+    commands::{agents, field, slots::COLUMNS as SLOTS, tasks},
     failure::{Exit, Failure, Result},
     output::note,
     resolve,
@@ -17,18 +17,18 @@ pub const PARTS: [&str; 6] = ["agent_log", "kernel_log", "mounts", "memory", "gp
 
 pub async fn discover(app: &App, client: &Client, node: &str, wait: &Wait) -> Result {
     let node = resolve::node(client, node).await?;
-    tasks::queued(app, client, send!(client.node_discover().node_id(node)), wait).await
+    tasks::queued(app, client, send!(client.node_discover(&node)), wait).await
 }
 
 pub async fn validate(app: &App, client: &Client, node: &str, profile: &str, wait: &Wait) -> Result {
     let body = types::NodeValidate { profile: field("profile", profile)? };
     let node = resolve::node(client, node).await?;
-    let task = send!(client.node_validate().node_id(node).body(body));
+    let task = send!(client.node_validate(&node, &body));
     if wait.limit().is_none() {
         return tasks::queued(app, client, task, wait).await;
     }
     tasks::queued(app, client, task.clone(), wait).await?;
-    passed(&send!(client.task_get().task_id(task.id.as_str())))
+    passed(&send!(client.task_get(&task.id)))
 }
 
 /// A probe that ran to its end may still have found the node unfit.
@@ -63,12 +63,8 @@ pub struct Approve {
 pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
     let node = resolve::node(client, &approve.node).await?;
     let ids = slot_ids(client, &node, &approve.slots).await?;
-    let body = types::SlotsApprove {
-        slot_ids: ids.iter().map(|id| field("slot", id)).collect::<Result<_>>()?,
-        all_ready: approve.all_ready,
-        sku: optional("sku", approve.sku)?,
-    };
-    let approved = send!(client.node_slots_approve().node_id(node.as_str()).body(body));
+    let body = types::SlotsApprove { slot_ids: ids, all_ready: approve.all_ready, sku: approve.sku };
+    let approved = send!(client.node_slots_approve(&node, &body));
     let probe = approved.task_id.to_string();
     let Some(limit) = approve.wait.limit() else {
         note(&format!(
@@ -76,9 +72,10 @@ pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
         ));
         return app.out.list(&approved.slots, SLOTS);
     };
-    let task = send!(client.task_get().task_id(probe));
+    let task = send!(client.task_get(&probe));
     let ended = tasks::follow(client, task, limit).await?;
-    let slots: Vec<types::NodeSlot> = pages!(None, client.node_slot_list().node_id(node.as_str()))?;
+    let slots: Vec<types::NodeSlot> =
+        pages!(None, |page| client.node_slot_list(&node, page.cursor(), page.size()))?;
     let named: Vec<&types::NodeSlot> =
         slots.iter().filter(|slot| approved.slots.iter().any(|one| one.id == slot.id)).collect();
     app.out.list(&named, SLOTS)?;
@@ -91,7 +88,8 @@ async fn slot_ids(client: &Client, node: &str, given: &[String]) -> Result<Vec<S
     if given.iter().all(|text| text.parse::<i32>().is_err()) {
         return Ok(given.to_vec());
     }
-    let slots: Vec<types::NodeSlot> = pages!(None, client.node_slot_list().node_id(node))?;
+    let slots: Vec<types::NodeSlot> =
+        pages!(None, |page| client.node_slot_list(node, page.cursor(), page.size()))?;
     let id = |text: &String| match text.parse::<i32>() {
         Err(_) => Ok(text.clone()),
         Ok(index) => {
@@ -112,10 +110,10 @@ pub async fn reboot(
     wait: &Wait,
     confirm: &Confirm,
 ) -> Result {
-    let body = types::Because { reason: field("reason", &reasoned.reason)? };
+    let body = types::Because { reason: reasoned.reason.clone() };
     let node = resolve::node(client, &reasoned.node).await?;
     app.confirm(confirm, &format!("Restart {} and end what runs there", reasoned.node))?;
-    tasks::queued(app, client, send!(client.node_reboot().node_id(node).body(body)), wait).await
+    tasks::queued(app, client, send!(client.node_reboot(&node, &body)), wait).await
 }
 
 #[derive(ClapArgs)]
@@ -141,9 +139,9 @@ pub async fn agent_update(app: &App, client: &Client, update: AgentUpdate) -> Re
             agents::digest(client, to.as_deref().unwrap_or_default(), update.architecture.as_deref()).await?
         }
     };
-    let body = types::AgentUpdate { sha256: field("sha256", digest)? };
+    let body = types::AgentUpdate { sha256: digest };
     let node = resolve::node(client, &update.node).await?;
-    let task = send!(client.node_agent_update().node_id(node).body(body));
+    let task = send!(client.node_agent_update(&node, &body));
     tasks::queued(app, client, task, &update.wait).await
 }
 
@@ -151,6 +149,6 @@ pub async fn collect(app: &App, client: &Client, node: &str, parts: Vec<String>,
     let parts = if parts.is_empty() { PARTS.map(str::to_owned).to_vec() } else { parts };
     let parts = parts.iter().map(|part| field("part", part)).collect::<Result<_>>()?;
     let node = resolve::node(client, node).await?;
-    let task = send!(client.node_collect().node_id(node).body(types::NodeCollect { parts }));
+    let task = send!(client.node_collect(&node, &types::NodeCollect { parts }));
     tasks::queued(app, client, task, wait).await
 }

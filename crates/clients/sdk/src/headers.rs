@@ -1,0 +1,26 @@
+//! Headers that a caller sets for one request; no method of the client has them as arguments.
+
+use reqwest::header::{HeaderName, HeaderValue, IF_MATCH};
+
+use crate::{Error, IDEMPOTENCY_KEY, generated::Client};
+
+impl Client {
+    /// A client whose next request has this key instead of a random one: repeated with the same key, it has one
+    /// effect. Use it for one request.
+    pub fn with_idempotency_key(&self, key: &str) -> Result<Self, Error> {
+        self.with_header(HeaderName::from_static(IDEMPOTENCY_KEY), key)
+    }
+
+    /// A client whose next request is refused unless the resource still has this version. Use it for one request.
+    pub fn with_if_match(&self, version: impl ToString) -> Result<Self, Error> {
+        self.with_header(IF_MATCH, &version.to_string())
+    }
+
+    fn with_header(&self, name: HeaderName, value: &str) -> Result<Self, Error> {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Error::Request(format!("{name} has characters that no header has")))?;
+        let mut client = self.clone();
+        client.inner.headers.insert(name, value);
+        Ok(client)
+    }
+}

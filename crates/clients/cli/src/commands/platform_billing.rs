@@ -316,7 +316,11 @@ async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) ->
             };
             let made = send!(client.adjustment_create(&once.key(), &body));
             if made.state == "proposed" {
-                note("So large an adjustment is posted when another administrator approves it.");
+                note(&format!(
+                    "It is not posted yet: with what was posted in the last day it is so large that another administrator \
+                     has to approve it. They were notified: gpuaas platform billing adjustments approve {}",
+                    made.id
+                ));
             }
             app.out.priced_item(&made, ADJUSTMENTS)
         }

@@ -115,18 +115,38 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         }
         Command::Approve { change, once } => {
             let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_approve(&change));
+            note(&applied(&done));
             app.out.item(&done, CHANGES)
         }
         Command::Reject { change, once } => {
             let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_reject(&change));
+            note("The proposal is rejected. Nothing was changed.");
             app.out.item(&done, CHANGES)
         }
     }
 }
 
+/// What holds from now on.
+fn applied(change: &types::SensitiveChange) -> String {
+    let place = change.org_id.as_ref().map_or_else(String::new, |org| format!(" for {org}"));
+    match (&change.policy_key, &change.user_id, &change.value) {
+        (Some(key), _, Some(value)) => format!("{key} is {value} now{place}."),
+        (Some(key), _, None) => format!("{key} has no stored value any more{place}: the wider one holds."),
+        (None, Some(user), Some(roles)) => {
+            let names: Vec<&str> =
+                roles.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+            format!("{user} is {} now.", names.join(" and "))
+        }
+        _ => "The change is applied.".to_owned(),
+    }
+}
+
 fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
     if change.state == "proposed" {
-        note(&format!("Another administrator applies it: gpuaas platform changes approve {}", change.id));
+        note(&format!(
+            "Nothing is changed yet. Another administrator applies it: gpuaas platform changes approve {}",
+            change.id
+        ));
     }
     app.out.item(change, CHANGES)
 }

@@ -3,14 +3,12 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{
-    billing::{REFUNDS, amount},
-    field,
-};
+use super::{billing::amount, field};
 use crate::{
     app::App,
     args::{Limit, Once},
     failure::Result,
+    output::{Columns, money, note},
 };
 
 #[derive(Subcommand)]
@@ -65,15 +63,36 @@ impl SettledAs {
     }
 }
 
+/// For operators: whose it is, and whether it is known what became of it.
+const COLUMNS: Columns = &[
+    ("ID", "id"),
+    ("ORG", "org_id"),
+    ("PAYMENT", "payment_id"),
+    ("AMOUNT", "amount"),
+    ("STATE", "state"),
+    ("PROVIDER ID", "provider_refund"),
+    ("UNKNOWN SINCE", "unknown_since"),
+    ("REASON", "reason"),
+    ("AT", "created_at"),
+];
+
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { limit } => {
             let found: Vec<types::Refund> =
                 pages!(limit.get(), |page| client.platform_refund_list(page.cursor(), page.size()))?;
-            app.out.priced(&found, REFUNDS)
+            app.out.priced(&found, COLUMNS)
         }
         Command::Show { refund } => {
-            app.out.priced_item(&send!(client.platform_refund_get(&refund)), REFUNDS)
+            let found = send!(client.platform_refund_get(&refund));
+            if found.unknown_since.is_some() {
+                note(&format!(
+                    "Whether it was sent is not known. Look it up at the provider (metadata refund_id), then: \
+                     gpuaas platform billing refunds settle {refund} --outcome sent --provider-refund ID --reason WHY, \
+                     or --outcome not_sent --reason WHY"
+                ));
+            }
+            app.out.priced_item(&found, COLUMNS)
         }
         Command::Create { payment, amount: text, reason, once } => {
             let paid = send!(client.platform_payment_get(&payment));
@@ -83,12 +102,21 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
                 reason,
             };
             let made = send!(client.refund_create(&once.key(), &body));
-            app.out.priced_item(&made, REFUNDS)
+            app.out.priced_item(&made, COLUMNS)
         }
         Command::Settle { refund, outcome, provider_refund, reason, once } => {
             let body =
                 types::RefundSettle { outcome: field("outcome", outcome.name())?, provider_refund, reason };
-            app.out.priced_item(&send!(client.refund_settle(&refund, &once.key(), &body)), REFUNDS)
+            let done = send!(client.refund_settle(&refund, &once.key(), &body));
+            let amount = money(done.amount_minor, &done.currency);
+            note(&match (outcome, &done.provider_refund) {
+                (SettledAs::Sent, Some(id)) => {
+                    format!("It counts as sent, as {id}. The day's comparison with the provider checks that.")
+                }
+                (SettledAs::Sent, None) => "It counts as sent.".to_owned(),
+                (SettledAs::NotSent, _) => format!("{amount} are in the balance again."),
+            });
+            app.out.priced_item(&done, COLUMNS)
         }
     }
 }

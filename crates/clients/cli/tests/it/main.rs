@@ -10,5 +10,7 @@ mod kit;
 mod money;
 mod operations;
 mod restored;
+mod second_person;
+mod settlements;
 mod signing_in;
 mod tenants;

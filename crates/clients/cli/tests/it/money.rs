@@ -5,17 +5,17 @@ use testkit::{PaySim, Person, ServerOptions, WEBHOOK_PATH, World, eventually};
 
 use crate::kit::{Gpuaas, finish, line_of, text};
 
-struct Shop {
-    world: World,
-    pay: PaySim,
-    ada: Person,
-    user: Gpuaas,
-    operator: Gpuaas,
+pub struct Shop {
+    pub world: World,
+    pub pay: PaySim,
+    pub ada: Person,
+    pub user: Gpuaas,
+    pub operator: Gpuaas,
 }
 
 impl Shop {
     /// A platform that takes payments, and somebody with a project.
-    async fn open() -> Self {
+    pub async fn open() -> Self {
         let mut pay = PaySim::prepare();
         let config = pay.options().config;
         let world = World::start_with(ServerOptions { config, ..ServerOptions::default() }).await;
@@ -30,7 +30,7 @@ impl Shop {
     }
 
     /// Pays money in, as a person at a browser does.
-    async fn topup(&self, amount: &str) -> String {
+    pub async fn topup(&self, amount: &str) -> String {
         let arguments =
             ["billing", "topup", amount, "--no-browser", "--wait", "--timeout", "30", "-o", "json"];
         let mut child = self.user.start(&arguments);
@@ -44,7 +44,7 @@ impl Shop {
         text(&topup["id"])
     }
 
-    async fn balance(&self) -> Value {
+    pub async fn balance(&self) -> Value {
         self.user.json(&["billing", "balance"]).await
     }
 

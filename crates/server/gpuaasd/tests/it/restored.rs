@@ -38,6 +38,18 @@ fn sign_in_again(world: &mut World) {
     world.admin = world.server.api().with_token(world.idp.token("root", "again"));
 }
 
+/// What the alert about the mode is made of, in every process.
+async fn alerted(servers: &[&Server], value: u8) {
+    for server in servers {
+        let ops = Api::new(&server.ops, None);
+        eventually_within(PATIENCE, "the gauge follows the mode", || async {
+            let metrics = ops.get("/metrics").await.text;
+            metrics.contains(&format!("\ninstallation_restore_mode {value}\n")).then_some(())
+        })
+        .await;
+    }
+}
+
 /// Goes on, as soon as everything was compared.
 async fn resume(admin: &Api) {
     eventually_within(PATIENCE, "what differs is settled", || async {
@@ -270,8 +282,10 @@ async fn a_process_notices_a_database_that_goes_back_while_it_runs_and_others_fo
         })
         .await;
     }
+    alerted(&[&world.server, &other], 1).await;
     resume(&world.admin).await;
     assert_eq!(mode(&world.admin.at(&other.base)).await, "normal");
+    alerted(&[&world.server, &other], 0).await;
 }
 
 #[tokio::test]

@@ -24,34 +24,40 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea) RETURNS bigint
+CREATE FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea, p_repeats bigint DEFAULT NULL::bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
     v_seq  bigint;
     v_prev bytea;
+    v_text text;
     v_hash bytea;
 BEGIN
     -- Locks the head: appends to one chain are serial, chains are independent.
     SELECT seq, hash INTO v_seq, v_prev FROM audit_chains WHERE org_id = p_org FOR UPDATE;
     IF NOT FOUND THEN
-        INSERT INTO audit_chains VALUES (p_org, 0, sha256(convert_to('gpuaas-audit:' || p_org, 'UTF8')))
-            ON CONFLICT DO NOTHING;
+        INSERT INTO audit_chains (org_id, seq, hash)
+            VALUES (p_org, 0, sha256(convert_to('gpuaas-audit:' || p_org, 'UTF8'))) ON CONFLICT DO NOTHING;
         SELECT seq, hash INTO v_seq, v_prev FROM audit_chains WHERE org_id = p_org FOR UPDATE;
     END IF;
     v_seq := v_seq + 1;
-    v_hash := sha256(v_prev || convert_to(
-        canonical_field('1') || canonical_field(p_id::text) || canonical_field(p_org::text)
+    v_text := canonical_field(CASE WHEN p_repeats IS NULL THEN '1' ELSE '2' END)
+        || canonical_field(p_id::text) || canonical_field(p_org::text)
         || canonical_field(v_seq::text) || canonical_field(((extract(epoch FROM p_at) * 1000000)::bigint)::text)
         || canonical_field(p_actor_kind) || canonical_field(p_actor_id::text) || canonical_field(p_actor_role)
         || canonical_field(p_on_behalf_of::text) || canonical_field(p_action) || canonical_field(p_target_kind)
         || canonical_field(p_target_id) || canonical_field(p_project::text) || canonical_field(p_result)
         || canonical_field(p_code) || canonical_field(p_correlation::text) || canonical_field(p_source_ip)
-        || canonical_field(encode(p_before, 'hex')) || canonical_field(encode(p_after, 'hex')), 'UTF8'));
-    INSERT INTO audit_logs VALUES (p_id, p_org, v_seq, p_at, p_actor_kind, p_actor_id, p_actor_role, p_on_behalf_of,
-        p_action, p_target_kind, p_target_id, p_project, p_result, p_code, p_correlation, p_source_ip, p_before,
-        p_after, v_prev, v_hash);
+        || canonical_field(encode(p_before, 'hex')) || canonical_field(encode(p_after, 'hex'));
+    IF p_repeats IS NOT NULL THEN
+        v_text := v_text || canonical_field(p_repeats::text);
+    END IF;
+    v_hash := sha256(v_prev || convert_to(v_text, 'UTF8'));
+    INSERT INTO audit_logs (id, org_id, seq, at, actor_kind, actor_id, actor_role, on_behalf_of, action, target_kind, target_id,
+            project_id, result, code, correlation_id, source_ip, before_digest, after_digest, prev_hash, hash, repeats)
+        VALUES (p_id, p_org, v_seq, p_at, p_actor_kind, p_actor_id, p_actor_role, p_on_behalf_of, p_action, p_target_kind,
+            p_target_id, p_project, p_result, p_code, p_correlation, p_source_ip, p_before, p_after, v_prev, v_hash, p_repeats);
     UPDATE audit_chains SET seq = v_seq, hash = v_hash WHERE org_id = p_org;
     RETURN v_seq;
 END $$;
@@ -70,7 +76,8 @@ BEGIN
     END IF;
     PERFORM pg_advisory_xact_lock(bus_registry_lock());
     SELECT * INTO v_old FROM bus_consumers WHERE name = p_name;
-    INSERT INTO bus_consumers VALUES (p_name, p_stream, p_types, p_now, p_now)
+    INSERT INTO bus_consumers (name, stream, event_types, created_at, last_seen_at)
+        VALUES (p_name, p_stream, p_types, p_now, p_now)
         ON CONFLICT (name) DO UPDATE
         SET stream = excluded.stream, event_types = excluded.event_types, last_seen_at = excluded.last_seen_at;
     INSERT INTO bus_deliveries (consumer, event_id, position, available_at)
@@ -163,7 +170,8 @@ BEGIN
         RETURN 'slot_taken';
     END IF;
     IF p_group IS NOT NULL THEN
-        INSERT INTO allocation_groups VALUES (p_group, p_org, p_project, p_group_name, v_count, p_creator, p_now);
+        INSERT INTO allocation_groups (id, org_id, project_id, name, members, created_by, created_at)
+            VALUES (p_group, p_org, p_project, p_group_name, v_count, p_creator, p_now);
     END IF;
     INSERT INTO allocations (id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region,
         gpus, profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
@@ -174,7 +182,8 @@ BEGIN
         a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now
     FROM unnest(a_ids, a_names, a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)
         AS a (id, name, node, username, uid, host, port, work_order);
-    INSERT INTO capacity_node_modes SELECT DISTINCT n, v_exclusive FROM unnest(a_nodes) AS n ORDER BY n
+    INSERT INTO capacity_node_modes (node_id, exclusive)
+        SELECT DISTINCT n, v_exclusive FROM unnest(a_nodes) AS n ORDER BY n
         ON CONFLICT (node_id) DO UPDATE SET exclusive = excluded.exclusive
             WHERE capacity_node_modes.exclusive <> excluded.exclusive;
     INSERT INTO capacity_claims (allocation_id, node_id, slot_id, exclusive, claimed_at)
@@ -435,7 +444,8 @@ CREATE FUNCTION public.idempotency_claim(p_principal uuid, p_endpoint text, p_ke
     SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
-    INSERT INTO idempotency_records AS r VALUES (p_principal, p_endpoint, p_key, p_hash, p_now) ON CONFLICT DO NOTHING;
+    INSERT INTO idempotency_records (principal_id, endpoint, key, request_hash, created_at)
+        VALUES (p_principal, p_endpoint, p_key, p_hash, p_now) ON CONFLICT DO NOTHING;
     claimed := FOUND;
     same_request := true;
     IF NOT claimed THEN
@@ -575,14 +585,19 @@ BEGIN
             WITH ORDINALITY AS l (account, amount, project, allocation, app, meter, starts, ends, n);
     v_new.hash := ledger_hash(v_new);
     PERFORM month_ensure('ledger_postings', v_new.posted_at), month_ensure('ledger_lines', v_new.posted_at);
-    INSERT INTO ledger_postings SELECT (v_new).*;
-    INSERT INTO ledger_lines
+    INSERT INTO ledger_postings (org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind,
+            actor_id, correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash, xact)
+        VALUES (v_new.org_id, v_new.seq, v_new.posted_at, v_new.id, v_new.kind, v_new.currency, v_new.reference, v_new.reason,
+            v_new.corrects_entry_id, v_new.actor_kind, v_new.actor_id, v_new.correlation_id, v_new.lines, v_new.lines_digest,
+            v_new.prepaid_after, v_new.held_after, v_new.promo_after, v_new.disputed_after, v_new.prev_hash, v_new.hash, v_new.xact);
+    INSERT INTO ledger_lines (org_id, seq, line, posted_at, account, amount_minor, project_id, allocation_id, app_instance_id,
+            meter_id, window_start, window_end, correlation_id, leaf)
         SELECT p_org, v_new.seq, n, v_new.posted_at, account, amount, project, allocation, app, meter, starts, ends, p_correlation,
             ledger_leaf(n::integer, account, amount, project, allocation, app, meter, starts, ends, p_correlation)
         FROM unnest(l_accounts, l_amounts, l_projects, l_allocations, l_apps, l_meters, l_starts, l_ends)
             WITH ORDINALITY AS l (account, amount, project, allocation, app, meter, starts, ends, n);
     IF p_reference IS NOT NULL THEN
-        INSERT INTO ledger_references VALUES (p_kind, p_reference, p_org, v_new.seq);
+        INSERT INTO ledger_references (kind, reference, org_id, seq) VALUES (p_kind, p_reference, p_org, v_new.seq);
     END IF;
     UPDATE ledger_chains SET seq = v_new.seq, posted_at = v_new.posted_at, hash = v_new.hash WHERE org_id = p_org;
     RETURN v_new;
@@ -675,7 +690,8 @@ BEGIN
     END IF;
     SELECT * INTO v_chain FROM ledger_chains WHERE org_id = p_org FOR UPDATE;
     IF NOT FOUND THEN
-        INSERT INTO ledger_chains VALUES (p_org, p_currency, 0, '-infinity', ledger_genesis(p_org)) ON CONFLICT DO NOTHING;
+        INSERT INTO ledger_chains (org_id, currency, seq, posted_at, hash)
+            VALUES (p_org, p_currency, 0, '-infinity', ledger_genesis(p_org)) ON CONFLICT DO NOTHING;
         SELECT * INTO v_chain FROM ledger_chains WHERE org_id = p_org FOR UPDATE;
     END IF;
     IF v_chain.currency <> p_currency THEN
@@ -794,7 +810,8 @@ BEGIN
                 array_fill(v_finish, ARRAY[v_lines]));
         END IF;
         PERFORM month_ensure('usage_records', v_meter.accrued_until);
-        INSERT INTO usage_records VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, v_finish, 'usage', v_amount,
+        INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
+            VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, v_finish, 'usage', v_amount,
             (v_total % 3600)::integer, v_done.seq, v_done.posted_at, v_meter.turn);
         UPDATE meters SET accrued_until = v_finish, carry = (v_total % 3600)::integer, posted_minor = posted_minor + v_amount,
             hold_remaining = hold_remaining - v_held WHERE id = p_meter;
@@ -1238,7 +1255,9 @@ BEGIN
             pg_current_xact_id())::ledger_postings AS p
         FROM sums s JOIN chains c ON c.org_id = s.org_id
     ), posted AS MATERIALIZED (
-        INSERT INTO ledger_postings SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
+        INSERT INTO ledger_postings (org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind,
+            actor_id, correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash, xact)
+        SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
             (p).reason, (p).corrects_entry_id, (p).actor_kind, (p).actor_id, (p).correlation_id, (p).lines, (p).lines_digest,
             (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_hash(p), (p).xact
         FROM unhashed
@@ -1246,11 +1265,14 @@ BEGIN
     ), chained AS (
         UPDATE ledger_chains c SET seq = p.seq, posted_at = p.posted_at, hash = p.hash FROM posted p WHERE c.org_id = p.org_id
     ), lined AS (
-        INSERT INTO ledger_lines SELECT l.org_id, p.seq, l.line, p.posted_at, l.account, l.amount, l.project_id, l.allocation_id,
+        INSERT INTO ledger_lines (org_id, seq, line, posted_at, account, amount_minor, project_id, allocation_id, app_instance_id,
+            meter_id, window_start, window_end, correlation_id, leaf)
+        SELECT l.org_id, p.seq, l.line, p.posted_at, l.account, l.amount, l.project_id, l.allocation_id,
             l.app_instance_id, l.id, l.start, l.finish, p_correlation, l.leaf
         FROM lines l JOIN posted p ON p.org_id = l.org_id
     ), recorded AS (
-        INSERT INTO usage_records SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, (u.total % 3600)::integer,
+        INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
+        SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, (u.total % 3600)::integer,
             CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at, u.turn
         FROM used u JOIN chains c ON c.org_id = u.org_id WHERE u.finish > u.start
     ), moved AS (
@@ -1471,6 +1493,68 @@ BEGIN
         PERFORM node_capacity_refresh(ARRAY[NEW.id]);
     END IF;
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.refund_attempt_record() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.attempts > 0 AND NEW.first_attempt_at IS NULL THEN
+        NEW.first_attempt_at := clock_timestamp();
+    END IF;
+    -- Releases that name no lease took it for 90 seconds.
+    IF TG_OP = 'UPDATE' AND NEW.attempts > OLD.attempts AND NEW.leased_until IS NOT DISTINCT FROM OLD.leased_until THEN
+        NEW.leased_until := clock_timestamp() + interval '90 seconds';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.refusal_record(p_id uuid, p_chain uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_code text, p_correlation uuid, p_source_ip text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_repeats bigint := 0;
+BEGIN
+    -- Somebody unknown is no principal; rows about these are bounded where they are refused.
+    IF p_actor_id IS NOT NULL THEN
+        INSERT INTO refusal_windows AS w (chain_id, project_id, actor_kind, actor_id, action, code, minute, actor_role, target_kind,
+                last_at, last_target_id, last_correlation_id, last_source_ip)
+            VALUES (p_chain, coalesce(p_project, '00000000-0000-0000-0000-000000000000'), p_actor_kind, p_actor_id, p_action,
+                p_code, date_trunc('minute', p_at), p_actor_role, p_target_kind, p_at, p_target_id, p_correlation, p_source_ip)
+            ON CONFLICT (chain_id, project_id, actor_kind, actor_id, action, code, minute)
+            DO UPDATE SET repeats = w.repeats + 1, actor_role = excluded.actor_role, target_kind = excluded.target_kind,
+                last_at = excluded.last_at, last_target_id = excluded.last_target_id,
+                last_correlation_id = excluded.last_correlation_id, last_source_ip = excluded.last_source_ip
+            RETURNING w.repeats INTO v_repeats;
+    END IF;
+    IF v_repeats > 0 THEN
+        RETURN false;
+    END IF;
+    PERFORM audit_append(p_id, p_chain, p_at, p_actor_kind, p_actor_id, p_actor_role, NULL, p_action, p_target_kind, p_target_id,
+        p_project, 'refused', p_code, p_correlation, p_source_ip, NULL, NULL);
+    RETURN true;
+END $$;
+
+CREATE FUNCTION public.refusal_window_close(p_id uuid, p_minute timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v refusal_windows;
+BEGIN
+    DELETE FROM refusal_windows WHERE minute < p_minute AND repeats = 0;
+    DELETE FROM refusal_windows WHERE ctid = (
+            SELECT ctid FROM refusal_windows WHERE minute < p_minute ORDER BY minute LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING chain_id, project_id, actor_kind, actor_id, action, code, minute, actor_role, target_kind, repeats, last_at,
+            last_target_id, last_correlation_id, last_source_ip INTO v;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM audit_append(p_id, v.chain_id, v.last_at, v.actor_kind, v.actor_id, v.actor_role, NULL, v.action, v.target_kind,
+        v.last_target_id, nullif(v.project_id, '00000000-0000-0000-0000-000000000000'), 'refused', v.code,
+        v.last_correlation_id, v.last_source_ip, NULL, NULL, v.repeats);
+    RETURN true;
 END $$;
 
 CREATE FUNCTION public.refuse_change() RETURNS trigger
@@ -1862,11 +1946,15 @@ CREATE TABLE public.audit_logs (
     after_digest bytea,
     prev_hash bytea NOT NULL,
     hash bytea NOT NULL,
+    repeats bigint,
     CONSTRAINT audit_logs_check CHECK (((result = 'refused'::text) = (code IS NOT NULL))),
+    CONSTRAINT audit_logs_repeats CHECK (((repeats IS NULL) OR ((repeats > 0) AND (result = 'refused'::text)))),
     CONSTRAINT audit_logs_result_check CHECK ((result = ANY (ARRAY['allowed'::text, 'refused'::text])))
 );
 
 COMMENT ON TABLE public.audit_logs IS 'tenant: append-only, hash-chained; written by audit_append only';
+
+COMMENT ON COLUMN public.audit_logs.repeats IS 'how many refusals after the first this row stands for; absent for every other row';
 
 CREATE TABLE public.authorities (
     id uuid NOT NULL,
@@ -2099,11 +2187,11 @@ CREATE TABLE public.deliveries (
     finished_at timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
     CONSTRAINT deliveries_channel_check CHECK ((channel = ANY (ARRAY['mail'::text, 'webhook'::text]))),
-    CONSTRAINT deliveries_check CHECK (((channel = 'mail'::text) = ((person_id IS NOT NULL) AND (address IS NOT NULL)))),
     CONSTRAINT deliveries_check1 CHECK (((channel = 'webhook'::text) = (webhook_id IS NOT NULL))),
     CONSTRAINT deliveries_check2 CHECK (((channel = 'mail'::text) OR (org_id IS NOT NULL))),
     CONSTRAINT deliveries_check3 CHECK (((state = 'queued'::text) = (finished_at IS NULL))),
     CONSTRAINT deliveries_check4 CHECK (((state = 'queued'::text) OR (taken_until IS NULL))),
+    CONSTRAINT deliveries_mail_check CHECK ((((channel = 'mail'::text) = (address IS NOT NULL)) AND ((channel = 'mail'::text) OR (person_id IS NULL)))),
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['queued'::text, 'sent'::text, 'failed'::text])))
 );
 
@@ -2214,6 +2302,8 @@ CREATE TABLE public.installation (
     restored_because text,
     restored_state_at timestamp with time zone,
     compared_at timestamp with time zone,
+    sign_ins_since timestamp with time zone,
+    last_restored_at timestamp with time zone,
     CONSTRAINT installation_check CHECK (((compared_at IS NULL) OR (mode = 'restore'::text))),
     CONSTRAINT installation_check1 CHECK (((mode = 'restore'::text) = (restored_at IS NOT NULL))),
     CONSTRAINT installation_check2 CHECK (((restored_at IS NULL) = (restored_because IS NULL))),
@@ -2426,6 +2516,7 @@ CREATE TABLE public.local_accounts (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    email_verified_at timestamp with time zone,
     CONSTRAINT local_accounts_email_check CHECK ((email = lower(email)))
 );
 
@@ -2485,12 +2576,15 @@ CREATE TABLE public.node_certificates (
     renewed_from text,
     first_used_at timestamp with time zone,
     superseded boolean DEFAULT false NOT NULL,
+    adopted_at timestamp with time zone,
     CONSTRAINT node_certificates_check CHECK (((revoked_at IS NULL) = (reason IS NULL))),
     CONSTRAINT node_certificates_key_length CHECK ((length(key_sha256) = 32)),
     CONSTRAINT node_certificates_superseded CHECK (((NOT superseded) OR (revoked_at IS NOT NULL)))
 );
 
 COMMENT ON TABLE public.node_certificates IS 'platform: certificates that were given to nodes';
+
+COMMENT ON COLUMN public.node_certificates.adopted_at IS 'when it was recorded after a restore, because its node showed it';
 
 CREATE TABLE public.node_contacts (
     node_id uuid NOT NULL,
@@ -2671,6 +2765,7 @@ CREATE TABLE public.nodes (
     ssh_port integer,
     serves text DEFAULT 'any'::text NOT NULL,
     rekey_since timestamp with time zone,
+    compared_at timestamp with time zone,
     CONSTRAINT nodes_serves_check CHECK ((serves = ANY (ARRAY['any'::text, 'baremetal'::text]))),
     CONSTRAINT nodes_ssh_port_check CHECK (((ssh_port >= 1) AND (ssh_port <= 65535)))
 );
@@ -2678,6 +2773,8 @@ CREATE TABLE public.nodes (
 COMMENT ON TABLE public.nodes IS 'platform: servers of the fleet';
 
 COMMENT ON COLUMN public.nodes.rekey_since IS 'certificates from before this are to be renewed with a new key at once';
+
+COMMENT ON COLUMN public.nodes.compared_at IS 'when a report of the node was first compared with the records after a restore';
 
 CREATE TABLE public.notification_people (
     person_id uuid NOT NULL,
@@ -2958,7 +3055,9 @@ CREATE TABLE public.refunds (
     updated_at timestamp with time zone NOT NULL,
     first_attempt_at timestamp with time zone,
     unknown_since timestamp with time zone,
+    leased_until timestamp with time zone,
     CONSTRAINT refunds_amount_minor_check CHECK ((amount_minor > 0)),
+    CONSTRAINT refunds_attempted CHECK (((attempts = 0) OR (first_attempt_at IS NOT NULL))),
     CONSTRAINT refunds_destination_check CHECK ((destination = ANY (ARRAY['card'::text, 'credit'::text]))),
     CONSTRAINT refunds_source_check CHECK ((source = ANY (ARRAY['operator'::text, 'provider'::text]))),
     CONSTRAINT refunds_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'succeeded'::text, 'failed'::text]))),
@@ -2966,6 +3065,27 @@ CREATE TABLE public.refunds (
 );
 
 COMMENT ON TABLE public.refunds IS 'tenant: money that goes back';
+
+COMMENT ON COLUMN public.refunds.leased_until IS 'until when a worker may be sending it, by the clock of the database';
+
+CREATE TABLE public.refusal_windows (
+    chain_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    actor_kind text NOT NULL,
+    actor_id uuid NOT NULL,
+    action text NOT NULL,
+    code text NOT NULL,
+    minute timestamp with time zone NOT NULL,
+    actor_role text NOT NULL,
+    target_kind text NOT NULL,
+    repeats bigint DEFAULT 0 NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    last_target_id text,
+    last_correlation_id uuid NOT NULL,
+    last_source_ip text
+);
+
+COMMENT ON TABLE public.refusal_windows IS 'platform: refusals of the current minute, counted until one audit row says how many; written by refusal_record and refusal_window_close only';
 
 CREATE TABLE public.regions (
     code text NOT NULL,
@@ -3062,6 +3182,32 @@ COMMENT ON TABLE public.saga_steps IS 'platform: what each run did, attempt by a
 
 ALTER TABLE public.saga_steps ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.saga_steps_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.schema_code (
+    path text NOT NULL,
+    sha256 bytea NOT NULL,
+    CONSTRAINT schema_code_sha256_check CHECK ((length(sha256) = 32))
+);
+
+COMMENT ON TABLE public.schema_code IS 'platform: the files of functions, triggers and views that are applied, each with its digest';
+
+CREATE TABLE public.schema_code_sets (
+    seq bigint NOT NULL,
+    sha256 bytea NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT schema_code_sets_sha256_check CHECK ((length(sha256) = 32))
+);
+
+COMMENT ON TABLE public.schema_code_sets IS 'platform: every set of those files that was ever applied, in order';
+
+ALTER TABLE public.schema_code_sets ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.schema_code_sets_seq_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -3578,6 +3724,9 @@ ALTER TABLE ONLY public.refunds
 ALTER TABLE ONLY public.refunds
     ADD CONSTRAINT refunds_provider_refund_key UNIQUE (provider_refund);
 
+ALTER TABLE ONLY public.refusal_windows
+    ADD CONSTRAINT refusal_windows_pkey PRIMARY KEY (chain_id, project_id, actor_kind, actor_id, action, code, minute);
+
 ALTER TABLE ONLY public.regions
     ADD CONSTRAINT regions_pkey PRIMARY KEY (code);
 
@@ -3592,6 +3741,15 @@ ALTER TABLE ONLY public.saga_runs
 
 ALTER TABLE ONLY public.saga_steps
     ADD CONSTRAINT saga_steps_pkey PRIMARY KEY (run_id, seq);
+
+ALTER TABLE ONLY public.schema_code
+    ADD CONSTRAINT schema_code_pkey PRIMARY KEY (path);
+
+ALTER TABLE ONLY public.schema_code_sets
+    ADD CONSTRAINT schema_code_sets_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY public.schema_code_sets
+    ADD CONSTRAINT schema_code_sets_sha256_key UNIQUE (sha256);
 
 ALTER TABLE ONLY public.sensitive_changes
     ADD CONSTRAINT sensitive_changes_pkey PRIMARY KEY (id);
@@ -3862,6 +4020,8 @@ CREATE INDEX refunds_by_payment ON public.refunds USING btree (payment_id);
 
 CREATE INDEX refunds_due ON public.refunds USING btree (next_attempt_at) WHERE (state = 'pending'::text);
 
+CREATE INDEX refusal_windows_by_minute ON public.refusal_windows USING btree (minute);
+
 CREATE UNIQUE INDEX resource_profiles_default ON public.resource_profiles USING btree (sku, gpus) WHERE is_default;
 
 CREATE INDEX saga_runs_by_state ON public.saga_runs USING btree (state, id);
@@ -3989,6 +4149,8 @@ CREATE TRIGGER payment_days_lifecycle BEFORE UPDATE OF state ON public.payment_d
 CREATE TRIGGER payment_messages_lifecycle BEFORE UPDATE OF state ON public.payment_messages FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('payment_message');
 
 CREATE TRIGGER refunds_announce_new AFTER INSERT ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
+
+CREATE TRIGGER refunds_attempt_record BEFORE INSERT OR UPDATE OF attempts, first_attempt_at ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.refund_attempt_record();
 
 CREATE TRIGGER refunds_lifecycle BEFORE UPDATE OF state ON public.refunds FOR EACH ROW EXECUTE FUNCTION public.enforce_lifecycle('refund');
 
@@ -4446,9 +4608,9 @@ CREATE POLICY webhooks_tenant ON public.webhooks TO gpuaas_app USING ((org_id = 
 
 GRANT ALL ON SCHEMA public TO gpuaas_owner;
 
-REVOKE ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea) TO gpuaas_app;
-GRANT ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea) TO gpuaas_system;
+REVOKE ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea, p_repeats bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea, p_repeats bigint) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.audit_append(p_id uuid, p_org uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_on_behalf_of uuid, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_result text, p_code text, p_correlation uuid, p_source_ip text, p_before bytea, p_after bytea, p_repeats bigint) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.bus_consumer_ensure(p_name text, p_stream text, p_types text[], p_now timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.bus_consumer_ensure(p_name text, p_stream text, p_types text[], p_now timestamp with time zone) TO gpuaas_system;
@@ -4582,6 +4744,12 @@ REVOKE ALL ON FUNCTION public.node_capacity_recount(p_nodes uuid[], p_kinds text
 REVOKE ALL ON FUNCTION public.node_capacity_refresh(p_nodes uuid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.node_certificate_supersedes() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.refusal_record(p_id uuid, p_chain uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_code text, p_correlation uuid, p_source_ip text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.refusal_record(p_id uuid, p_chain uuid, p_at timestamp with time zone, p_actor_kind text, p_actor_id uuid, p_actor_role text, p_action text, p_target_kind text, p_target_id text, p_project uuid, p_code text, p_correlation uuid, p_source_ip text) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.refusal_window_close(p_id uuid, p_minute timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.refusal_window_close(p_id uuid, p_minute timestamp with time zone) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.refuse_while_restoring() FROM PUBLIC;
 

@@ -46,3 +46,24 @@ async fn refusals_have_the_exit_code_of_their_kind_and_say_what_to_do() {
     let said = place.admin.run(&["projects", "list"]).await.fails(1);
     assert!(said.contains("which organization?") && said.contains("--org"), "{said}");
 }
+
+#[tokio::test]
+async fn a_text_that_the_server_refuses_is_named_with_what_is_wrong() {
+    let place = Place::start().await;
+    let (org, _) = place.org_and_project().await;
+    let wrong: [(&str, &[&str]); 5] = [
+        ("slug: must be", &["projects", "create", "Not A Slug", "--org", &org]),
+        ("name: must be", &["orgs", "rename", &org, ""]),
+        ("org_id: expected an id", &["orgs", "get", "org_bad"]),
+        ("dead_letter_id: expected an id", &["ops", "dlq", "show", ""]),
+        // A URL drops the segment `..`: the policy of the whole organization would be shown.
+        (
+            "user_id: expected an id",
+            &["policy", "explain", "quota.gpus_per_org", "--org", &org, "--scope", "user", "--user", ".."],
+        ),
+    ];
+    for (expected, command) in wrong {
+        let said = place.admin.run(command).await.fails(1);
+        assert!(said.contains(expected) && said.contains("(validation_error)"), "{command:?}: {said}");
+    }
+}

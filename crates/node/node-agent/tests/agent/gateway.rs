@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
-    io,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -19,7 +18,6 @@ use kernel::{
     Ambient,
     ids::{NodeId, TaskId},
 };
-use node_agent::transport::Connect;
 use node_proto::{
     SignedTask,
     contract::{
@@ -36,7 +34,7 @@ use rustls::{
 };
 use serde::Serialize;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream},
+    io::{AsyncRead, AsyncWrite},
     sync::Notify,
 };
 use tokio_rustls::TlsAcceptor;
@@ -387,22 +385,5 @@ impl Gateway {
         let mut answer = self.json(&body);
         *answer.status_mut() = status;
         answer
-    }
-}
-
-/// The network: pipes.
-pub struct Pipes(pub Arc<Gateway>);
-
-impl Connect for Pipes {
-    type Io = DuplexStream;
-
-    async fn connect(&self, host: &str, port: u16) -> io::Result<DuplexStream> {
-        assert_eq!((host, port), (HOST, 7443));
-        if self.0.told().down {
-            return Err(io::ErrorKind::ConnectionRefused.into());
-        }
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(self.0.clone().serve(theirs));
-        Ok(ours)
     }
 }

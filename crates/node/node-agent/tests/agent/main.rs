@@ -10,6 +10,7 @@ mod identity;
 mod ledger;
 mod node;
 mod owners;
+mod pipes;
 mod process;
 mod tasks;
 mod threads;

@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway::{Gateway, Pipes, TOKEN, URL};
+use super::gateway::{Gateway, TOKEN, URL};
+use super::pipes::Pipes;
 
 /// Tokio's time as the time of day, a little off if need be.
 struct TokioClock {

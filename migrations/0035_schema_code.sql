@@ -1,15 +1,11 @@
--- Functions, triggers and views live in migrations/functions, one file each, and are applied after the numbered migrations when
--- they changed (`pg::schema_code`). These tables say what was applied. Only the owner reads and writes them.
+-- Functions, triggers and views live in migrations/functions, one file each, and are applied after the numbered migrations
+-- (`pg::schema_code`). This table says which were applied: the last row by migration and revision. Only the owner uses it.
 CREATE TABLE schema_code (
-    path   text  PRIMARY KEY,
-    sha256 bytea NOT NULL CHECK (length(sha256) = 32)
+    -- The highest migration of the program that applied them, and the revision of the files.
+    migration  bigint      NOT NULL,
+    revision   bigint      NOT NULL,
+    sha256     bytea       NOT NULL CHECK (length(sha256) = 32),
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (migration, revision)
 );
-COMMENT ON TABLE schema_code IS 'platform: the files of functions, triggers and views that are applied, each with its digest';
-
-CREATE TABLE schema_code_sets (
-    -- In which order they were applied. A program whose set is not the last one, but was applied before, is the older one.
-    seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    sha256     bytea       NOT NULL UNIQUE CHECK (length(sha256) = 32),
-    applied_at timestamptz NOT NULL DEFAULT now()
-);
-COMMENT ON TABLE schema_code_sets IS 'platform: every set of those files that was ever applied, in order';
+COMMENT ON TABLE schema_code IS 'platform: which functions, triggers and views were applied, and when';

@@ -178,7 +178,7 @@ async fn template() -> String {
     for migration in pg::MIGRATOR.iter() {
         hash.update(&migration.checksum);
     }
-    hash.update(pg::schema_code_digest(pg::SCHEMA_CODE));
+    hash.update(pg::SCHEMA_CODE.digest());
     let digest = hash.finalize();
     let name =
         format!("gpuaas_template_{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3]);

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use crate::documents::document;
 use crate::postgres::Lease;
 use crate::queries;
-use crate::schema::{self, SCHEMA_DUMP};
+use crate::schema::{self, REVISION, SCHEMA_DUMP};
 use crate::sdk;
 use crate::tree::Tree;
 
@@ -58,6 +58,7 @@ pub const SDK_SOURCE: &str = "crates/clients/sdk/src/generated.rs";
 /// another comes after it.
 pub fn artefacts() -> Vec<Artefact> {
     vec![
+        Artefact { group: Group::Schema, path: REVISION, make: schema::revision },
         Artefact { group: Group::Schema, path: SCHEMA_DUMP, make: schema::dump },
         Artefact { group: Group::Openapi, path: PUBLIC_OPENAPI, make: |tree| document(tree, "openapi") },
         Artefact { group: Group::Openapi, path: NODE_OPENAPI, make: |tree| document(tree, "openapi-node") },

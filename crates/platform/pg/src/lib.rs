@@ -49,7 +49,7 @@ pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};
 pub use record::{changed, created, found, removed};
-pub use schema_code::{CodeFile, SCHEMA_CODE, SchemaCodeError, schema_code_apply, schema_code_digest};
+pub use schema_code::{CodeFile, SCHEMA_CODE, SchemaCode, SchemaCodeError, schema_code_apply};
 pub use upkeep::{idempotency_find, idempotency_forget};
 pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
 

@@ -102,7 +102,8 @@ async fn migrate_alone(conn: &mut PgConnection) -> Result<(), MigrateError> {
         sqlx::migrate::MigrateError::VersionMissing(version) => MigrateError::FromTheFuture(version),
         error => MigrateError::Migrate(error),
     })?;
-    schema_code_apply(conn, SCHEMA_CODE).await?;
+    let highest = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+    schema_code_apply(conn, highest, SCHEMA_CODE).await?;
     Ok(())
 }
 

@@ -56,7 +56,7 @@ impl Gate for ExplicitColumns {
         let body = "CREATE OR REPLACE FUNCTION door_open() RETURNS void LANGUAGE plpgsql AS $$\nDECLARE v doors;\n\
                     BEGIN SELECT * INTO v FROM doors; INSERT INTO log AS l (id) VALUES (v.id); END $$;\n";
         let tree = FixtureTree::new(&[(store, &query(good)), (function, body)]);
-        let bad = |sql: &'static str| move |tree: FixtureTree| tree.with(store, &query(sql));
+        let bad = |sql: &'static str| move |tree: FixtureTree| tree.with(store, query(sql));
         super::tests::Examples::good(tree)
             .bad("select all", "names no columns", bad("SELECT * FROM doors"))
             .bad("select all of one", "names no columns", bad("SELECT 1, d.* FROM doors d"))
@@ -65,7 +65,7 @@ impl Gate for ExplicitColumns {
             .bad("insert values", "INSERT INTO DOORS", bad("INSERT INTO doors VALUES (1)"))
             .bad("insert a selection", "INSERT INTO LOG", bad("INSERT INTO public.log SELECT id FROM doors"))
             .bad("a function that inserts so", "INSERT INTO LOG", |tree| {
-                tree.with(function, &body.replace("AS l (id) VALUES", "AS l VALUES"))
+                tree.with(function, body.replace("AS l (id) VALUES", "AS l VALUES"))
             })
     }
 }

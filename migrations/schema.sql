@@ -1545,7 +1545,7 @@ DECLARE
 BEGIN
     DELETE FROM refusal_windows WHERE minute < p_minute AND repeats = 0;
     DELETE FROM refusal_windows WHERE ctid = (
-            SELECT ctid FROM refusal_windows WHERE minute < p_minute ORDER BY minute LIMIT 1 FOR UPDATE SKIP LOCKED)
+            SELECT ctid FROM refusal_windows WHERE minute < p_minute AND repeats > 0 ORDER BY minute LIMIT 1 FOR UPDATE SKIP LOCKED)
         RETURNING chain_id, project_id, actor_kind, actor_id, action, code, minute, actor_role, target_kind, repeats, last_at,
             last_target_id, last_correlation_id, last_source_ip INTO v;
     IF NOT FOUND THEN
@@ -3190,30 +3190,14 @@ ALTER TABLE public.saga_steps ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY 
 );
 
 CREATE TABLE public.schema_code (
-    path text NOT NULL,
+    migration bigint NOT NULL,
+    revision bigint NOT NULL,
     sha256 bytea NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT schema_code_sha256_check CHECK ((length(sha256) = 32))
 );
 
-COMMENT ON TABLE public.schema_code IS 'platform: the files of functions, triggers and views that are applied, each with its digest';
-
-CREATE TABLE public.schema_code_sets (
-    seq bigint NOT NULL,
-    sha256 bytea NOT NULL,
-    applied_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT schema_code_sets_sha256_check CHECK ((length(sha256) = 32))
-);
-
-COMMENT ON TABLE public.schema_code_sets IS 'platform: every set of those files that was ever applied, in order';
-
-ALTER TABLE public.schema_code_sets ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.schema_code_sets_seq_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
+COMMENT ON TABLE public.schema_code IS 'platform: which functions, triggers and views were applied, and when';
 
 CREATE TABLE public.sensitive_changes (
     id uuid NOT NULL,
@@ -3743,13 +3727,7 @@ ALTER TABLE ONLY public.saga_steps
     ADD CONSTRAINT saga_steps_pkey PRIMARY KEY (run_id, seq);
 
 ALTER TABLE ONLY public.schema_code
-    ADD CONSTRAINT schema_code_pkey PRIMARY KEY (path);
-
-ALTER TABLE ONLY public.schema_code_sets
-    ADD CONSTRAINT schema_code_sets_pkey PRIMARY KEY (seq);
-
-ALTER TABLE ONLY public.schema_code_sets
-    ADD CONSTRAINT schema_code_sets_sha256_key UNIQUE (sha256);
+    ADD CONSTRAINT schema_code_pkey PRIMARY KEY (migration, revision);
 
 ALTER TABLE ONLY public.sensitive_changes
     ADD CONSTRAINT sensitive_changes_pkey PRIMARY KEY (id);

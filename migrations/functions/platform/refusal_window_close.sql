@@ -7,7 +7,7 @@ DECLARE
 BEGIN
     DELETE FROM refusal_windows WHERE minute < p_minute AND repeats = 0;
     DELETE FROM refusal_windows WHERE ctid = (
-            SELECT ctid FROM refusal_windows WHERE minute < p_minute ORDER BY minute LIMIT 1 FOR UPDATE SKIP LOCKED)
+            SELECT ctid FROM refusal_windows WHERE minute < p_minute AND repeats > 0 ORDER BY minute LIMIT 1 FOR UPDATE SKIP LOCKED)
         RETURNING chain_id, project_id, actor_kind, actor_id, action, code, minute, actor_role, target_kind, repeats, last_at,
             last_target_id, last_correlation_id, last_source_ip INTO v;
     IF NOT FOUND THEN

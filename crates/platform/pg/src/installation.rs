@@ -120,8 +120,9 @@ pub async fn installation_advance(db: &Db) -> Result<(Installation, Outside), Fa
     Ok((now, outside))
 }
 
-/// Enters the mode `restore`, and carries identifiers on after those that `outside` remembers. In that mode already it
-/// only does the latter. What else must not come back is ended by the caller, in the same transaction.
+/// Enters the mode `restore`, and carries identifiers on after those that `outside` remembers. In that mode already (the
+/// backup may be of then) everything is to be compared again, from now on. What else must not come back is ended by the
+/// caller, in the same transaction.
 pub async fn installation_restore_begin(
     tx: &mut WriteTx,
     outside: Option<&Outside>,
@@ -136,8 +137,8 @@ pub async fn installation_restore_begin(
     let row = sqlx::query_as!(
         Row,
         "UPDATE installation SET mode = 'restore', generation = greatest(generation, $1) + $2, generation_at = $3,
-             restored_at = coalesce(restored_at, $3), restored_because = coalesce(restored_because, $4),
-             restored_state_at = coalesce(restored_state_at, generation_at), compared_at = NULL
+             restored_at = $3, restored_because = $4, restored_state_at = least(restored_state_at, generation_at),
+             compared_at = NULL
          RETURNING id, generation, restored_at, restored_because, restored_state_at, compared_at",
         highest,
         GENERATIONS_SKIPPED,

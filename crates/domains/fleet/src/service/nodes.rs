@@ -207,6 +207,8 @@ pub async fn node_cordon(
 }
 
 pub async fn node_uncordon(tx: &mut WriteTx, id: NodeId, if_match: Option<i64>) -> Result<Node, Failure> {
+    // Before the node, as who resumes after a restore: that one passes over cordoned nodes.
+    store::inventories::mode_lock(tx.conn()).await?;
     let before = editable(tx, id, if_match).await?;
     if before.cordon_reason.is_none() {
         return Err(Problem::new(Code::InvalidTransition, "The node is not cordoned.").into());

@@ -86,6 +86,12 @@ pub async fn compared(conn: &mut Connection, ids: &[NodeId], now: DateTime<Utc>)
     Ok(())
 }
 
+/// Keeps the mode of the installation as it is until the transaction ends.
+pub async fn mode_lock(conn: &mut Connection) -> Result<(), sqlx::Error> {
+    sqlx::query_scalar!(r#"SELECT true AS "held!" FROM installation FOR SHARE"#).fetch_one(conn).await?;
+    Ok(())
+}
+
 /// Whether the node was left out when an operator resumed after a restore, and was not compared since.
 pub async fn was_left_out(conn: &mut Connection, id: NodeId) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar!(

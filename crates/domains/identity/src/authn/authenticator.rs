@@ -164,11 +164,13 @@ impl Authn {
     /// Whether a token of a session that is not known was made before the database was restored from a backup: its
     /// session may have been revoked since the backup.
     async fn is_of_before_restore(&self, verified: &Verified) -> Result<bool, Failure> {
-        let Some(issued_at) = verified.issued_at() else { return Ok(false) };
         let mut read = self.0.db.read(&self.permit()).await?;
         let since = store::sign_ins_since(read.conn()).await?;
-        // Tokens have whole seconds.
-        Ok(since.is_some_and(|since| issued_at.timestamp() < since.timestamp()))
+        // Tokens have whole seconds. One that does not say when it was made may be from before.
+        let is_before = |since: DateTime<Utc>| {
+            verified.issued_at().is_none_or(|issued_at| issued_at.timestamp() < since.timestamp())
+        };
+        Ok(since.is_some_and(is_before))
     }
 
     /// Whether a token of a revoked session whose issuer does not name sessions can be of a new sign-in. Whoever still

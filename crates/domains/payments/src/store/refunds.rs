@@ -302,7 +302,7 @@ pub async fn unknown(
     now: DateTime<Utc>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE refunds SET unknown_since = $2, leased_until = NULL, state_reason = $3, version = version + 1, updated_at = $2
+        "UPDATE refunds SET unknown_since = $2, state_reason = $3, version = version + 1, updated_at = $2
          WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
         id.uuid(),
         now,

@@ -24,7 +24,8 @@ pub use outside_file::OutsideFile;
 
 /// A backup that is younger than this when its database is restored may not be told from the database itself.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
-const COUNT_AT_MOST: Duration = Duration::from_secs(30);
+/// Also for entering the mode, which ends every sign-in.
+const COUNT_AT_MOST: Duration = Duration::from_secs(120);
 
 /// Proof that the mode was normal when it was made; what is started with it ends when the mode changes.
 pub struct NormalMode<'a> {
@@ -38,6 +39,8 @@ pub struct Generation {
     db: Db,
     file: OutsideFile,
     last: Outside,
+    /// Why the mode must be entered, until it was: the generation goes on when that fails.
+    owed: Option<String>,
     mode: watch::Sender<Mode>,
 }
 
@@ -80,7 +83,7 @@ impl Generation {
         if now.mode() == Mode::Restore {
             warn();
         }
-        Ok(Self { db: db.clone(), file, last, mode: watch::Sender::new(now.mode()) })
+        Ok(Self { db: db.clone(), file, last, owed: None, mode: watch::Sender::new(now.mode()) })
     }
 
     pub fn mode(&self) -> watch::Receiver<Mode> {
@@ -125,11 +128,14 @@ impl Generation {
         let (mut now, mut next) = advance(&self.db).await?;
         anyhow::ensure!(now.id == self.last.installation, "the database is of another installation");
         if now.generation <= self.last.generation {
-            let because = format!(
+            self.owed = Some(format!(
                 "the database went back from generation {} to {} while this process ran",
                 self.last.generation, now.generation
-            );
+            ));
+        }
+        if let Some(because) = self.owed.clone() {
             enter(&self.db, Some(&self.last), &because).await?;
+            self.owed = None;
             (now, next) = advance(&self.db).await?;
         }
         self.last = next.clone();

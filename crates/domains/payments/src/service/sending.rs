@@ -37,7 +37,8 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
         }
         None => {
             let mut upkeep = payments.db.upkeep("a refund is about to be sent").await?;
-            let still = refunds::lease_renew(upkeep.conn(), &refund, LEASE).await?;
+            let still =
+                refunds::lease_renew(upkeep.conn(), &refund, payments.db.ambient().now(), LEASE).await?;
             drop(upkeep);
             if !still {
                 return Ok(true);

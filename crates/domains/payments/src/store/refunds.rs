@@ -262,19 +262,21 @@ pub async fn postpone(
     Ok(())
 }
 
-/// Asked just before the provider is called: the lease counts from now. False when the refund was settled, heard of or taken by
-/// another worker meanwhile, and must not be sent.
+/// Asked just before the provider is called: the lease counts from now, and nobody takes the refund until it is over.
+/// False when the refund was settled, heard of or taken by another worker meanwhile, and must not be sent.
 pub async fn lease_renew(
     conn: &mut Connection,
     taken: &Refund,
+    now: DateTime<Utc>,
     lease: TimeDelta,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE refunds SET leased_until = clock_timestamp() + make_interval(secs => $3)
+        "UPDATE refunds SET leased_until = clock_timestamp() + make_interval(secs => $3), next_attempt_at = $4
          WHERE id = $1 AND attempts = $2 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
         taken.id.uuid(),
         taken.attempts,
         lease.as_seconds_f64(),
+        now + lease,
     )
     .execute(conn)
     .await?;
@@ -302,7 +304,7 @@ pub async fn unknown(
     now: DateTime<Utc>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "UPDATE refunds SET unknown_since = $2, state_reason = $3, version = version + 1, updated_at = $2
+        "UPDATE refunds SET unknown_since = $2, leased_until = NULL, state_reason = $3, version = version + 1, updated_at = $2
          WHERE id = $1 AND state = 'pending' AND provider_refund IS NULL AND unknown_since IS NULL",
         id.uuid(),
         now,

@@ -2186,12 +2186,12 @@ CREATE TABLE public.deliveries (
     queued_at timestamp with time zone NOT NULL,
     finished_at timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
-    CONSTRAINT deliveries_channel_check CHECK ((channel = ANY (ARRAY['mail'::text, 'webhook'::text]))),
+    CONSTRAINT deliveries_address_check CHECK ((((channel = ANY (ARRAY['mail'::text, 'invitation'::text])) = (address IS NOT NULL)) AND ((channel = 'mail'::text) OR (person_id IS NULL)))),
+    CONSTRAINT deliveries_channel_known CHECK ((channel = ANY (ARRAY['mail'::text, 'invitation'::text, 'webhook'::text]))),
     CONSTRAINT deliveries_check1 CHECK (((channel = 'webhook'::text) = (webhook_id IS NOT NULL))),
     CONSTRAINT deliveries_check2 CHECK (((channel = 'mail'::text) OR (org_id IS NOT NULL))),
     CONSTRAINT deliveries_check3 CHECK (((state = 'queued'::text) = (finished_at IS NULL))),
     CONSTRAINT deliveries_check4 CHECK (((state = 'queued'::text) OR (taken_until IS NULL))),
-    CONSTRAINT deliveries_mail_check CHECK ((((channel = 'mail'::text) = (address IS NOT NULL)) AND ((channel = 'mail'::text) OR (person_id IS NULL)))),
     CONSTRAINT deliveries_state_check CHECK ((state = ANY (ARRAY['queued'::text, 'sent'::text, 'failed'::text])))
 );
 
@@ -3852,6 +3852,8 @@ CREATE INDEX deliveries_due ON public.deliveries USING btree (channel, next_atte
 
 CREATE INDEX deliveries_due_by_webhook ON public.deliveries USING btree (webhook_id, next_attempt_at) WHERE ((state = 'queued'::text) AND (channel = 'webhook'::text));
 
+CREATE INDEX deliveries_mail_due_by_org ON public.deliveries USING btree (channel, COALESCE(org_id, '00000000-0000-0000-0000-000000000000'::uuid), next_attempt_at) WHERE ((state = 'queued'::text) AND (channel = ANY (ARRAY['mail'::text, 'invitation'::text])));
+
 CREATE UNIQUE INDEX deliveries_once_by_mail ON public.deliveries USING btree (event_id, person_id) WHERE (channel = 'mail'::text);
 
 CREATE UNIQUE INDEX deliveries_once_by_webhook ON public.deliveries USING btree (event_id, webhook_id) WHERE (channel = 'webhook'::text);
@@ -3875,6 +3877,8 @@ CREATE INDEX idempotency_by_age ON public.idempotency_records USING btree (creat
 CREATE INDEX inbox_records_by_age ON public.inbox_records USING btree (handled_at);
 
 CREATE INDEX invitations_by_org ON public.invitations USING btree (org_id, id);
+
+CREATE INDEX invitations_by_time ON public.invitations USING btree (org_id, created_at);
 
 CREATE UNIQUE INDEX invitations_one_pending ON public.invitations USING btree (org_id, lower(email)) WHERE (state = 'pending'::text);
 

@@ -153,6 +153,8 @@ definitions! {
     QUOTA_GPUS_PER_ORG: "quota.gpus_per_org", int(0, UNLIMITED), Default::Integer(UNLIMITED), OnlyStricter, "GPUs that one organization may hold.";
     IDEMPOTENCY_RETENTION_DAYS: "api.idempotency_retention_days", int(1, 90), Default::Integer(7), Free, "Days for which a repeated request gets its first answer.";
     INVITATION_TTL_DAYS: "identity.invitation_ttl_days", int(1, 90), Default::Integer(7), Free, "Days after which an invitation expires.";
+    INVITATIONS_PER_DAY: "identity.invitations_per_day", int(0, 1_000_000), Default::Integer(200), OnlyStricter, "People whom one organization may invite within 24 hours.";
+    INVITATIONS_PER_ADDRESS_PER_DAY: "identity.invitations_per_address_per_day", int(1, 100), Default::Integer(3), OnlyStricter, "Invitations of one organization to one address within 24 hours.";
     SSH_KEYS_PER_USER: "identity.ssh_keys_per_user", int(1, 1000), Default::Integer(50), Free, "SSH public keys that one person may store.";
     KEYS_PER_SERVICE_ACCOUNT: "identity.keys_per_service_account", int(1, 100), Default::Integer(5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";
     SIGN_IN_ATTEMPTS: "identity.sign_in_attempts", int(1, 1000), Default::Integer(5), Free, "Wrong passwords at one account from one address before that address has to wait.";

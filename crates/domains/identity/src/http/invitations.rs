@@ -15,7 +15,11 @@ use serde::{Deserialize, Serialize};
 use super::{Given, InvitationPath, OrgPath};
 use crate::{
     Identity,
-    model::{invitation::Invitation, membership::Member, role::MemberRole},
+    model::{
+        invitation::{Invitation, InvitationLimits},
+        membership::Member,
+        role::MemberRole,
+    },
     service::{
         invitations::{
             Invite, invitation_accept, invitation_create, invitation_get, invitation_list, invitation_revoke,
@@ -40,7 +44,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
                  sent, the address gets a link, by which it also signs up; otherwise pass the token on.",
             )
             .in_scope(ScopeKind::Org)
-            .errors(&[Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable])
+            .errors(&[Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable, Code::QuotaExceeded])
             .needs(Permission::InvitationManage)
             .audited("invitation.create")
             .handle(identity.clone(), create),
@@ -136,9 +140,14 @@ async fn create(
 ) -> Result<Created<InvitationCreated>, Failure> {
     let (org, body) = (input.path.org_id, input.body.0);
     let place = Where { org: Some(org), ..Where::default() };
-    let ttl_days = identity.policies().setting_at(IntegerKey(&keys::INVITATION_TTL_DAYS), place).await?;
+    let setting = |key| identity.policies().setting_at(IntegerKey(key), place);
+    let limits = InvitationLimits {
+        ttl_days: setting(&keys::INVITATION_TTL_DAYS).await?,
+        per_day: setting(&keys::INVITATIONS_PER_DAY).await?,
+        per_address_per_day: setting(&keys::INVITATIONS_PER_ADDRESS_PER_DAY).await?,
+    };
     let invite = Invite { email: body.email, role: body.role, invited_by: input.access.user()? };
-    let (invitation, token) = invitation_create(&mut tx, org, invite, ttl_days, input.access.roles()).await?;
+    let (invitation, token) = invitation_create(&mut tx, org, invite, limits, input.access.roles()).await?;
     let mailed_to = identity.links().is_mailed().then(|| invitation.email.clone());
     Ok(Created(InvitationCreated { invitation, token: ShownOnce::new(token), mailed_to }))
 }

@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem,
     ids::{InvitationId, OrgId, UserId},
+    policy::{IntegerKey, Setting, keys},
 };
 use lifecycle::Lifecycle as _;
 use schemars::JsonSchema;
@@ -53,6 +54,49 @@ pub struct OpenInvitation {
     /// The name of whoever invites.
     pub invited_by: String,
     pub expires_at: DateTime<Utc>,
+}
+
+/// How far an organization may go with invitations, by its policies.
+#[derive(Clone, Copy, Debug)]
+pub struct InvitationLimits {
+    pub ttl_days: Setting,
+    /// Within 24 hours, in all and to one address: each may be a mail to somebody who did not ask for it.
+    pub per_day: Setting,
+    pub per_address_per_day: Setting,
+}
+
+impl Default for InvitationLimits {
+    fn default() -> Self {
+        Self {
+            ttl_days: IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting(),
+            per_day: IntegerKey(&keys::INVITATIONS_PER_DAY).default_setting(),
+            per_address_per_day: IntegerKey(&keys::INVITATIONS_PER_ADDRESS_PER_DAY).default_setting(),
+        }
+    }
+}
+
+/// The invitations of an organization within the last 24 hours, whatever became of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RecentInvitations {
+    pub all: i64,
+    pub to_address: i64,
+}
+
+/// Whether there may be one more.
+pub fn another_invitation(recent: RecentInvitations, limits: InvitationLimits) -> Result<(), Problem> {
+    if recent.to_address >= limits.per_address_per_day.get() {
+        let text = format!("This address was invited {} times within 24 hours.", recent.to_address);
+        return Err(Problem::new(Code::QuotaExceeded, text)
+            .detail("limit", limits.per_address_per_day.get())
+            .suggest("Have them look for the mail that they got, or invite them again tomorrow."));
+    }
+    if recent.all >= limits.per_day.get() {
+        let text = format!("The organization has invited {} people within 24 hours.", recent.all);
+        return Err(Problem::new(Code::QuotaExceeded, text).detail("limit", limits.per_day.get()).suggest(
+            "Invite the others tomorrow, or ask the platform for a higher identity.invitations_per_day.",
+        ));
+    }
+    Ok(())
 }
 
 impl Invitation {

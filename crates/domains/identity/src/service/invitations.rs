@@ -6,7 +6,6 @@ use kernel::{
     Code, Failure, Page, PageQuery, Problem, Role, Secret,
     digest::sha256,
     ids::{InvitationId, OrgId, UserId},
-    policy::Setting,
     text::Email,
 };
 use pg::{Db, ReadTx, WriteTx};
@@ -16,13 +15,16 @@ use super::{changed, created, found, orgs::check_takes_members};
 use crate::{
     model::{
         events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
-        invitation::{Invitation, InvitationEvent},
+        invitation::{Invitation, InvitationEvent, InvitationLimits, another_invitation},
         invitation_link::InvitationLinks,
         membership::Member,
         role::{Authority, MemberRole},
     },
     store::{self, invitations::NewInvitation},
 };
+
+/// The time that limits count over.
+const WITHIN: TimeDelta = TimeDelta::hours(24);
 
 pub struct Invite {
     pub email: Email,
@@ -35,7 +37,7 @@ pub async fn invitation_create(
     tx: &mut WriteTx,
     org: OrgId,
     invite: Invite,
-    ttl_days: Setting,
+    limits: InvitationLimits,
     actor: &[Role],
 ) -> Result<(Invitation, Secret), Failure> {
     let ambient = tx.db().ambient().clone();
@@ -47,6 +49,8 @@ pub async fn invitation_create(
             Problem::new(Code::AlreadyExists, "Somebody with this address is a member already.").into()
         );
     }
+    let recent = store::invitations::recent_lock_count(tx.conn(), org, email, now - WITHIN).await?;
+    another_invitation(recent, limits)?;
     if let Some(overdue) = store::invitations::overdue_of_email(tx.conn(), org, email, now).await? {
         // The trail says what was asked for, the invitation that is made; the event tells of this one.
         expire(tx, &overdue).await?;
@@ -59,7 +63,7 @@ pub async fn invitation_create(
         role: invite.role,
         token_hash: sha256(token.expose()),
         invited_by: invite.invited_by,
-        expires_at: now + TimeDelta::days(ttl_days.get()),
+        expires_at: now + TimeDelta::days(limits.ttl_days.get()),
         now,
     };
     let invitation = store::invitations::insert(tx.conn(), &new).await?;

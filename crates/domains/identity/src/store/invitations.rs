@@ -10,7 +10,7 @@ use pg::{Connection, Swap};
 use uuid::Uuid;
 
 use crate::model::{
-    invitation::{Invitation, InvitationState, OpenInvitation},
+    invitation::{Invitation, InvitationState, OpenInvitation, RecentInvitations},
     role::MemberRole,
 };
 
@@ -186,6 +186,28 @@ pub async fn invitation_open(
         now,
     )
     .fetch_optional(conn)
+    .await
+}
+
+/// Counts the invitations since `since`. The organization is locked: whoever else invites in it waits.
+pub async fn recent_lock_count(
+    conn: &mut Connection,
+    org: OrgId,
+    email: &str,
+    since: DateTime<Utc>,
+) -> Result<RecentInvitations, sqlx::Error> {
+    sqlx::query_scalar!("SELECT id FROM organizations WHERE id = $1 FOR NO KEY UPDATE", org.uuid())
+        .fetch_optional(&mut *conn)
+        .await?;
+    sqlx::query_as!(
+        RecentInvitations,
+        r#"SELECT count(*) AS "all!", count(*) FILTER (WHERE lower(email) = lower($2)) AS "to_address!"
+           FROM invitations WHERE org_id = $1 AND created_at > $3"#,
+        org.uuid(),
+        email,
+        since,
+    )
+    .fetch_one(conn)
     .await
 }
 

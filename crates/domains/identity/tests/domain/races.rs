@@ -1,7 +1,7 @@
 //! Rules that must hold when requests meet.
 
 use identity::{
-    model::{invitation_link::InvitationLinks, role::MemberRole},
+    model::{invitation::InvitationLimits, invitation_link::InvitationLinks, role::MemberRole},
     service::{
         invitations::{Invite, invitation_accept, invitation_create, invitations_expire},
         members::{member_delete, member_update},
@@ -9,11 +9,7 @@ use identity::{
         project_members::project_member_set,
     },
 };
-use kernel::{
-    Code, Failure, Permission, Role,
-    policy::{IntegerKey, keys},
-    text::Email,
-};
+use kernel::{Code, Failure, Permission, Role, text::Email};
 use pg::Scope;
 
 use crate::world::World;
@@ -88,8 +84,10 @@ async fn invite(
     let mut tx = world.write_in(owner, org, "invitation.create").await;
     let email = Email::parse("guest@example.com").unwrap();
     let invite = Invite { email, role: MemberRole::Member, invited_by: owner };
-    let days = IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting();
-    let (invitation, token) = invitation_create(&mut tx, org, invite, days, &[Role::OrgOwner]).await.unwrap();
+    let (invitation, token) =
+        invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner])
+            .await
+            .unwrap();
     tx.commit(None).await.unwrap();
     (invitation.id, token)
 }
@@ -211,7 +209,7 @@ async fn a_personal_organization_takes_nobody_in() {
     let mut tx = world.write_in(owner, org, "invitation.create").await;
     let email = Email::parse("guest@example.com").unwrap();
     let invite = Invite { email, role: MemberRole::Viewer, invited_by: owner };
-    let days = IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting();
-    let refused = invitation_create(&mut tx, org, invite, days, &[Role::OrgOwner]).await;
+    let refused =
+        invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner]).await;
     assert_eq!(code(refused), Some(Code::Unprocessable));
 }

@@ -1,7 +1,7 @@
 //! Row-level security: the second line of defence, tried without the first.
 
 use identity::{
-    model::role::MemberRole,
+    model::{invitation::InvitationLimits, role::MemberRole},
     service::{
         invitations::{Invite, invitation_create},
         policies::{NewPolicy, Place, policy_set},
@@ -30,8 +30,7 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
         role: MemberRole::Member,
         invited_by: owner,
     };
-    let days = IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting();
-    invitation_create(&mut tx, org, invite, days, &[Role::OrgOwner]).await.unwrap();
+    invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner]).await.unwrap();
     let account =
         service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
     let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();

@@ -21,6 +21,7 @@ use crate::{
 };
 
 const MAILS_AT_ONCE: usize = 8;
+const INVITATIONS_AT_ONCE: usize = 4;
 const WEBHOOKS_AT_ONCE: usize = 32;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Above what any attempt may take.
@@ -35,6 +36,7 @@ const BATCH: i64 = 1000;
 pub(super) async fn run(relay: Relay, stop: CancellationToken) {
     tokio::join!(
         lane(relay.clone(), Channel::Mail, &stop),
+        lane(relay.clone(), Channel::Invitation, &stop),
         lane(relay.clone(), Channel::Webhook, &stop),
         stop.run_until_cancelled(looking_after(relay.notify))
     );
@@ -46,6 +48,7 @@ type Held = Arc<Mutex<HashMap<DeliveryId, i32>>>;
 const fn at_once(channel: Channel) -> usize {
     match channel {
         Channel::Mail => MAILS_AT_ONCE,
+        Channel::Invitation => INVITATIONS_AT_ONCE,
         Channel::Webhook => WEBHOOKS_AT_ONCE,
     }
 }
@@ -139,7 +142,7 @@ async fn looking_after(notify: Notify) {
 async fn look(notify: &Notify) -> Result<(), Failure> {
     let now = notify.db.ambient().now();
     let mut upkeep = notify.db.upkeep("look after messages").await?;
-    for channel in [Channel::Mail, Channel::Webhook] {
+    for channel in Channel::ALL {
         let standing = store::relay::standing(upkeep.conn(), channel).await?;
         let age = standing.oldest_queued_at.map_or(0, |at| (now - at).num_seconds().max(0));
         let name = channel.name();

@@ -24,13 +24,18 @@ lifecycle! {
 #[schemars(inline)]
 pub enum Channel {
     Mail,
+    /// Mail that invites. Its content is another than that of [`Channel::Mail`].
+    Invitation,
     Webhook,
 }
 
 impl Channel {
+    pub const ALL: [Self; 3] = [Self::Mail, Self::Invitation, Self::Webhook];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mail => "mail",
+            Self::Invitation => "invitation",
             Self::Webhook => "webhook",
         }
     }
@@ -77,7 +82,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Delivery {
     pub id: DeliveryId,
-    /// `mail` or `webhook`.
+    /// `mail`, `invitation` or `webhook`.
     pub channel: String,
     /// `queued`, `sent` or `failed`.
     pub state: String,

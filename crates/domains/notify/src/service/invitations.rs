@@ -34,7 +34,7 @@ pub async fn invitation_queue(
     let content = serde_json::to_string(&InvitationContent { invitation_id: open.id })?;
     let about = (event, InvitationCreated::TYPE, open.org_id);
     let mail = (ambient.id(), address.as_str(), content.as_str());
-    Ok(store::deliveries::insert_mail_to_address(tx.conn(), about, mail, now).await?)
+    Ok(store::deliveries::insert_invitation(tx.conn(), about, mail, now).await?)
 }
 
 /// One attempt to send a mail that invites.

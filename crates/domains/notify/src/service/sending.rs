@@ -33,7 +33,7 @@ pub(super) const UPKEEP: &str = "send messages";
 
 /// Takes up to `limit` messages that are due.
 pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
-    if channel == Channel::Mail && relay.notify.settings.smtp.is_none() {
+    if channel != Channel::Webhook && relay.notify.settings.smtp.is_none() {
         // They wait until there is a mail server, or are given up by whoever has one.
         return Ok(Vec::new());
     }
@@ -41,7 +41,9 @@ pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<T
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     Ok(match channel {
-        Channel::Mail => store::relay::take_mails(upkeep.conn(), limit, now, LEASE).await?,
+        Channel::Mail | Channel::Invitation => {
+            store::relay::take_mails(upkeep.conn(), channel, limit, now, LEASE).await?
+        }
         Channel::Webhook => store::relay::take_webhooks(upkeep.conn(), limit, now, LEASE).await?,
     })
 }
@@ -57,6 +59,8 @@ pub async fn give_back(relay: &Relay, held: HashMap<DeliveryId, i32>) -> Result<
 /// Sends a message that was taken.
 pub async fn send(relay: &Relay, channel: Channel, taken: Taken) -> Result<(), Failure> {
     let outcome = match channel {
+        Channel::Invitation => invitations::send(relay, &taken).await?,
+        // The release before queues invitations as mail.
         Channel::Mail if taken.event_type == InvitationCreated::TYPE => {
             invitations::send(relay, &taken).await?
         }

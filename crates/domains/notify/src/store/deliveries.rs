@@ -47,8 +47,8 @@ pub async fn insert_mails(
     wake(conn, Channel::Mail).await
 }
 
-/// A mail to an address that need not belong to anybody.
-pub async fn insert_mail_to_address(
+/// A mail that invites, to an address that need not belong to anybody.
+pub async fn insert_invitation(
     conn: &mut Connection,
     (event, event_type, org): (Uuid, &str, OrgId),
     (id, address, content): (DeliveryId, &str, &str),
@@ -57,7 +57,7 @@ pub async fn insert_mail_to_address(
     sqlx::query!(
         "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, address, content, next_attempt_at,
              queued_at, created_at)
-         VALUES ($1, 'mail', 'queued', $2, $3, $4, $5, $6, $7, $7, $7)",
+         VALUES ($1, 'invitation', 'queued', $2, $3, $4, $5, $6, $7, $7, $7)",
         id.uuid(),
         event,
         event_type,
@@ -68,7 +68,7 @@ pub async fn insert_mail_to_address(
     )
     .execute(&mut *conn)
     .await?;
-    wake(conn, Channel::Mail).await
+    wake(conn, Channel::Invitation).await
 }
 
 /// To these webhooks, each once for each event.
@@ -207,10 +207,9 @@ pub async fn requeue(conn: &mut Connection, id: DeliveryId, now: DateTime<Utc>) 
     )
     .fetch_optional(&mut *conn)
     .await?;
-    match channel.as_deref() {
-        Some("mail") => wake(conn, Channel::Mail).await?,
-        Some(_) => wake(conn, Channel::Webhook).await?,
-        None => {}
+    let Some(channel) = channel else { return Ok(false) };
+    if let Some(channel) = Channel::ALL.into_iter().find(|known| known.name() == channel) {
+        wake(conn, channel).await?;
     }
-    Ok(channel.is_some())
+    Ok(true)
 }

@@ -37,18 +37,47 @@ impl From<Row> for Taken {
     }
 }
 
-/// Takes up to `limit` mails that are due, the longest due first, for `lease`: who does not come back in time loses them.
+/// Takes up to `limit` messages of a channel of mail that are due, for `lease`: who does not come back in time loses them.
+/// Organizations take turns: the first message of each comes before the second of any, and what is being sent counts. The
+/// statement jumps along the index from organization to organization, so the length of one's queue costs the others nothing.
 pub async fn take_mails(
     conn: &mut Connection,
+    channel: Channel,
     limit: i64,
     now: DateTime<Utc>,
     lease: TimeDelta,
 ) -> Result<Vec<Taken>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "WITH mine AS (
-             SELECT id FROM deliveries WHERE state = 'queued' AND channel = 'mail' AND next_attempt_at <= $1
-             ORDER BY next_attempt_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        "WITH RECURSIVE waiting (org) AS (
+             (SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') FROM deliveries
+              WHERE state = 'queued' AND channel IN ('mail', 'invitation') AND channel = $4
+              ORDER BY coalesce(org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+             UNION ALL
+             SELECT (SELECT coalesce(d.org_id, '00000000-0000-0000-0000-000000000000') FROM deliveries d
+                     WHERE d.state = 'queued' AND d.channel IN ('mail', 'invitation') AND d.channel = $4
+                         AND coalesce(d.org_id, '00000000-0000-0000-0000-000000000000') > w.org
+                     ORDER BY coalesce(d.org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+             FROM waiting w WHERE w.org IS NOT NULL
+         ), busy AS (
+             SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') AS org, count(*) AS messages FROM deliveries
+             WHERE state = 'queued' AND channel = $4 AND taken_until > $1
+             GROUP BY 1
+         ), turns AS (
+             SELECT d.id, d.next_attempt_at, d.place + coalesce(b.messages, 0) AS place
+             FROM waiting w
+             LEFT JOIN busy b ON b.org = w.org
+             CROSS JOIN LATERAL (
+                 SELECT e.id, e.next_attempt_at, row_number() OVER (ORDER BY e.next_attempt_at) AS place
+                 FROM deliveries e
+                 WHERE e.state = 'queued' AND e.channel IN ('mail', 'invitation') AND e.channel = $4
+                     AND coalesce(e.org_id, '00000000-0000-0000-0000-000000000000') = w.org AND e.next_attempt_at <= $1
+                 ORDER BY e.next_attempt_at LIMIT $2
+             ) d
+         ), mine AS (
+             SELECT e.id FROM deliveries e JOIN turns t ON t.id = e.id
+             WHERE e.state = 'queued' AND e.next_attempt_at <= $1
+             ORDER BY t.place, t.next_attempt_at LIMIT $2 FOR UPDATE OF e SKIP LOCKED
          )
          UPDATE deliveries d SET attempts = d.attempts + 1, next_attempt_at = $3, taken_until = $3
          FROM mine WHERE d.id = mine.id
@@ -56,6 +85,7 @@ pub async fn take_mails(
         now,
         limit,
         now + lease,
+        channel.name(),
     )
     .fetch_all(conn)
     .await?;

@@ -49,9 +49,9 @@ async fn an_invitation_reaches_an_address_of_nobody_also_when_the_mail_server_co
     let mut mail = MailServer::down();
     let world = World::new(mail.port).await;
     let id = invited(&world).await;
-    assert_eq!(world.send(Channel::Mail).await, 1);
+    assert_eq!(world.send(Channel::Invitation).await, 1);
     mail.start().await;
-    world.goes_on(Channel::Mail, 3, TimeDelta::minutes(1)).await;
+    world.goes_on(Channel::Invitation, 3, TimeDelta::minutes(1)).await;
     let messages = mail.messages();
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["to"], json!([EMAIL]));
@@ -77,10 +77,20 @@ async fn an_invitation_that_is_withdrawn_before_its_mail_is_sent_is_not_mailed()
     let world = World::new(mail.port).await;
     let id = invited(&world).await;
     revoked(&world, id).await;
-    world.send(Channel::Mail).await;
+    world.send(Channel::Invitation).await;
     assert_eq!(mail.messages().len(), 0);
     let given_up = "SELECT count(*) FROM deliveries WHERE state = 'failed' AND last_error LIKE '%withdrawn%'";
     assert_eq!(world.count(given_up).await, 1);
+}
+
+#[tokio::test]
+async fn an_invitation_that_the_release_before_queued_as_mail_is_sent() {
+    let mail = MailServer::up().await;
+    let world = World::new(mail.port).await;
+    invited(&world).await;
+    world.sql("UPDATE deliveries SET channel = 'mail'").await;
+    assert_eq!(world.send(Channel::Mail).await, 1);
+    assert_eq!(mail.messages()[0]["headers"]["Subject"], "[GPUaaS] Invitation to Org");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use http::Method;
-use notify::model::delivery::Channel;
+use notify::{jobs, model::delivery::Channel};
 use serde_json::json;
 use testkit::{MailServer, free_port};
 
@@ -36,6 +36,49 @@ async fn a_person_who_is_not_signed_in_gets_the_warning_by_mail() {
     assert_eq!(message["headers"]["Message-ID"], expected);
     assert_eq!(id["items"][0]["state"], "sent");
     assert!(id["items"][0].get("address").is_none(), "operators do not see to whom or what");
+}
+
+#[tokio::test]
+async fn organizations_take_turns_however_many_mails_one_has() {
+    let mail = MailServer::up().await;
+    let world = World::new(mail.port).await;
+    for (channel, event) in
+        [("mail", "billing.low_balance_warning"), ("invitation", "identity.invitation.created")]
+    {
+        // A hundred of one organization have waited longest, and cannot be read: each attempt ends it.
+        world
+            .sql(&format!(
+                "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, address, content,
+                     next_attempt_at, queued_at, created_at)
+                 SELECT gen_random_uuid(), '{channel}', 'queued', gen_random_uuid(), '{event}', '{}', 'x@example.org', '?',
+                     timestamptz '{now}' - interval '1 hour', '{now}', '{now}' FROM generate_series(1, 100)",
+                world.org.uuid(),
+                now = world.now().to_rfc3339(),
+            ))
+            .await;
+    }
+    let (second, _) = world.second_org().await;
+    for (channel, lane, at_once) in [("mail", Channel::Mail, 8), ("invitation", Channel::Invitation, 4)] {
+        for org in [format!("'{}'", second.uuid()), "NULL".to_owned()] {
+            if (channel, org.as_str()) == ("invitation", "NULL") {
+                continue;
+            }
+            world
+                .sql(&format!(
+                    "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, address, content,
+                         next_attempt_at, queued_at, created_at)
+                     VALUES (gen_random_uuid(), '{channel}', 'queued', gen_random_uuid(), 'late', {org}, 'y@example.org', '?',
+                         '{now}', '{now}', '{now}')",
+                    now = world.now().to_rfc3339(),
+                ))
+                .await;
+        }
+        assert_eq!(jobs::send_due(&world.relay, lane).await.unwrap(), at_once);
+        let waiting = format!(
+            "SELECT count(*) FROM deliveries WHERE channel = '{channel}' AND state = 'queued' AND event_type = 'late'"
+        );
+        assert_eq!(world.count(&waiting).await, 0, "{channel}: nobody waits behind the hundred");
+    }
 }
 
 #[tokio::test]

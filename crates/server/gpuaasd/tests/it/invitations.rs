@@ -220,3 +220,45 @@ async fn without_mail_the_inviters_token_makes_an_account_whose_address_is_not_p
     .await;
     assert_eq!(world.count("SELECT count(*) FROM deliveries").await, 0);
 }
+
+#[tokio::test]
+async fn an_organization_invites_so_many_people_within_a_day_and_nobody_again_and_again() {
+    let mail = MailServer::up().await;
+    let world = World::start_with(with_mail(&mail)).await;
+    let (org, other) = (world.org("acme").await, world.org("other").await);
+    let most = "/api/v1/platform/policies/identity.invitations_per_day";
+    world.admin.put(most, json!({ "value": 7 })).await.expect(200);
+    let path = format!("/api/v1/orgs/{org}/invitations");
+    let body = |email: &str| json!({ "email": email, "role": "member" });
+
+    // To one address, however often it is withdrawn meanwhile and however it is written.
+    for email in ["ada@example.org", "Ada@example.org", "ADA@example.org"] {
+        let (invited, _) = invite(&world, &org, email).await;
+        world.admin.delete(&format!("{path}/{}", invited.id)).await.expect(204);
+    }
+    let refused = world.admin.post(&path, body("ada@example.org")).await.refused(429, "quota_exceeded");
+    assert!(refused["error"]["suggestion"].as_str().unwrap().contains("tomorrow"), "{refused}");
+    // Another organization may.
+    invite(&world, &other, "ada@example.org").await;
+
+    // In all, also when everybody is invited at once.
+    let emails: Vec<_> = (0..12).map(|n| format!("person-{n}@example.org")).collect();
+    let asked = emails.iter().map(|email| world.admin.post(&path, body(email)));
+    let answers = futures_util::future::join_all(asked).await;
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 4, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 8, "{statuses:?}");
+    let refused = world.admin.post(&path, body("last@example.org")).await.refused(429, "quota_exceeded");
+    assert_eq!(refused["error"]["details"]["limit"], 7, "{refused}");
+    // No mail without an invitation.
+    eventually("the mails of open invitations arrive", || async {
+        (mail.messages().iter().filter(|message| message["to"].to_string().contains("person-")).count() == 4)
+            .then_some(())
+    })
+    .await;
+    let queued = "SELECT count(*) FROM deliveries WHERE channel = 'invitation' AND address LIKE 'person-%'";
+    assert_eq!(world.count(queued).await, 4);
+    // A day later there is room again.
+    world.db.sql("UPDATE invitations SET created_at = created_at - interval '1 day'").await;
+    world.admin.post(&path, body("last@example.org")).await.expect(201);
+}

@@ -104,20 +104,32 @@ pub async fn installation_lock(conn: &mut Connection) -> Result<Installation, sq
     Ok(row.fetch_one(conn).await?.into())
 }
 
-/// Counts the generation up; answers it with what is to be remembered outside.
-pub async fn installation_advance(db: &Db) -> Result<(Installation, Outside), Failure> {
+/// How counting the generation up went.
+pub enum Advance {
+    /// The installation as it is now, and what is to be remembered outside.
+    Counted(Installation, Outside),
+    /// The database holds an earlier generation than the caller has seen: it was restored. Nothing was counted, so every
+    /// later call finds the same until somebody enters the mode.
+    WentBack(Installation),
+}
+
+/// Counts the generation up from one that is not below `seen`.
+pub async fn installation_advance(db: &Db, seen: i64) -> Result<Advance, Failure> {
     let mut upkeep = db.upkeep("count the generation of the installation up").await?;
     let row = sqlx::query_as!(
         Row,
-        "UPDATE installation SET generation = generation + 1, generation_at = $1
+        "UPDATE installation SET generation = generation + 1, generation_at = $1 WHERE generation >= $2
          RETURNING id, generation, restored_at, restored_because, restored_state_at, compared_at",
         db.ambient().now(),
+        seen,
     );
-    let now = Installation::from(row.fetch_one(upkeep.conn()).await?);
+    let Some(now) = row.fetch_optional(upkeep.conn()).await?.map(Installation::from) else {
+        return Ok(Advance::WentBack(installation_get(upkeep.conn()).await?));
+    };
     let identifiers = sqlx::query_scalar!(r#"SELECT identifiers_snapshot() AS "identifiers!""#);
     let identifiers = identifiers.fetch_one(upkeep.conn()).await?;
     let outside = Outside { installation: now.id, generation: now.generation, identifiers };
-    Ok((now, outside))
+    Ok(Advance::Counted(now, outside))
 }
 
 /// Enters the mode `restore`, and carries identifiers on after those that `outside` remembers. In that mode already (the

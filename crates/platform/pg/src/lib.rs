@@ -41,8 +41,9 @@ pub use connect::{Connect, Roles};
 pub use db::Db;
 pub use error::{Error, constraint_violated, is_restoring, is_transient};
 pub use installation::{
-    INSTALLATION_CHANGED, Installation, Mode, Outside, Restored, installation_advance, installation_compared,
-    installation_get, installation_lock, installation_restore_begin, installation_resume,
+    Advance, INSTALLATION_CHANGED, Installation, Mode, Outside, Restored, installation_advance,
+    installation_compared, installation_get, installation_lock, installation_restore_begin,
+    installation_resume,
 };
 pub use listen::{Notice, Wake};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};

@@ -3,7 +3,8 @@
 //! Each process counts the generation of the installation up in the database, commits, and writes it to a file of its
 //! own. So a file that is behind is normal (a crash between the two, another replica), and a file that is ahead of the
 //! database means that the database holds an earlier state: the mode is `restore`. The same is noticed by a process
-//! that runs while its external database is restored, because the number that it gets is not above its last one.
+//! that runs while its external database is restored, because the number there is below its last one. Such a database is
+//! not counted up until the mode was entered: a process that dies before that leaves the evidence to the next one.
 //!
 //! Entering the mode ends everything that is signed in: sessions that were revoked since the backup would come back.
 //!
@@ -16,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kernel::{CorrelationId, Failure};
-use pg::{Db, INSTALLATION_CHANGED, Installation, Mode, Origin, Outside, Permit};
+use pg::{Advance, Db, INSTALLATION_CHANGED, Installation, Mode, Origin, Outside, Permit};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -39,7 +40,7 @@ pub struct Generation {
     db: Db,
     file: OutsideFile,
     last: Outside,
-    /// Why the mode must be entered, until it was: the generation goes on when that fails.
+    /// Why the mode must be entered, until it was: another process may count the generation up meanwhile.
     owed: Option<String>,
     mode: watch::Sender<Mode>,
 }
@@ -77,7 +78,8 @@ impl Generation {
             }
             Some(_) => {}
         }
-        let (now, last) = advance(db).await?;
+        // One that went back between the two is noticed by the next start.
+        let (now, last) = counted(db, known.generation).await?;
         file.write(&last)?;
         report(now.mode());
         if now.mode() == Mode::Restore {
@@ -124,20 +126,37 @@ impl Generation {
         }
     }
 
+    /// Enters the mode, and counts up from there. What fails is owed.
+    async fn enter(&mut self, because: String) -> anyhow::Result<(Installation, Outside)> {
+        self.owed = Some(because.clone());
+        enter(&self.db, Some(&self.last), &because).await?;
+        self.owed = None;
+        counted(&self.db, self.last.generation).await
+    }
+
     async fn count(&mut self) -> anyhow::Result<()> {
-        let (mut now, mut next) = advance(&self.db).await?;
-        anyhow::ensure!(now.id == self.last.installation, "the database is of another installation");
-        if now.generation <= self.last.generation {
-            self.owed = Some(format!(
-                "the database went back from generation {} to {} while this process ran",
-                self.last.generation, now.generation
-            ));
-        }
-        if let Some(because) = self.owed.clone() {
-            enter(&self.db, Some(&self.last), &because).await?;
-            self.owed = None;
-            (now, next) = advance(&self.db).await?;
-        }
+        let ours = |found: &Installation| {
+            anyhow::ensure!(found.id == self.last.installation, "the database is of another installation");
+            Ok(())
+        };
+        let (now, next) = match (advance(&self.db, self.last.generation).await?, &self.owed) {
+            (Advance::Counted(now, next), None) => {
+                ours(&now)?;
+                (now, next)
+            }
+            (Advance::Counted(now, _), Some(because)) => {
+                ours(&now)?;
+                self.enter(because.clone()).await?
+            }
+            (Advance::WentBack(now), _) => {
+                ours(&now)?;
+                let because = format!(
+                    "the database went back from generation {} to {} while this process ran",
+                    self.last.generation, now.generation
+                );
+                self.enter(because).await?
+            }
+        };
         self.last = next.clone();
         // Before the file: a disk that is full does not keep the process from following the mode.
         let mode = now.mode();
@@ -185,7 +204,7 @@ pub async fn restore(db: &Db, file: &OutsideFile) -> anyhow::Result<()> {
     let is_ours = |outside: &Outside| outside.installation == known.id || known.generation == 0;
     let outside = file.read()?.filter(is_ours);
     enter(db, outside.as_ref(), "an operator said so (gpuaasd restore)").await?;
-    let (_, next) = advance(db).await?;
+    let (_, next) = counted(db, 0).await?;
     Ok(file.write(&next)?)
 }
 
@@ -194,8 +213,21 @@ async fn read(db: &Db) -> anyhow::Result<Installation> {
     Ok(pg::installation_get(upkeep.conn()).await?)
 }
 
-async fn advance(db: &Db) -> anyhow::Result<(Installation, Outside)> {
-    pg::installation_advance(db).await.map_err(error).context("the generation cannot be counted up")
+async fn advance(db: &Db, seen: i64) -> anyhow::Result<Advance> {
+    pg::installation_advance(db, seen).await.map_err(error).context("the generation cannot be counted up")
+}
+
+/// The same where nobody expects it to go back.
+async fn counted(db: &Db, seen: i64) -> anyhow::Result<(Installation, Outside)> {
+    match advance(db, seen).await? {
+        Advance::Counted(now, next) => Ok((now, next)),
+        Advance::WentBack(now) => {
+            anyhow::bail!(
+                "the database went back to generation {} meanwhile: restored again?",
+                now.generation
+            )
+        }
+    }
 }
 
 async fn enter(db: &Db, outside: Option<&Outside>, because: &str) -> anyhow::Result<()> {

@@ -94,3 +94,48 @@ async fn a_backup_from_before_installations_had_an_id_starts_only_as_restored() 
     let restoring: i64 = sqlx::query_scalar(RESTORING).fetch_one(&mut conn).await.expect("the mode");
     assert_eq!(restoring, 1);
 }
+
+#[tokio::test]
+async fn a_restore_that_cannot_be_entered_at_once_is_entered_later_also_by_another_process() {
+    let mut world = World::start().await;
+    // Somebody holds what must be ended with it.
+    let mut holder = world.db.conn(pg::Roles::Admin).await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE")
+        .execute(&mut holder)
+        .await
+        .expect("lock");
+    world.db.sql("UPDATE installation SET generation = 0").await;
+    let failures = |world: &World| world.server.log().matches("the mode cannot be set to restore").count();
+    eventually_within(PATIENCE, "it tried more than once", || async { (failures(&world) > 1).then_some(()) })
+        .await;
+    assert_eq!(world.count(RESTORING).await, 0);
+    // However often it tries, the database does not catch up with what the process has seen.
+    assert_eq!(world.count("SELECT generation FROM installation").await, 0);
+    world.server.kill();
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    world.server.spawn();
+    world.server.ready().await;
+    assert_eq!(world.count(RESTORING).await, 1, "{}", world.server.log());
+}
+
+#[tokio::test]
+async fn a_restore_that_cannot_be_entered_at_once_is_entered_by_the_process_that_noticed_it() {
+    let world = World::start().await;
+    let mut holder = world.db.conn(pg::Roles::Admin).await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE")
+        .execute(&mut holder)
+        .await
+        .expect("lock");
+    world.db.sql("UPDATE installation SET generation = 0").await;
+    eventually_within(PATIENCE, "it failed", || async {
+        world.server.log().contains("the mode cannot be set to restore").then_some(())
+    })
+    .await;
+    // A replica that knows nothing of it counts up past what the process has seen.
+    world.db.sql("UPDATE installation SET generation = 1000").await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    eventually_within(PATIENCE, "it is entered", || async {
+        (world.count(RESTORING).await == 1).then_some(())
+    })
+    .await;
+}

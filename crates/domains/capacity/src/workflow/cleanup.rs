@@ -7,7 +7,8 @@ use node_proto::catalog::{DeprovisionUser, ProbeProfile, VmRelease};
 use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
 
 use super::{
-    CleanupInput, cleanup_spec, held, held_for_end, release_machine, release_slice, slots, specs::WAITS_FOR,
+    CleanupInput, cleanup_spec, held, held_for_end, release_machine, release_slice, slots,
+    specs::{WAITS_FOR, cleanup_spec_v1},
     tasks, words,
 };
 use crate::{
@@ -15,7 +16,26 @@ use crate::{
     model::allocation::{Allocation, Shape},
 };
 
-pub struct Cleanup(pub Capacity);
+pub struct Cleanup {
+    capacity: Capacity,
+    spec: &'static SagaSpec,
+}
+
+impl Cleanup {
+    pub fn new(capacity: Capacity) -> Self {
+        Self { capacity, spec: cleanup_spec() }
+    }
+
+    /// For runs that the release before began.
+    pub fn v1(capacity: Capacity) -> Self {
+        Self { capacity, spec: cleanup_spec_v1() }
+    }
+
+    /// Whether the step has a whole machine installed anew.
+    fn installs(&self, step: &str) -> bool {
+        step == "reimage" || (step == "verify" && self.spec.version == 1)
+    }
+}
 
 /// The allocation, if nobody else sees to its slots.
 async fn left(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
@@ -26,14 +46,15 @@ async fn left(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
 #[async_trait]
 impl Saga for Cleanup {
     fn spec(&self) -> &'static SagaSpec {
-        cleanup_spec()
+        self.spec
     }
 
     async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        if step == "verify" {
+        if self.installs(step) {
             let allocation = release_machine::unheld(cx).await?;
             if allocation.shape == Shape::Baremetal
-                && let Some(wait) = release_machine::reimage(&self.0, cx, &allocation, WAITS_FOR).await?
+                && let Some(wait) =
+                    release_machine::reimage(&self.capacity, cx, &allocation, WAITS_FOR).await?
             {
                 return Ok(wait);
             }
@@ -46,16 +67,18 @@ impl Saga for Cleanup {
                 Step::done()
             }
             ("clean", Shape::Baremetal) => {
-                tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
+                tasks::ordered::<DeprovisionUser>(&self.capacity, cx, &allocation, &allocation.work_order)
+                    .await
             }
             ("clean", _) => {
-                tasks::ordered::<VmRelease>(&self.0, cx, &allocation, &allocation.work_order).await
+                tasks::ordered::<VmRelease>(&self.capacity, cx, &allocation, &allocation.work_order).await
             }
+            ("reimage", _) => Step::done(),
             ("verify", Shape::Baremetal) => {
                 if let Some(wait) = release_machine::new_key(cx, &allocation).await? {
                     return Ok(wait);
                 }
-                tasks::probe(&self.0, cx, &allocation, ProbeProfile::BetweenTenants).await
+                tasks::probe(&self.capacity, cx, &allocation, ProbeProfile::BetweenTenants).await
             }
             // The node proved it when it cleaned.
             ("verify", _) => Step::done(),
@@ -105,7 +128,7 @@ impl Saga for Cleanup {
             Err(error) => return Err(Failure::from(std::io::Error::other(error.reason().to_owned()))),
         };
         if let Some(allocation) = held_for_end(cx).await? {
-            tasks::withdraw(&self.0, cx, &allocation).await?;
+            tasks::withdraw(&self.capacity, cx, &allocation).await?;
         }
         let why = format!(
             "Cleaning it again failed ({}). See to the node and retry, or force it once somebody has looked.",

@@ -67,7 +67,8 @@ pub fn sagas(capacity: &Capacity) -> Vec<Arc<dyn saga::Saga>> {
         Arc::new(release_slice::ReleaseSlice(capacity.clone())),
         Arc::new(restart::Restart(capacity.clone())),
         Arc::new(access::Access(capacity.clone())),
-        Arc::new(cleanup::Cleanup(capacity.clone())),
+        Arc::new(cleanup::Cleanup::new(capacity.clone())),
+        Arc::new(cleanup::Cleanup::v1(capacity.clone())),
         Arc::new(abandon::Abandon(capacity.clone())),
     ]
 }

@@ -107,7 +107,24 @@ static ABANDON: SagaSpec = SagaSpec {
     audit_action: "allocation.abandon_run",
 };
 
+// Installing is a step of its own: a probe that is retried must not install the machine again.
 static CLEANUP: SagaSpec = SagaSpec {
+    name: "cleanup",
+    version: 2,
+    steps: &[
+        writes("begin", Undo::Nothing),
+        waits("clean", Undo::Nothing),
+        waits("reimage", Undo::Nothing),
+        waits("verify", Undo::Nothing),
+        writes("free", Undo::Nothing),
+    ],
+    deadline: DAY.saturating_mul(7),
+    on_failure: OnFailure::Stuck,
+    audit_action: "slot.cleanup_run",
+};
+
+// For runs that the release before began; `verify` installs the machine as well.
+static CLEANUP_V1: SagaSpec = SagaSpec {
     name: "cleanup",
     version: 1,
     steps: &[
@@ -159,4 +176,9 @@ pub fn abandon_spec() -> &'static SagaSpec {
 /// of the first slot's id.
 pub fn cleanup_spec() -> &'static SagaSpec {
     &CLEANUP
+}
+
+/// What the release before started for the same purpose.
+pub fn cleanup_spec_v1() -> &'static SagaSpec {
+    &CLEANUP_V1
 }

@@ -248,7 +248,8 @@ impl Kit {
     pub async fn drive_for(&self, subject: &str, turns: usize) -> Option<String> {
         let run = self.run_of(subject).await.uuid();
         let name: String = self.one(&format!("SELECT name FROM saga_runs WHERE id = '{run}'")).await;
-        let engine = Engine::new(self.test.db.clone(), self.wake.clone(), vec![self.saga(&name)]);
+        let versions = sagas(&self.capacity).into_iter().filter(|saga| saga.spec().name == name).collect();
+        let engine = Engine::new(self.test.db.clone(), self.wake.clone(), versions);
         for _ in 0..turns {
             self.clock.advance(TimeDelta::milliseconds(1));
             let look = format!(

@@ -45,6 +45,15 @@ impl Kit {
         .await;
     }
 
+    /// What the cleanup of its slots is about.
+    async fn cleanup_subject(&self, id: AllocationId) -> String {
+        let slot = format!(
+            "SELECT 'slot_' || replace(slot_ids[1]::text, '-', '') FROM allocations WHERE id = '{}'",
+            id.uuid()
+        );
+        self.one(&slot).await
+    }
+
     /// Has the launch taken back by the fault.
     async fn taken_back(&self, id: AllocationId, fault: Fault) {
         match fault {
@@ -89,11 +98,7 @@ async fn a_launch_that_is_taken_back_is_followed_by_a_new_key_before_the_machine
             assert_eq!(kit.slots(id).await, "cleaning", "{fault:?}");
             invariants::hold(&kit).await;
 
-            let slot = format!(
-                "SELECT 'slot_' || replace(slot_ids[1]::text, '-', '') FROM allocations WHERE id = '{}'",
-                id.uuid()
-            );
-            let slot: String = kit.one(&slot).await;
+            let slot = kit.cleanup_subject(id).await;
             let removals = format!(
                 "SELECT count(*) FROM node_tasks WHERE node_id = '{node}' AND task_type = 'allocation.deprovision_user'"
             );
@@ -118,6 +123,35 @@ async fn a_launch_that_is_taken_back_is_followed_by_a_new_key_before_the_machine
             invariants::hold(&kit).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_probe_that_is_retried_does_not_install_the_machine_again() {
+    let kit = Kit::new().await;
+    kit.test.set_global_policy("allocation.isolation_model", "\"full-reimage\"").await;
+    let id = kit.launch(MACHINE).await;
+    kit.taken_back(id, Fault::DriverCheck).await;
+    let slot = kit.cleanup_subject(id).await;
+    kit.ends(TaskType::HealthProbe, vec![failed(FailureCode::Interrupted, "restarted"); 2]);
+    let probes = kit.tasks(id, "diag.health_probe").await;
+    assert_eq!(kit.drive(&slot).await, "succeeded");
+    assert_eq!(kit.tasks(id, "diag.health_probe").await - probes, 3, "two were retried");
+    assert_eq!(kit.reimager.keys().len(), 1);
+    assert_eq!(kit.slots(id).await, "available");
+    invariants::hold(&kit).await;
+}
+
+#[tokio::test]
+async fn a_cleanup_that_the_release_before_began_ends() {
+    let kit = Kit::new().await;
+    kit.test.set_global_policy("allocation.isolation_model", "\"full-reimage\"").await;
+    let id = kit.launch(MACHINE).await;
+    kit.taken_back(id, Fault::DriverCheck).await;
+    let slot = kit.cleanup_subject(id).await;
+    kit.sql(&format!("UPDATE saga_runs SET spec_version = 1 WHERE subject = '{slot}'")).await;
+    assert_eq!(kit.drive(&slot).await, "succeeded");
+    assert_eq!((kit.reimager.keys().len(), kit.slots(id).await.as_str()), (1, "available"));
+    invariants::hold(&kit).await;
 }
 
 #[tokio::test]

@@ -5,13 +5,10 @@ use pg::{Connect, Db, Roles};
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
+use crate::postgres::socket_dir;
+
 const ADMIN: &str = "gpuaas_super";
 const TEMPLATE_LOCK: i64 = 0x7465_6d70;
-
-fn socket_dir() -> String {
-    std::env::var("GPUAAS_TEST_PG")
-        .expect("GPUAAS_TEST_PG is not set: run tests with `cargo xtask test` (or `make test`), which starts Postgres")
-}
 
 fn connect_to(database: &str) -> Connect {
     Connect::builtin(socket_dir().as_ref(), 5432, ADMIN, database)

@@ -1,6 +1,7 @@
 //! Real parts for tests: a database of its own per test, the server as a real process, people who sign in.
 //!
-//! `cargo xtask test` starts one private Postgres and names its socket directory in `GPUAAS_TEST_PG`. The
+//! `cargo xtask test` starts one private Postgres and names its socket directory in `GPUAAS_TEST_PG`; under a plain
+//! `cargo test` each test program starts one of its own. The
 //! first test to come migrates a template database (named after the migrations, made under a lock); every
 //! test clones it in some tens of milliseconds and drops its clone at the end.
 //!
@@ -25,6 +26,7 @@ mod mail;
 pub mod money;
 mod node;
 mod pay;
+mod postgres;
 mod process;
 mod server;
 mod sign_in;
@@ -44,6 +46,7 @@ pub use machine::{Machine, NODE_SECRET};
 pub use mail::MailServer;
 pub use node::{CreatedNode, NodeClient, NodeKeys};
 pub use pay::{PaySim, WEBHOOK_PATH};
+pub use postgres::socket_dir;
 pub use process::{free_port, http_client, program};
 pub use server::{Server, ServerOptions};
 pub use sign_in::{NEW_PASSWORD, sign_in, sign_in_first_admin};

@@ -60,7 +60,55 @@ pub fn run(root: &Path, args: &[String]) -> anyhow::Result<u8> {
         // The examples have run already.
         command.push("--all-targets");
     }
-    cargo(&command, TEST_LIMIT)
+    let code = cargo(&command, TEST_LIMIT)?;
+    if has_nextest {
+        print_slowest(root);
+    }
+    Ok(code)
+}
+
+/// Where the time of the tests goes.
+fn print_slowest(root: &Path) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let Ok(report) = std::fs::read_to_string(target.join("nextest/default/junit.xml")) else { return };
+    step("slowest tests");
+    for (seconds, name) in slowest(&report) {
+        println!("{seconds:>8.1} s  {name}");
+    }
+}
+
+/// The slowest test cases of a JUnit report, slowest first.
+fn slowest(report: &str) -> Vec<(f64, String)> {
+    const MOST: usize = 10;
+    let attribute = |case: &str, name: &str| -> Option<String> {
+        let (_, rest) = case.split_once(&format!(" {name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let case = |case: &str| {
+        let seconds: f64 = attribute(case, "time")?.parse().ok()?;
+        Some((seconds, format!("{} {}", attribute(case, "classname")?, attribute(case, "name")?)))
+    };
+    let mut cases: Vec<_> = report.split("<testcase").skip(1).filter_map(case).collect();
+    cases.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    cases.truncate(MOST);
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_tests_come_first() {
+        let case =
+            |n: u32| format!("<testcase name=\"t{n}\" classname=\"a::b\" timestamp=\"x\" time=\"{n}.5\"/>");
+        let report: String = (0..20).map(case).collect();
+        let found = slowest(&format!(
+            "<testsuites time=\"99\"><testsuite time=\"98\">{report}</testsuite></testsuites>"
+        ));
+        assert_eq!(found.len(), 10);
+        assert_eq!(found[0], (19.5, "a::b t19".to_owned()));
+    }
 }
 
 fn step(what: &str) {

@@ -16,8 +16,7 @@ pub struct DatabaseGate {
 
 impl DatabaseGate {
     pub async fn shut() -> Self {
-        let upstream =
-            PathBuf::from(std::env::var("GPUAAS_TEST_PG").expect("GPUAAS_TEST_PG")).join(".s.PGSQL.5432");
+        let upstream = PathBuf::from(testkit::socket_dir()).join(".s.PGSQL.5432");
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
         let (open, opened) = watch::channel(false);

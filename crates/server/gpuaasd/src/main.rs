@@ -6,8 +6,15 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use gpuaasd::{
     config::{Config, Flags},
-    documents, run, secret_file,
+    documents,
+    roles::Role,
+    run, secret_file,
 };
+
+fn roles_help() -> String {
+    let names: Vec<_> = Role::ALL.iter().map(|role| role.name()).collect();
+    format!("Roles of this process, with commas: all, {}", names.join(", "))
+}
 
 /// GPUaaS control plane.
 #[derive(Parser)]
@@ -16,8 +23,7 @@ struct Args {
     /// Configuration file (TOML). Environment variables GPUAAS__SECTION__NAME and flags override it.
     #[arg(long, global = true, env = "GPUAAS_CONFIG")]
     config: Option<PathBuf>,
-    /// Roles of this process, with commas: all, api, outbox-relay, node-gateway, node-log-gateway, provisioning-worker.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help = roles_help())]
     roles: Option<String>,
     /// Address of the public listener.
     #[arg(long, global = true)]

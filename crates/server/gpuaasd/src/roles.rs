@@ -1,6 +1,6 @@
 //! The roles of the one program.
 
-/// What a process does. The other roles of the product come with their domains.
+/// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The public API and the built-in OpenID issuer.
@@ -11,7 +11,7 @@ pub enum Role {
     NodeGateway,
     /// Takes in what agents say, on the node listener.
     NodeLogGateway,
-    /// Follows what happens in the fleet and queues the work that comes of it.
+    /// Runs the workflows of allocations, follows the fleet, and queues the work that comes of both.
     ProvisioningWorker,
     /// Turns what was used into what is owed, and proves it.
     BillingWorker,

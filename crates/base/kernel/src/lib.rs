@@ -27,5 +27,5 @@ pub use authz::{Granted, Permission, PermissionSet, Role};
 pub use correlation::CorrelationId;
 pub use event::{Event, Stream};
 pub use page::{Cursor, Page, PageQuery};
-pub use problem::{Code, Failure, Problem};
+pub use problem::{Bug, Code, Failure, Problem};
 pub use secret::Secret;

@@ -3,7 +3,7 @@
 //! Codes are additive and never change meaning. Anything internal becomes `internal_error`, whose cause
 //! is logged once at the boundary with the correlation id that the client gets.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, panic::Location};
 
 use serde_json::{Map, Value, json};
 
@@ -131,13 +131,36 @@ impl fmt::Display for Problem {
     }
 }
 
+/// An invariant that does not hold, with the place in the code that found it.
+#[derive(Clone, Debug)]
+pub struct Bug {
+    pub message: Cow<'static, str>,
+    pub place: &'static Location<'static>,
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}:{})", self.message, self.place.file(), self.place.line())
+    }
+}
+
 /// How a use case fails: with something the client may know, or with something only the log may.
 ///
-/// Any error converts with `?` and stays internal; only a [`Problem`] is ever shown. Neither type
-/// implements `Error`, which is what keeps the two conversions apart.
+/// Any error converts with `?` and stays internal; only a [`Problem`] is ever shown. None of the types
+/// implements `Error`, which is what keeps the conversions apart.
 pub enum Failure {
     Problem(Problem),
+    /// A dependency failed: the database, the network, a file. Another attempt may do better.
     Internal(Box<dyn std::error::Error + Send + Sync>),
+    /// Our own code is wrong. Counted, logged with its place, and never retried as if it could pass.
+    Bug(Bug),
+}
+
+impl Failure {
+    #[track_caller]
+    pub fn bug(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Bug(Bug { message: message.into(), place: Location::caller() })
+    }
 }
 
 impl From<Problem> for Failure {
@@ -157,6 +180,7 @@ impl fmt::Debug for Failure {
         match self {
             Self::Problem(problem) => fmt::Display::fmt(problem, f),
             Self::Internal(error) => write!(f, "internal: {error:?}"),
+            Self::Bug(bug) => write!(f, "bug: {bug}"),
         }
     }
 }

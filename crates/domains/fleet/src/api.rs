@@ -4,7 +4,7 @@ pub use crate::{
     Fleet,
     model::events,
     service::{
-        completion::{CompletedTask, Completion, TaskEnding},
+        completion::{CompletedTask, Completion, TaskEnding, Waiter},
         credits::{CreditFinding, credit_finding_held, credit_findings_open},
         inventories::{
             NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_compared, nodes_uncompared,

@@ -32,7 +32,7 @@ use kernel::{
 use pg::{Db, Wake};
 
 pub use authority::Trust;
-pub use service::completion::{Completion, Completions};
+pub use service::completion::{Completion, Completions, Waiter};
 
 /// What the installation says about its fleet.
 #[derive(Clone, Debug)]
@@ -97,6 +97,13 @@ impl Fleet {
 
     pub(crate) fn completions(&self) -> &Completions {
         &self.completions
+    }
+
+    /// Fails when a task could end without anybody who waits for it being notified.
+    pub fn check_completions(&self) -> Result<(), String> {
+        let lacking =
+            |waiter: Waiter| format!("{waiter:?} waits for tasks, and not exactly one party answers for it");
+        self.completions.check().map_err(lacking)
     }
 
     pub fn db(&self) -> &Db {

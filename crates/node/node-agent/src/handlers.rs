@@ -92,7 +92,7 @@ impl Handlers {
         match &job.work {
             Work::TopologyDiscover(_) => output(devices.discover(steps)?),
             Work::VmProvision(_) | Work::ProvisionUser(_) if self.drain.drained() => {
-                Err(DriverError::new(FailureCode::Unavailable, "the node is drained; undrain it first"))
+                Err(DriverError::drained())
             }
             Work::VmProvision(input) => output(slices.provision(input, steps)?),
             Work::VmRelease(input) => output(slices.release(input, steps)?),

@@ -233,6 +233,26 @@ pub struct TaskFailure {
     pub code: FailureCode,
     /// For operators; redacted and bounded at the source.
     pub message: String,
+    /// Why exactly, where the code alone does not say what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<FailureCause>,
+}
+
+impl TaskFailure {
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), cause: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum FailureCause {
+    /// With `unavailable`: the node takes no new tenants until somebody undrains it.
+    Drained,
+    /// One that a newer agent knows.
+    #[serde(other)]
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

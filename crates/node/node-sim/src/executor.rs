@@ -14,7 +14,7 @@ use node_agent::{
 use node_proto::{
     Work,
     catalog::DrainState,
-    contract::{FailureCode, Finding, Inventory},
+    contract::{Finding, Inventory},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -97,9 +97,7 @@ impl Body {
         let drained = self.machine.drained();
         Effect::Done(match work {
             Work::TopologyDiscover(_) => output(drivers.devices.discover(steps)),
-            Work::VmProvision(_) | Work::ProvisionUser(_) if drained => {
-                Err(DriverError::new(FailureCode::Unavailable, "the node is drained; undrain it first"))
-            }
+            Work::VmProvision(_) | Work::ProvisionUser(_) if drained => Err(DriverError::drained()),
             Work::VmProvision(input) => output(drivers.slices.provision(input, steps)),
             Work::VmRelease(input) => output(drivers.slices.release(input, steps)),
             Work::VmRestart(input) => output(drivers.slices.restart(input, steps)),

@@ -74,6 +74,10 @@ impl From<Failure> for ConsumeError {
                 };
                 Self::classed(transient, error)
             }
+            Failure::Bug(bug) => {
+                telemetry::bug_found("a consumer", &bug.to_string());
+                Self::Permanent(bug.to_string().into())
+            }
         }
     }
 }
@@ -250,6 +254,7 @@ mod tests {
         }
         assert_eq!(class(sqlx::Error::PoolTimedOut.into()), Class::Transient);
         assert_eq!(class(pg::Error::Statement(sqlx::Error::RowNotFound).into()), Class::Permanent);
-        assert_eq!(class(std::io::Error::other("unknown").into()), Class::Transient);
+        assert_eq!(class(std::io::Error::from(std::io::ErrorKind::TimedOut).into()), Class::Transient);
+        assert_eq!(class(Failure::bug("a meter that is not there")), Class::Permanent);
     }
 }

@@ -339,7 +339,7 @@ impl Pipeline {
             }
         };
         let Some(tx) = tx else {
-            return Err(Failure::from(std::io::Error::other("a handler kept its transaction")));
+            return Err(Failure::bug("a handler kept its transaction"));
         };
         let status = endpoint.declaration.types.reply_status;
         let stored = match &bound_to {

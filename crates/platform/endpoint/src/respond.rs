@@ -23,11 +23,20 @@ pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Res
     response
 }
 
+/// Ends the body of an answer whose headers are gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct StreamCut(Problem);
+
 /// What the client may know of a failure. An internal one is logged here, once, with its chain.
 pub fn publish(db: &pg::Db, failure: Failure) -> Problem {
     let error = match failure {
         Failure::Problem(problem) => return problem,
         Failure::Internal(error) => error,
+        Failure::Bug(bug) => {
+            telemetry::bug_found("a request", &bug.to_string());
+            return Problem::of(Code::InternalError);
+        }
     };
     if pg::is_restoring(&*error) {
         return Problem::of(Code::RestorePending);
@@ -81,8 +90,7 @@ pub(crate) fn reply(
                 Some(standing) => standing.guard(stream),
                 None => stream,
             };
-            let stream =
-                stream.map_err(move |failure| std::io::Error::other(publish(&db, failure).to_string()));
+            let stream = stream.map_err(move |failure| StreamCut(publish(&db, failure)));
             let mut response = Response::new(Body::from_stream(stream));
             response
                 .headers_mut()

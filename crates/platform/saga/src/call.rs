@@ -5,14 +5,16 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures_util::FutureExt as _;
 
 use crate::{
+    failure::{FailureCode, StepError},
     spec::StepSpec,
-    step::{RunEnd, Saga, Signal, Step, StepCx, StepError},
+    step::{RunEnd, Saga, Signal, Step, StepCx},
 };
 
 /// A call works on the database and must leave time in the lease for its commit.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-pub(crate) enum Call {
+/// Which function of a step is called.
+pub enum Call {
     Run,
     Resume(Signal),
     Undo,
@@ -27,18 +29,20 @@ impl Call {
 
 pub(crate) async fn step(
     saga: &dyn Saga,
-    step: &'static StepSpec,
+    (index, step): (usize, &StepSpec),
     cx: &mut StepCx<'_>,
     call: &Call,
 ) -> Result<Step, StepError> {
     let limit = CALL_LIMIT.min(step.timeout.max(Duration::from_secs(1)));
-    let work = match call {
-        Call::Run => saga.run(step.name, cx),
-        Call::Resume(signal) => saga.resume(step.name, cx, signal),
-        Call::Undo => saga.undo(step.name, cx),
-        Call::ResumeUndo(signal) => saga.resume_undo(step.name, cx, signal),
+    let answer = guarded(limit, saga.call(index, call, cx)).await?;
+    let waits = match call {
+        Call::Run | Call::Resume(_) => step.waits,
+        Call::Undo | Call::ResumeUndo(_) => step.undo_waits,
     };
-    guarded(limit, work).await
+    if matches!(answer, Step::Suspended) && !waits {
+        return Err(StepError::bug(format!("{} suspends, and nothing would resume it", step.name)));
+    }
+    Ok(answer)
 }
 
 /// Tells the domain of the end, in the transaction that ends the run.
@@ -56,8 +60,8 @@ async fn guarded<T>(
         Ok(Err(panic)) => {
             let text = panic.downcast_ref::<&str>().map(|t| (*t).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(StepError::Retry(format!("the code panicked: {text}")))
+            Err(StepError::retry(FailureCode::Bug, format!("the code panicked: {text}")))
         }
-        Err(_) => Err(StepError::Retry("the call took too long".to_owned())),
+        Err(_) => Err(StepError::retry(FailureCode::TimedOut, "the call took too long")),
     }
 }

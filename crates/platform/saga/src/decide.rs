@@ -14,7 +14,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::{
-    spec::{OnFailure, SagaSpec, StepSpec, Undo},
+    failure::{FailureCode, RunFailure, StepError},
+    spec::{OnFailure, SagaSpec, StepSpec},
     step::RunEnd,
 };
 
@@ -33,7 +34,7 @@ pub struct Progress {
     /// Nothing to do before, unless something is brought.
     pub due_at: DateTime<Utc>,
     /// Why it goes forward no more.
-    pub failure: Option<String>,
+    pub failure: Option<RunFailure>,
     /// Why somebody wants it taken back.
     pub cancel: Option<String>,
     /// How often telling the domain of the end has failed.
@@ -78,12 +79,12 @@ pub enum Next {
     /// Turns round: `step` is the first to be taken back.
     StartUndo {
         step: usize,
-        reason: String,
+        failure: RunFailure,
     },
     /// The domain is told of the end, in the transaction that ends the run.
     Finish {
         end: RunEnd,
-        reason: Option<String>,
+        failure: Option<RunFailure>,
     },
 }
 
@@ -93,7 +94,7 @@ pub enum Outcome {
     Done,
     Suspended,
     Again { after: Duration },
-    Failed { reason: String, for_good: bool },
+    Failed(StepError),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -109,9 +110,9 @@ const MAX_DELAY: Duration = Duration::from_secs(300);
 
 pub fn decide(spec: &SagaSpec, at: &Progress) -> Next {
     if !at.undoing
-        && let Some(reason) = stopped(at)
+        && let Some(failure) = stopped(at)
     {
-        return give_up(spec, at, reason);
+        return give_up(spec, at, failure);
     }
     let Some(step) = spec.step(at.step) else {
         // A saga without steps has nothing to do and nothing to take back.
@@ -157,8 +158,8 @@ pub fn settle(spec: &SagaSpec, at: &Progress, outcome: &Outcome) -> Settled {
             on.begun = at.undoing;
         }
         Outcome::Suspended | Outcome::Again { .. } if at.overdue() => {
-            let reason = format!("{} did not end in time", step.name);
-            return settle(spec, at, &Outcome::Failed { reason, for_good: false });
+            let text = format!("{} did not end in time", step.name);
+            return settle(spec, at, &Outcome::Failed(StepError::retry(FailureCode::TimedOut, text)));
         }
         Outcome::Suspended => {
             on.waiting = Waiting::Suspended;
@@ -169,16 +170,16 @@ pub fn settle(spec: &SagaSpec, at: &Progress, outcome: &Outcome) -> Settled {
             on.attempt_deadline = Some(deadline);
             on.due_at = on.bounded(later(at.now, (*after).max(MIN_AGAIN)).min(deadline));
         }
-        Outcome::Failed { reason, for_good } => failed(&mut on, step, reason, *for_good),
+        Outcome::Failed(error) => failed(&mut on, step, error),
     }
     Settled::On(on)
 }
 
-fn failed(on: &mut Progress, step: &StepSpec, reason: &str, for_good: bool) {
+fn failed(on: &mut Progress, step: &StepSpec, error: &StepError) {
     let attempts = if on.undoing { undo_attempts(step) } else { step.retry.attempts.max(1) };
     on.attempt_deadline = None;
     on.due_at = on.now;
-    if !for_good && on.attempt < attempts {
+    if !error.for_good && on.attempt < attempts {
         let least = if on.undoing { MIN_UNDO_DELAY } else { Duration::ZERO };
         let doubled = 1u32.checked_shl(on.attempt - 1).unwrap_or(u32::MAX);
         let delay = step.retry.first_delay.max(least).saturating_mul(doubled).min(MAX_DELAY);
@@ -186,10 +187,14 @@ fn failed(on: &mut Progress, step: &StepSpec, reason: &str, for_good: bool) {
         on.attempt += 1;
     } else if on.undoing {
         on.attempt = attempts + 1;
-        let first = on.failure.take().unwrap_or_default();
-        on.failure = Some(format!("{first}; {} could not be taken back: {reason}", step.name));
+        // The first failure stays the reason; that it could not be taken back is said with it.
+        let text = format!("{} could not be taken back: {error}", step.name);
+        on.failure = Some(match on.failure.take() {
+            Some(first) => RunFailure { text: format!("{}; {text}", first.text), ..first },
+            None => RunFailure { code: error.code.clone(), text },
+        });
     } else {
-        on.failure = Some(format!("{}: {reason}", step.name));
+        on.failure = Some(RunFailure { code: error.code.clone(), text: format!("{}: {error}", step.name) });
     }
 }
 
@@ -211,32 +216,38 @@ impl Progress {
 }
 
 /// Why the run goes forward no more, when it does not.
-fn stopped(at: &Progress) -> Option<String> {
-    let cancelled = || at.cancel.as_ref().map(|reason| format!("cancelled: {reason}"));
-    let over = || (at.deadline <= at.now).then(|| "the run took longer than it may".to_owned());
+fn stopped(at: &Progress) -> Option<RunFailure> {
+    let cancelled = || {
+        let reason = at.cancel.as_ref()?;
+        Some(RunFailure { code: FailureCode::Cancelled, text: format!("cancelled: {reason}") })
+    };
+    let over = || {
+        let text = "the run took longer than it may".to_owned();
+        (at.deadline <= at.now).then_some(RunFailure { code: FailureCode::DeadlineExceeded, text })
+    };
     at.failure.clone().or_else(cancelled).or_else(over)
 }
 
-fn give_up(spec: &SagaSpec, at: &Progress, reason: String) -> Next {
+fn give_up(spec: &SagaSpec, at: &Progress, failure: RunFailure) -> Next {
     if spec.on_failure == OnFailure::Stuck {
-        return finish(at, RunEnd::Stuck, Some(reason));
+        return finish(at, RunEnd::Stuck, Some(failure));
     }
     match undo_from(spec, if at.begun { at.step + 1 } else { at.step }) {
-        Some(step) => Next::StartUndo { step, reason },
-        None => finish(at, RunEnd::Undone, Some(reason)),
+        Some(step) => Next::StartUndo { step, failure },
+        None => finish(at, RunEnd::Undone, Some(failure)),
     }
 }
 
-fn finish(at: &Progress, end: RunEnd, reason: Option<String>) -> Next {
+fn finish(at: &Progress, end: RunEnd, failure: Option<RunFailure>) -> Next {
     if at.end_attempts > 0 && at.due_at > at.now {
         return Next::Sleep { until: at.due_at };
     }
-    Next::Finish { end, reason }
+    Next::Finish { end, failure }
 }
 
 /// The last step before `before` that is taken back.
 fn undo_from(spec: &SagaSpec, before: usize) -> Option<usize> {
-    spec.steps.iter().take(before).rposition(|step| step.undo == Undo::Run)
+    spec.steps.iter().take(before).rposition(|step| step.has_undo)
 }
 
 fn undo_attempts(step: &StepSpec) -> u32 {

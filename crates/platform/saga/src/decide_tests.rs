@@ -5,14 +5,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::spec::Retry;
 
-fn spec(steps: Vec<(Undo, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpec {
+fn spec(steps: Vec<(bool, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpec {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let steps: Vec<StepSpec> = steps
         .into_iter()
         .zip(NAMES)
-        .map(|((undo, attempts, delay), name)| StepSpec {
+        .map(|((has_undo, attempts, delay), name)| StepSpec {
             name,
-            undo,
+            waits: true,
+            has_undo,
+            undo_waits: has_undo,
             timeout: Duration::from_secs(10),
             retry: Retry::times(attempts, Duration::from_millis(delay)),
         })
@@ -20,7 +22,7 @@ fn spec(steps: Vec<(Undo, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpe
     Box::leak(Box::new(SagaSpec {
         name: "test",
         version: 1,
-        steps: Box::leak(steps.into_boxed_slice()),
+        steps,
         deadline: Duration::from_secs(600),
         on_failure,
         audit_action: "test.step",
@@ -93,9 +95,9 @@ fn play(spec: &'static SagaSpec, luck: &Luck) -> Story {
                 slept += 1;
                 continue;
             }
-            Next::StartUndo { step, reason } => {
+            Next::StartUndo { step, failure } => {
                 story.out_of_time = at.failure.is_none() && at.cancel.is_none();
-                at = Progress { undoing: true, step, attempt: 1, failure: Some(reason), ..at };
+                at = Progress { undoing: true, step, attempt: 1, failure: Some(failure), ..at };
                 (at.waiting, at.attempt_deadline, at.due_at) = (Waiting::No, None, at.now);
                 continue;
             }
@@ -129,8 +131,12 @@ fn play(spec: &'static SagaSpec, luck: &Luck) -> Story {
     story
 }
 
+fn error(detail: &str, for_good: bool) -> StepError {
+    StepError { code: FailureCode::Internal, detail: detail.to_owned(), for_good }
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
-    let failed = |for_good| Outcome::Failed { reason: "bad luck".to_owned(), for_good };
+    let failed = |for_good| Outcome::Failed(error("bad luck", for_good));
     prop_oneof![
         6 => Just(Outcome::Done),
         2 => Just(Outcome::Suspended),
@@ -156,7 +162,7 @@ fn luck() -> impl Strategy<Value = Luck> {
 }
 
 fn any_spec() -> impl Strategy<Value = &'static SagaSpec> {
-    let step = (prop_oneof![Just(Undo::Run), Just(Undo::Nothing)], 0u32..5, 0u64..5_000);
+    let step = (any::<bool>(), 0u32..5, 0u64..5_000);
     let on_failure = prop_oneof![Just(OnFailure::Undo), Just(OnFailure::Stuck)];
     (prop::collection::vec(step, 0..6), on_failure).prop_map(|(steps, on_failure)| spec(steps, on_failure))
 }
@@ -182,7 +188,7 @@ proptest! {
     fn undoing_goes_backwards_through_exactly_what_was_begun(spec in any_spec(), luck in luck()) {
         let story = play(spec, &luck);
         let mut expected: Vec<usize> = story.begun.clone();
-        expected.retain(|step| spec.steps[*step].undo == Undo::Run);
+        expected.retain(|step| spec.steps[*step].has_undo);
         expected.reverse();
         match (story.end, spec.on_failure) {
             (Some(RunEnd::Undone), _) => prop_assert_eq!(&story.undone, &expected, "{:?}", story),
@@ -208,7 +214,7 @@ proptest! {
     }
 }
 
-const TWO: [(Undo, u32, u64); 2] = [(Undo::Run, 2, 100), (Undo::Run, 1, 0)];
+const TWO: [(bool, u32, u64); 2] = [(true, 2, 100), (true, 1, 0)];
 
 #[test]
 fn the_deadline_of_the_run_turns_it_round_even_while_it_waits() {
@@ -236,20 +242,20 @@ fn a_cancelled_step_that_was_never_called_is_not_taken_back() {
 fn a_forward_only_saga_gets_stuck_rather_than_undone() {
     let spec = spec(TWO.to_vec(), OnFailure::Stuck);
     let at = Progress { begun: true, ..fresh(spec) };
-    let failed = Outcome::Failed { reason: "no".to_owned(), for_good: true };
+    let failed = Outcome::Failed(error("no", true));
     let Settled::On(at) = settle(spec, &at, &failed) else { panic!("it is not over yet") };
-    let Next::Finish { end, reason, .. } = decide(spec, &at) else { panic!("nothing else is left") };
-    assert_eq!((end, reason.as_deref()), (RunEnd::Stuck, Some("a: no")));
+    let Next::Finish { end, failure } = decide(spec, &at) else { panic!("nothing else is left") };
+    let failure = failure.unwrap();
+    assert_eq!((end, failure.code, failure.text.as_str()), (RunEnd::Stuck, FailureCode::Internal, "a: no"));
 }
 
 #[test]
 fn a_retry_waits_longer_each_time_and_a_stale_wait_is_over() {
-    let spec = spec(vec![(Undo::Run, 4, 100)], OnFailure::Undo);
+    let spec = spec(vec![(true, 4, 100)], OnFailure::Undo);
     let mut at = Progress { begun: true, ..fresh(spec) };
     let mut delays = Vec::new();
     for _ in 0..3 {
-        let Settled::On(on) = settle(spec, &at, &Outcome::Failed { reason: String::new(), for_good: false })
-        else {
+        let Settled::On(on) = settle(spec, &at, &Outcome::Failed(error("", false))) else {
             panic!("attempts are left")
         };
         delays.push((on.due_at - on.now).num_milliseconds());

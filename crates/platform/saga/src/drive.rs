@@ -10,10 +10,11 @@ use crate::{
     call::{self, Call},
     decide::{self, Next, Outcome, Progress, Settled, Waiting, decide, later},
     engine::Inner,
+    failure::{FailureCode, RunFailure, StepError},
     faults::{At, FaultPoint},
     readable,
     spec::{SagaSpec, StepSpec},
-    step::{RunEnd, Saga, Signal, Step, StepError, wake_key},
+    step::{RunEnd, Saga, Signal, Step, wake_key},
     store::{self, Applied, Change, Entry, Run, UPKEEP},
     transaction::{Stop, away, commit, context},
 };
@@ -84,8 +85,12 @@ impl Inner {
                 let progress = Progress { due_at: until, ..run.progress.clone() };
                 self.note(saga.spec(), run, progress, None).await
             }
-            Next::StartUndo { step, reason } => {
-                tracing::info!(reason, "a workflow is taken back");
+            Next::StartUndo { step, failure } => {
+                tracing::info!(
+                    failure_code = failure.code.name(),
+                    failure = failure.text,
+                    "a workflow is taken back"
+                );
                 let progress = Progress {
                     undoing: true,
                     step,
@@ -94,24 +99,24 @@ impl Inner {
                     waiting: Waiting::No,
                     attempt_deadline: None,
                     due_at: run.progress.now,
-                    failure: Some(readable(&reason)),
+                    failure: Some(bounded(failure)),
                     ..run.progress.clone()
                 };
                 self.note(saga.spec(), run, progress, None).await
             }
             // What the domain does at the end may bring what was waited for: nobody waits any more.
-            Next::Finish { reason, .. } if run.progress.waiting != Waiting::No => {
+            Next::Finish { failure, .. } if run.progress.waiting != Waiting::No => {
                 let progress = Progress {
                     waiting: Waiting::No,
                     attempt_deadline: None,
                     due_at: run.progress.now,
-                    failure: reason.as_deref().map(readable),
+                    failure: failure.map(bounded),
                     ..run.progress.clone()
                 };
                 self.note(saga.spec(), run, progress, None).await
             }
-            Next::Finish { end, reason } => {
-                run.progress.failure = reason.as_deref().map(readable);
+            Next::Finish { end, failure } => {
+                run.progress.failure = failure.map(bounded);
                 self.finish(saga, run, end).await
             }
         }
@@ -126,7 +131,7 @@ impl Inner {
             .record(clock.elapsed().as_secs_f64());
         match did {
             Ok(Did { end: Some(end), .. }) => {
-                over(spec, end, run.progress.failure.as_deref());
+                over(spec, end, run.progress.failure.as_ref());
                 Moved::Away
             }
             Ok(did) => {
@@ -140,21 +145,24 @@ impl Inner {
                     step = step.name,
                     undo = run.progress.undoing,
                     attempt = run.progress.attempt,
-                    error = error.reason(),
+                    failure_code = error.code.name(),
+                    error = %error,
                     "an attempt of a workflow's step failed"
                 );
-                let reason = readable(error.reason());
+                if error.code == FailureCode::Bug {
+                    telemetry::bug_found(&format!("{} of {}", step.name, spec.name), &error.detail);
+                }
+                let error = StepError { detail: readable(&error.detail), ..error };
                 let entry = Entry {
                     step: step.name,
                     undo: run.progress.undoing,
                     attempt: run.progress.attempt,
                     state: "failed",
-                    detail: reason.clone(),
+                    failure: Some((error.code.clone(), error.to_string())),
                     started_at,
                 };
-                let for_good = matches!(error, StepError::Fail(_));
                 run.progress.now = self.db.ambient().now();
-                match decide::settle(spec, &run.progress, &Outcome::Failed { reason, for_good }) {
+                match decide::settle(spec, &run.progress, &Outcome::Failed(error)) {
                     Settled::On(progress) => self.note(spec, run, progress, Some(entry)).await,
                     Settled::End(_) => Moved::Away,
                 }
@@ -165,15 +173,10 @@ impl Inner {
     }
 
     /// One transaction: the step's effect, its record, and the run's progress.
-    async fn attempt(
-        &self,
-        saga: &dyn Saga,
-        run: &Run,
-        step: &'static StepSpec,
-        call: &Call,
-    ) -> Result<Did, Stop> {
+    async fn attempt(&self, saga: &dyn Saga, run: &Run, step: &StepSpec, call: &Call) -> Result<Did, Stop> {
         if run.unfinished > MAX_UNFINISHED {
-            return Err(StepError::retry("no call came to its end: the worker went away each time").into());
+            let text = "no call came to its end: the worker went away each time";
+            return Err(StepError::retry(FailureCode::TimedOut, text).into());
         }
         let point = |at| FaultPoint {
             at,
@@ -211,16 +214,16 @@ impl Inner {
         tx: &mut WriteTx,
         saga: &dyn Saga,
         run: &Run,
-        step: &'static StepSpec,
+        step: &StepSpec,
         call: &Call,
     ) -> Result<(Settled, &'static str, Option<Value>), Stop> {
         let at = &run.progress;
         let mut cx = context(tx, run, step.name, &run.outputs);
         cx.deadline = at.attempt_deadline.unwrap_or(later(at.now, step.timeout));
-        let (outcome, state, output) = match call::step(saga, step, &mut cx, call).await? {
+        let (outcome, state, output) = match call::step(saga, (at.step, step), &mut cx, call).await? {
             Step::Done(output) => (Outcome::Done, "done", (!at.undoing).then_some(output)),
             _ if at.overdue() => {
-                return Err(StepError::retry("the step did not end in time").into());
+                return Err(StepError::retry(FailureCode::TimedOut, "the step did not end in time").into());
             }
             Step::Suspended => (Outcome::Suspended, "waiting", None),
             Step::Again { after } => (Outcome::Again { after }, "waiting", None),
@@ -241,7 +244,7 @@ impl Inner {
         tx: &mut WriteTx,
         spec: &SagaSpec,
         run: &Run,
-        step: &'static StepSpec,
+        step: &StepSpec,
         (settled, state, output): (Settled, &'static str, Option<Value>),
     ) -> Result<Did, Stop> {
         let (progress, end) = match settled {
@@ -263,7 +266,7 @@ impl Inner {
                 undo: run.progress.undoing,
                 attempt: run.progress.attempt,
                 state,
-                detail: String::new(),
+                failure: None,
                 started_at: run.progress.now,
             }),
         };
@@ -317,14 +320,15 @@ impl Inner {
         let spec = saga.spec();
         match self.end(saga, run, end).await {
             Ok(()) => {
-                over(spec, end, run.progress.failure.as_deref());
+                over(spec, end, run.progress.failure.as_ref());
                 Moved::Away
             }
             Err(Stop::Failed(error)) => {
                 metrics::counter!(names::SAGA_END_FAILURES_TOTAL, "name" => spec.name).increment(1);
                 tracing::error!(
                     end = end.name(),
-                    error = error.reason(),
+                    failure_code = error.code.name(),
+                    error = %error,
                     attempts = run.progress.end_attempts.saturating_add(1),
                     "a workflow is over and its domain could not be told; it is retried"
                 );
@@ -366,8 +370,13 @@ impl Inner {
     }
 }
 
-fn over(spec: &SagaSpec, end: RunEnd, failure: Option<&str>) {
+fn bounded(failure: RunFailure) -> RunFailure {
+    RunFailure { text: readable(&failure.text), ..failure }
+}
+
+fn over(spec: &SagaSpec, end: RunEnd, failure: Option<&RunFailure>) {
     metrics::counter!(names::SAGA_RUNS_TOTAL, "name" => spec.name, "end" => end.name()).increment(1);
+    let failure = failure.map(|failure| failure.text.as_str());
     match end {
         RunEnd::Stuck => tracing::error!(failure, "a workflow is stuck: a person must look"),
         _ => tracing::info!(end = end.name(), failure, "a workflow ended"),

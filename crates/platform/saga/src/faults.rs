@@ -2,7 +2,7 @@
 
 use kernel::ids::SagaRunId;
 
-use crate::step::StepError;
+use crate::failure::StepError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {

@@ -1,6 +1,6 @@
 //! Durable steps with undo.
 //!
-//! **How it works.** A saga is data ([`SagaSpec`]) and the code behind its steps ([`Saga`]). [`start`] writes a run
+//! **How it works.** A saga is a [`SagaDefinition`]: its steps in order, each with its functions and its undo. [`start`] writes a run
 //! in the transaction of whoever decided it. Workers lease runs that are due (SKIP LOCKED, with a fence), ask the
 //! pure function [`decide`] what comes next, and do it: a step's effect, its record and the run's progress are one
 //! transaction. A step that waits for a node suspends; [`wake`] lets it go on in the transaction that brings the
@@ -16,6 +16,8 @@
 
 pub mod conformance;
 pub mod decide;
+pub mod definition;
+pub mod failure;
 pub mod faults;
 pub mod http;
 pub mod runs;
@@ -30,13 +32,16 @@ mod request;
 mod store;
 mod transaction;
 
+pub use call::Call;
 pub use decide::decide;
+pub use definition::{Action, EndFn, ResumeFn, SagaDefinition, StepDefinition, StepFn, Undo};
 pub use engine::Engine;
+pub use failure::{DomainFailure, FailureCode, RunFailure, StepError};
 pub use http::endpoints;
 pub use request::{StartError, TimelineEntry, cancel, is_live, runs_before, start, timeline, wake};
 pub use runs::{RunLifecycle, RunState};
-pub use spec::{OnFailure, Retry, SagaSpec, StepSpec, Undo};
-pub use step::{RunEnd, Saga, Signal, Step, StepCx, StepError};
+pub use spec::{OnFailure, Retry, SagaSpec, StepSpec};
+pub use step::{RunEnd, Saga, Signal, Step, StepCx};
 pub use store::tidy;
 
 /// Where it is said that a run is due.

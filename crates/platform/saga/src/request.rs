@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{decide::later, readable, spec::SagaSpec};
+use crate::{decide::later, definition::SagaDefinition, readable};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -24,9 +24,9 @@ pub enum StartError {
 }
 
 /// Starts a run. It begins when the transaction commits, and continues its trace.
-pub async fn start(
+pub async fn start<S>(
     tx: &mut WriteTx,
-    spec: &SagaSpec,
+    definition: &SagaDefinition<S>,
     subject: &str,
     org: Option<OrgId>,
     input: &impl Serialize,
@@ -37,13 +37,13 @@ pub async fn start(
     let started = sqlx::query_scalar!(
         r#"SELECT saga_start($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS "started!""#,
         id.uuid(),
-        spec.name,
-        spec.version,
+        definition.name,
+        definition.version,
         subject,
         org.map(OrgId::uuid) as Option<Uuid>,
         input,
         now,
-        later(now, spec.deadline),
+        later(now, definition.deadline),
         origin.correlation_id.0,
         origin.traceparent as Option<String>,
     )
@@ -107,7 +107,9 @@ pub struct TimelineEntry {
     pub attempt: u32,
     /// `waiting`, `done`, `failed` or `skipped`.
     pub state: String,
-    /// What went wrong, when something did.
+    /// What went wrong, when something did: a stable code, and what is known beyond it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<String>,
     pub detail: String,
     pub started_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +125,7 @@ struct Entry {
     undo: bool,
     attempt: i32,
     state: String,
+    failure_code: Option<String>,
     detail: String,
     started_at: DateTime<Utc>,
     finished_at: Option<DateTime<Utc>>,
@@ -137,6 +140,7 @@ impl From<Entry> for TimelineEntry {
             undo: entry.undo,
             attempt: u32::try_from(entry.attempt).unwrap_or(1),
             state: entry.state,
+            failure_code: entry.failure_code,
             detail: entry.detail,
             started_at: entry.started_at,
             finished_at: entry.finished_at,
@@ -149,7 +153,7 @@ pub async fn timeline(conn: &mut Connection, subject: &str) -> Result<Vec<Timeli
     let entries = sqlx::query_as!(
         Entry,
         r#"SELECT run_id AS "run_id!", name AS "name!", step AS "step!", undo AS "undo!", attempt AS "attempt!",
-            state AS "state!", detail AS "detail!", started_at AS "started_at!", finished_at
+            state AS "state!", failure_code, detail AS "detail!", started_at AS "started_at!", finished_at
         FROM saga_timeline($1, $2)"#,
         subject,
         MOST_ENTRIES,
@@ -166,7 +170,7 @@ pub(crate) async fn timeline_of(
 ) -> Result<Vec<TimelineEntry>, sqlx::Error> {
     let entries = sqlx::query_as!(
         Entry,
-        "SELECT s.run_id, r.name, s.step, s.undo, s.attempt, s.state, s.detail, s.started_at, s.finished_at
+        "SELECT s.run_id, r.name, s.step, s.undo, s.attempt, s.state, s.failure_code, s.detail, s.started_at, s.finished_at
          FROM saga_steps s JOIN saga_runs r ON r.id = s.run_id
          WHERE s.run_id = $1 ORDER BY s.seq LIMIT $2",
         run.uuid(),

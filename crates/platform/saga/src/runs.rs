@@ -69,7 +69,9 @@ pub struct SagaRun {
     pub waiting: bool,
     /// It is due and no worker has taken it for a minute: perhaps none knows this version.
     pub overdue: bool,
-    /// Why it goes forward no more.
+    /// Why it goes forward no more: a stable code, and what is known beyond it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +113,7 @@ struct Row {
     waiting: bool,
     overdue: bool,
     failure: Option<String>,
+    failure_code: Option<String>,
     cancel_reason: Option<String>,
     wake_at: DateTime<Utc>,
     deadline: DateTime<Utc>,
@@ -134,6 +137,7 @@ impl From<Row> for SagaRun {
             attempt: u32::try_from(row.attempt).unwrap_or(1),
             waiting: row.waiting,
             overdue: row.overdue,
+            failure_code: row.failure_code,
             failure: row.failure,
             cancel_reason: row.cancel_reason,
             due_at: row.wake_at,
@@ -158,7 +162,7 @@ pub async fn list(
         r#"SELECT id, name, spec_version, subject, org_id, state, step, attempt,
             (wake_key IS NOT NULL AND signal IS NULL) AS "waiting!",
             (finished_at IS NULL AND greatest(wake_at, lease_until) < $6::timestamptz - interval '1 minute') AS "overdue!",
-            failure, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at
+            failure, failure_code, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at
         FROM saga_runs
         WHERE id < $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR name = $3)
             AND ($4::text IS NULL OR subject = $4)
@@ -187,7 +191,7 @@ async fn load(conn: &mut Connection, now: DateTime<Utc>, id: SagaRunId) -> Resul
         r#"SELECT id, name, spec_version, subject, org_id, state, step, attempt,
             (wake_key IS NOT NULL AND signal IS NULL) AS "waiting!",
             (finished_at IS NULL AND greatest(wake_at, lease_until) < $2::timestamptz - interval '1 minute') AS "overdue!",
-            failure, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at
+            failure, failure_code, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at
         FROM saga_runs WHERE id = $1"#,
         id.uuid(),
         now,

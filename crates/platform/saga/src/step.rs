@@ -1,7 +1,7 @@
-//! What a domain writes: the code behind the steps.
+//! What a call of a step sees and answers.
 
-use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
 use kernel::{
     Failure,
     ids::{OrgId, SagaRunId},
@@ -10,39 +10,24 @@ use pg::WriteTx;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::spec::SagaSpec;
+use crate::{
+    call::Call,
+    failure::{RunFailure, StepError},
+    spec::SagaSpec,
+};
 
-/// The code of one saga. Each call has its effect through the transaction in [`StepCx`], which commits together
-/// with the step's record, or not at all; so what is done in the database is done once. What is done elsewhere
-/// must bear repetition.
-#[async_trait]
+/// A definition bound to what its functions work with: made by [`crate::SagaDefinition::bind`].
 pub trait Saga: Send + Sync + 'static {
-    fn spec(&self) -> &'static SagaSpec;
+    fn spec(&self) -> &SagaSpec;
 
-    /// Begins a step, or does it whole.
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError>;
+    fn call<'a>(
+        &'a self,
+        step: usize,
+        call: &'a Call,
+        cx: &'a mut StepCx<'_>,
+    ) -> BoxFuture<'a, Result<Step, StepError>>;
 
-    /// Goes on after a [`Step::Suspended`]: what was waited for has come, or its time is over.
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError>;
-
-    /// Takes a step back. It may have happened whole, in part, or not at all.
-    async fn undo(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError>;
-
-    /// Goes on with taking a step back.
-    async fn resume_undo(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError>;
-
-    /// The run is over; called in the transaction that ends it.
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure>;
+    fn ended<'a>(&'a self, cx: &'a mut StepCx<'_>, end: RunEnd) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
 /// What a step sees and acts through.
@@ -56,8 +41,10 @@ pub struct StepCx<'a> {
     pub attempt: u32,
     /// Until when this attempt may take.
     pub deadline: DateTime<Utc>,
-    /// Why the run is being taken back, when it is.
-    pub failure: Option<&'a str>,
+    /// Why the run goes forward no more, when it does not.
+    pub failure: Option<&'a RunFailure>,
+    /// What somebody said who asked for it to be taken back.
+    pub cancel_reason: Option<&'a str>,
     pub(crate) input: &'a Value,
     pub(crate) outputs: &'a Value,
     pub(crate) step: &'static str,
@@ -67,7 +54,7 @@ pub struct StepCx<'a> {
 impl StepCx<'_> {
     pub fn input<T: DeserializeOwned>(&self) -> Result<T, StepError> {
         T::deserialize(self.input)
-            .map_err(|error| StepError::fail(format!("the input of the run cannot be read: {error}")))
+            .map_err(|error| StepError::bug(format!("the input of the run cannot be read: {error}")))
     }
 
     /// What an earlier step left, if it was done.
@@ -76,8 +63,13 @@ impl StepCx<'_> {
             None => Ok(None),
             Some(value) => T::deserialize(value)
                 .map(Some)
-                .map_err(|error| StepError::fail(format!("the output of {step} cannot be read: {error}"))),
+                .map_err(|error| StepError::bug(format!("the output of {step} cannot be read: {error}"))),
         }
+    }
+
+    /// The step that is called.
+    pub fn step(&self) -> &'static str {
+        self.step
     }
 
     /// The key under which this attempt of this step may be woken: unique, and stale as soon as the step goes on.
@@ -97,7 +89,7 @@ pub enum Step {
     Done(Value),
     /// The transaction commits. Nothing to do until somebody calls [`crate::wake`] with [`StepCx::wake_key`], or the attempt's time is over.
     Suspended,
-    /// Called again after a while (`run` or `undo`, not `resume`): for what cannot call us back. The same attempt; when
+    /// Called again after a while (from the beginning, not resumed): for what cannot call us back. The same attempt; when
     /// its time is over there is one last call, and anything but done is then a failed attempt.
     Again {
         after: std::time::Duration,
@@ -110,58 +102,7 @@ impl Step {
     }
 
     pub fn done_with<T: Serialize>(output: &T) -> Result<Self, StepError> {
-        serde_json::to_value(output).map(Self::Done).map_err(|error| StepError::fail(error.to_string()))
-    }
-}
-
-/// How a call of a step ended badly; its transaction is rolled back.
-#[derive(Debug)]
-pub enum StepError {
-    /// Another attempt may do better, as long as the step has some left.
-    Retry(String),
-    /// No attempt can.
-    Fail(String),
-}
-
-impl StepError {
-    pub fn retry(reason: impl Into<String>) -> Self {
-        Self::Retry(reason.into())
-    }
-
-    pub fn fail(reason: impl Into<String>) -> Self {
-        Self::Fail(reason.into())
-    }
-
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Retry(reason) | Self::Fail(reason) => reason,
-        }
-    }
-}
-
-/// A lost race or a database that is away passes; what a use case refuses does not.
-impl From<Failure> for StepError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Problem(problem) => {
-                let passes = problem.code == kernel::Code::Conflict || problem.code.status() >= 500;
-                if passes { Self::Retry(problem.to_string()) } else { Self::Fail(problem.to_string()) }
-            }
-            Failure::Internal(error) => Self::Retry(error.to_string()),
-        }
-    }
-}
-
-/// A database that is away or a lost race passes; the number of attempts is the limit for what does not.
-impl From<sqlx::Error> for StepError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Retry(error.to_string())
-    }
-}
-
-impl From<serde_json::Error> for StepError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Fail(error.to_string())
+        Ok(Self::Done(serde_json::to_value(output)?))
     }
 }
 

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     decide::{Progress, Waiting, later},
+    failure::{FailureCode, RunFailure},
     step::RunEnd,
 };
 
@@ -58,6 +59,7 @@ struct Row {
     signal: Option<Value>,
     attempt_deadline: Option<DateTime<Utc>>,
     failure: Option<String>,
+    failure_code: Option<String>,
     cancel_reason: Option<String>,
     wake_at: DateTime<Utc>,
     fence: i64,
@@ -74,6 +76,12 @@ impl Run {
             (Some(_), Some(_)) => Waiting::Woken,
         };
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
+        // The release before wrote no code.
+        let unknown =
+            || if row.cancel_reason.is_some() { FailureCode::Cancelled } else { FailureCode::Internal };
+        let failure = row
+            .failure
+            .map(|text| RunFailure { code: row.failure_code.map_or_else(unknown, FailureCode::read), text });
         Self {
             id: row.id.into(),
             name: row.name,
@@ -95,7 +103,7 @@ impl Run {
                 waiting,
                 attempt_deadline: row.attempt_deadline,
                 due_at: row.wake_at,
-                failure: row.failure,
+                failure,
                 cancel: row.cancel_reason,
                 end_attempts: count(row.end_attempts),
                 deadline: row.deadline,
@@ -123,7 +131,7 @@ pub(crate) async fn lease(db: &Db, known: &[(String, i32)], max: usize) -> Resul
             begun = r.begun OR (r.cancel_reason IS NULL AND r.failure IS NULL AND r.deadline > $1)
         FROM due WHERE r.id = due.id
         RETURNING r.id, r.name, r.spec_version, r.subject, r.org_id, r.state, r.input, r.outputs, r.step, r.attempt,
-            r.begun, r.unfinished, r.end_attempts, r.wake_key, r.signal, r.attempt_deadline, r.failure,
+            r.begun, r.unfinished, r.end_attempts, r.wake_key, r.signal, r.attempt_deadline, r.failure, r.failure_code,
             r.cancel_reason, r.wake_at, r.fence, r.deadline, r.correlation_id, r.traceparent",
         now,
         &names,
@@ -143,7 +151,7 @@ pub(crate) async fn reload(db: &Db, run: &Run) -> Result<Option<Run>, pg::Error>
     let row = sqlx::query_as!(
         Row,
         "SELECT id, name, spec_version, subject, org_id, state, input, outputs, step, attempt, begun, unfinished,
-            end_attempts, wake_key, signal, attempt_deadline, failure, cancel_reason, wake_at, fence, deadline,
+            end_attempts, wake_key, signal, attempt_deadline, failure, failure_code, cancel_reason, wake_at, fence, deadline,
             correlation_id, traceparent
          FROM saga_runs WHERE id = $1 AND fence = $2 AND lease_until > $3 AND state IN ('running', 'undoing')",
         run.id.uuid(),
@@ -175,7 +183,7 @@ pub(crate) struct Entry<'a> {
     pub undo: bool,
     pub attempt: u32,
     pub state: &'static str,
-    pub detail: String,
+    pub failure: Option<(FailureCode, String)>,
     pub started_at: DateTime<Utc>,
 }
 
@@ -196,12 +204,13 @@ pub(crate) async fn apply(
     let Change { progress, end, goes_on, begins, wake_key, output, entry } = change;
     let state = end.map_or(if progress.undoing { "undoing" } else { "running" }, RunEnd::name);
     let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+    let step_failure = entry.as_ref().and_then(|entry| entry.failure.as_ref());
     let over = entry.as_ref().is_some_and(|entry| entry.state != "waiting");
     let row = sqlx::query!(
         r#"WITH run AS (
             UPDATE saga_runs SET state = $4, step = $5, attempt = $6,
                 begun = $7 OR ($8 AND cancel_reason IS NULL), unfinished = 0, end_attempts = $9, wake_key = $10,
-                signal = NULL, attempt_deadline = $11, failure = $12,
+                signal = NULL, attempt_deadline = $11, failure = $12, failure_code = $26,
                 outputs = CASE WHEN $13::text IS NULL THEN outputs
                     ELSE outputs || jsonb_build_object($13::text, $14::jsonb) END,
                 -- A cancellation that came meanwhile is looked at now, not when the sleep is over.
@@ -214,11 +223,13 @@ pub(crate) async fn apply(
                 AND NOT ($4 = 'succeeded' AND cancel_reason IS NOT NULL)
             RETURNING id, cancel_reason, begun
         ), entry AS (
-            INSERT INTO saga_steps (run_id, step, undo, attempt, state, detail, started_at, finished_at)
-            SELECT id, $19::text, $20::boolean, $21::integer, $22::text, $23::text, $24::timestamptz, CASE WHEN $25 THEN $3::timestamptz END
+            INSERT INTO saga_steps (run_id, step, undo, attempt, state, detail, started_at, finished_at, failure_code)
+            SELECT id, $19::text, $20::boolean, $21::integer, $22::text, $23::text, $24::timestamptz,
+                    CASE WHEN $25 THEN $3::timestamptz END, $27::text
                 FROM run WHERE $19::text IS NOT NULL
             ON CONFLICT (run_id, step, undo, attempt)
-                DO UPDATE SET state = excluded.state, detail = excluded.detail, finished_at = excluded.finished_at
+                DO UPDATE SET state = excluded.state, detail = excluded.detail, finished_at = excluded.finished_at,
+                    failure_code = excluded.failure_code
         )
         SELECT cancel_reason, begun FROM run"#,
         run.id.uuid(),
@@ -232,7 +243,7 @@ pub(crate) async fn apply(
         number(progress.end_attempts),
         wake_key as Option<String>,
         progress.attempt_deadline as Option<DateTime<Utc>>,
-        progress.failure.as_deref() as Option<&str>,
+        progress.failure.as_ref().map(|failure| failure.text.as_str()) as Option<&str>,
         output.map(|(step, _)| step) as Option<&str>,
         output.map(|(_, value)| value.clone()) as Option<Value>,
         progress.due_at,
@@ -243,9 +254,11 @@ pub(crate) async fn apply(
         entry.as_ref().is_some_and(|e| e.undo),
         number(entry.as_ref().map_or(0, |e| e.attempt)),
         entry.as_ref().map_or("done", |e| e.state),
-        entry.as_ref().map_or("", |e| e.detail.as_str()),
+        step_failure.map_or("", |(_, text)| text.as_str()),
         entry.as_ref().map_or(now, |e| e.started_at),
         over,
+        progress.failure.as_ref().map(|failure| failure.code.name()) as Option<&str>,
+        step_failure.map(|(code, _)| code.name()) as Option<&str>,
     )
     .fetch_optional(conn)
     .await?;

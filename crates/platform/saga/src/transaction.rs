@@ -6,9 +6,10 @@ use serde_json::Value;
 use crate::{
     decide::later,
     engine::Inner,
+    failure::{FailureCode, StepError},
     faults::{At, FaultAction, FaultPoint},
     spec::SagaSpec,
-    step::{StepCx, StepError},
+    step::StepCx,
     store::{self, LEASE, Run},
 };
 
@@ -72,7 +73,7 @@ impl Inner {
             FaultAction::LoseLease => store::steal(&self.db, run).await,
             FaultAction::Cancel => store::cancel_now(&self.db, run).await,
         };
-        done.map_err(|error| StepError::retry(error.to_string()).into())
+        done.map_err(|error| StepError::retry(FailureCode::Internal, error.to_string()).into())
     }
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn context<'a>(
         org: run.org,
         attempt: run.progress.attempt,
         deadline: later(run.progress.now, LEASE),
-        failure: run.progress.failure.as_deref(),
+        failure: run.progress.failure.as_ref(),
+        cancel_reason: run.progress.cancel.as_deref(),
         input: &run.input,
         outputs,
         step,

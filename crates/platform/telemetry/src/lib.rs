@@ -12,6 +12,7 @@
 //! shutdown gives up after the time it is given. Span fields of INFO level and above reach the log line
 //! whatever the log filter says: the filter chooses events, not context.
 
+mod bug;
 mod error;
 mod filter;
 pub mod health;
@@ -22,6 +23,7 @@ pub mod names;
 mod process;
 pub mod traces;
 
+pub use bug::bug_found;
 pub use error::TelemetryError;
 pub use health::{Health, Now, Probe};
 pub use logs::{LogConfig, LogFormat, TelemetryGuard, init};

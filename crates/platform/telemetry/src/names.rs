@@ -4,6 +4,8 @@
 //! Labels are few and bounded: an endpoint's operation id, a method, a status class, a topic, a lane. Never an
 //! id, a path or anything a caller can choose.
 
+/// Invariants that did not hold.
+pub const BUGS_TOTAL: &str = "bugs_total";
 /// Labels: `operation`, `method`, `status`.
 pub const HTTP_REQUESTS_TOTAL: &str = "http_requests_total";
 /// Labels: `operation`, `method`.
@@ -133,6 +135,7 @@ const fn histogram(name: &'static str, help: &'static str) -> Metric {
 }
 
 pub const ALL: &[Metric] = &[
+    counter(BUGS_TOTAL, "Invariants that did not hold."),
     counter(HTTP_REQUESTS_TOTAL, "Requests answered, by operation, method and status."),
     histogram(HTTP_REQUEST_DURATION_SECONDS, "Time from request to answer, by operation and method."),
     gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests being handled now."),

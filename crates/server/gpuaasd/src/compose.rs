@@ -68,6 +68,7 @@ fn startup(what: &str, failure: Failure) -> ComposeError {
             }
             text
         }
+        Failure::Bug(bug) => format!("{what}: {bug}"),
     })
 }
 
@@ -346,7 +347,9 @@ fn fleet(
         programs_dir: config.fleet.programs_dir.clone(),
         auto_approve_simulated: config.fleet.auto_approve_simulated,
     };
-    Ok(Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()]))
+    let fleet = Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()]);
+    fleet.check_completions().map_err(anyhow::Error::msg)?;
+    Ok(fleet)
 }
 
 /// Runs of workflows are kept for some weeks after their end.

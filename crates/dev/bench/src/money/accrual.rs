@@ -157,5 +157,6 @@ fn told(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Problem(problem) => anyhow!("refused: {problem:?}"),
         Failure::Internal(error) => anyhow!(error),
+        Failure::Bug(bug) => anyhow!("{bug}"),
     }
 }

@@ -23,6 +23,7 @@ mod secrets;
 mod shell_scripts;
 mod sqlx_cache;
 mod table_classes;
+mod typed_failures;
 mod unsafe_code;
 mod unused_dependencies;
 
@@ -78,6 +79,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(format::Format),
         Box::new(layering::Layering),
         Box::new(unsafe_code::UnsafeCode),
+        Box::new(typed_failures::TypedFailures),
         Box::new(unused_dependencies::UnusedDependencies),
         Box::new(licences::Licences),
         Box::new(duplicates::Duplicates),

@@ -131,7 +131,7 @@ async fn decide(
     let mut after = before.clone();
     if next == AdjustmentState::Posted {
         let kind = AdjustmentKind::parse(&before.kind)
-            .ok_or_else(|| std::io::Error::other(format!("{} is of an unknown kind", before.id)))?;
+            .ok_or_else(|| Failure::bug(format!("{} is of an unknown kind", before.id)))?;
         after.seq = Some(match &before.fault {
             Some(fault) => credit_approved(billing, tx, &mut after, fault).await?,
             None => make(billing, tx, kind, &before).await?,
@@ -162,8 +162,7 @@ async fn make(
         lines: kind.lines(adjustment.amount_minor),
     };
     let posted = post(billing, tx, posting).await?;
-    let posted =
-        posted.ok_or_else(|| std::io::Error::other(format!("{} was posted before", adjustment.id)))?;
+    let posted = posted.ok_or_else(|| Failure::bug(format!("{} was posted before", adjustment.id)))?;
     Ok(posted.seq)
 }
 

@@ -108,9 +108,7 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
         news.extend(notice.map(|notice| (notice, threshold_minor, account)));
     }
     if !changes.is_empty() && !accounts::change(tx, &changes, now).await? {
-        return Err(
-            std::io::Error::other("the state of an organization changed while its chain was held").into()
-        );
+        return Err(Failure::bug("the state of an organization changed while its chain was held"));
     }
     for (notice, threshold_minor, account) in news {
         tell(tx, notice, threshold_minor, account)?;

@@ -94,7 +94,7 @@ pub async fn meter_open(
     if meters::open(tx, allocation, at).await? {
         return Ok(());
     }
-    Err(std::io::Error::other(format!("{allocation} has no meter to open")).into())
+    Err(Failure::bug(format!("{allocation} has no meter to open")))
 }
 
 /// It stopped being active at `at`.
@@ -106,7 +106,7 @@ pub async fn meter_close(
     if meters::close(tx, allocation, at).await? {
         return Ok(());
     }
-    Err(std::io::Error::other(format!("{allocation} has no meter to close")).into())
+    Err(Failure::bug(format!("{allocation} has no meter to close")))
 }
 
 /// The launch failed before its meter was opened: what was set aside goes back.

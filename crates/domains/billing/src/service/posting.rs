@@ -14,7 +14,7 @@ use crate::{
 /// system or of a platform administrator). Nothing when its reference was posted before: it is not posted again.
 pub async fn post(billing: &Billing, tx: &mut WriteTx, posting: Posting) -> Result<Option<Posted>, Failure> {
     if posting.lines.iter().map(|line| i128::from(line.amount_minor)).sum::<i128>() != 0 {
-        return Err(std::io::Error::other("the lines of a posting do not sum to zero").into());
+        return Err(Failure::bug("the lines of a posting do not sum to zero"));
     }
     let currency = match ledger::balances(tx.conn(), posting.org).await? {
         Some((_, currency)) => currency,

@@ -221,7 +221,7 @@ where
         }
         writer.write_record(None::<&[u8]>)?;
     }
-    let done = writer.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
+    let done = writer.into_inner().map_err(|error| Failure::bug(error.to_string()))?;
     Ok(done.into())
 }
 

@@ -151,6 +151,7 @@ pub struct Allocation {
     pub restart_order: Option<Vec<u8>>,
     pub state: AllocationState,
     pub state_reason: String,
+    pub failure_code: Option<String>,
     pub state_changed_at: DateTime<Utc>,
     pub release_cause: Option<String>,
     pub active_at: Option<DateTime<Utc>>,
@@ -240,6 +241,9 @@ pub struct AllocationView {
     #[schemars(extend("enum" = ["requested", "provisioning", "active", "releasing", "released", "release_failed", "failed"]))]
     pub state: String,
     pub state_reason: String,
+    /// Why it failed, when it did: a stable code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<String>,
     pub state_changed_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_cause: Option<String>,
@@ -291,6 +295,7 @@ impl From<Allocation> for AllocationView {
             isolation_model: a.isolation_model,
             state: a.state.name().to_owned(),
             state_reason: a.state_reason,
+            failure_code: a.failure_code,
             state_changed_at: a.state_changed_at,
             release_cause: a.release_cause,
             connection,

@@ -25,7 +25,7 @@ use crate::{
         allocation::{Allocation, AllocationState, AllocationView, Shape},
     },
     store::{access, allocations::of_project, machine_keys},
-    workflow::{LaunchInput, access_spec},
+    workflow::{ACCESS, LaunchInput},
 };
 
 /// As many as a node takes.
@@ -170,7 +170,7 @@ async fn renew(
     tell(tx, &after, "access", name, about).await?;
     if after.state == AllocationState::Active {
         let input = LaunchInput { allocation_id: after.id };
-        match saga::start(tx, access_spec(), &after.access_subject(), Some(after.org_id), &input).await {
+        match saga::start(tx, &ACCESS, &after.access_subject(), Some(after.org_id), &input).await {
             Ok(_) | Err(StartError::AlreadyRunning) => {}
             Err(error) => return Err(error.into()),
         }

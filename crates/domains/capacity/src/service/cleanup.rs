@@ -22,7 +22,7 @@ use crate::{
         allocations::{Along, lock, step},
         claims, endings,
     },
-    workflow::{CleanupInput, cleanup_spec, fence},
+    workflow::{CLEANUP, CleanupInput, fence},
 };
 
 fn verified(runtime_verified_absent: bool) -> Result<(), Problem> {
@@ -53,7 +53,7 @@ pub async fn force_cleanup(
     let blocked = endings::blocked(tx.conn(), id, &before.slot_ids).await?;
     slots_force_cleaned(tx, &blocked).await?;
     let text = format!("cleaned by the platform: {reason}");
-    let along = Along { reason: &text, cause: None };
+    let along = Along { reason: &text, cause: None, failure_code: None };
     let between = step(tx, &before, AllocationEvent::RetryRelease, along).await?;
     let after = step(tx, &between, AllocationEvent::Released, along).await?;
     let now = tx.db().ambient().now();
@@ -84,7 +84,7 @@ pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCl
     slots_retry_cleaning(tx, &slot_ids).await?;
     let subject = slot_ids.first().copied().unwrap_or(slot).to_string();
     let input = CleanupInput { allocation_id: allocation.id, slot_ids };
-    let started = saga::start(tx, cleanup_spec(), &subject, Some(allocation.org_id), &input).await;
+    let started = saga::start(tx, &CLEANUP, &subject, Some(allocation.org_id), &input).await;
     let run_id = match started {
         Ok(run) => run,
         Err(StartError::AlreadyRunning) => {

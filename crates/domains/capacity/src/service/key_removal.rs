@@ -21,7 +21,7 @@ use crate::{
         allocation::{AllocationState, AllocationView},
     },
     store::machine_keys,
-    workflow::{LaunchInput, access_spec},
+    workflow::{ACCESS, LaunchInput},
 };
 
 /// Looked for at once.
@@ -101,7 +101,7 @@ async fn remove_within(tx: &mut WriteTx, id: AllocationId) -> Result<bool, Failu
     // A launch takes up the newest set by itself, and so does a workflow that brings another.
     if !launching {
         let input = LaunchInput { allocation_id: id };
-        match saga::start(tx, access_spec(), &after.access_subject(), Some(after.org_id), &input).await {
+        match saga::start(tx, &ACCESS, &after.access_subject(), Some(after.org_id), &input).await {
             Ok(_) => begun = true,
             Err(StartError::AlreadyRunning) => {}
             Err(error) => return Err(error.into()),

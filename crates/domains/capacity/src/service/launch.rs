@@ -32,7 +32,7 @@ use crate::{
         claims, machine_keys,
         reserve::{Limit, Limits, Reserved, reserve},
     },
-    workflow::{LaunchInput, provision_spec},
+    workflow::{LaunchInput, provision_saga},
 };
 
 kernel::checked_text! {
@@ -86,7 +86,7 @@ pub async fn launch(
     wanted: Wanted,
 ) -> Result<Allocation, Failure> {
     let made = launch_all(capacity, tx, creator, wanted, None).await?;
-    let nothing = || Failure::from(std::io::Error::other("a launch made nothing"));
+    let nothing = || Failure::bug("a launch made nothing");
     made.into_iter().next().ok_or_else(nothing)
 }
 
@@ -142,7 +142,7 @@ pub async fn launch_all(
     machine_keys::insert_first(tx, &made, &keys).await?;
     for new in &made {
         let input = LaunchInput { allocation_id: new.id };
-        saga::start(tx, provision_spec(new.shape), &new.subject(), Some(creator.org), &input).await?;
+        saga::start(tx, provision_saga(new.shape), &new.subject(), Some(creator.org), &input).await?;
         tx.emit(&AllocationRequested {
             allocation_id: new.id,
             project_id: new.project_id,
@@ -285,6 +285,7 @@ fn allocation(
         restart_order: None,
         state: AllocationState::Requested,
         state_reason: String::new(),
+        failure_code: None,
         state_changed_at: now,
         release_cause: None,
         active_at: None,

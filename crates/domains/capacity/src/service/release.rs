@@ -10,7 +10,7 @@ use kernel::{
 use lifecycle::Named as _;
 use node_proto::catalog::{Reboot, RebootInput, VmRestart, VmRestartInput};
 use pg::{WriteTx, changed};
-use saga::{SagaSpec, StartError};
+use saga::{SagaDefinition, StartError};
 
 use super::launch::BEGIN_WITHIN;
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
         endings,
         events::{self, NewEvent},
     },
-    workflow::{LaunchInput, abandon_spec, abandoned, release_spec, restart_spec},
+    workflow::{ABANDON, LaunchInput, RESTART, abandoned, release_saga},
 };
 
 const BUSY_RETRY_SECONDS: u64 = 5;
@@ -88,7 +88,7 @@ async fn cancel_launch(
 /// A launch whose workflow got lost gets one that ends it. False: it has a workflow, which is taking it back.
 async fn end_lost(tx: &mut WriteTx, before: &Allocation) -> Result<bool, Failure> {
     let input = LaunchInput { allocation_id: before.id };
-    match saga::start(tx, abandon_spec(), &before.subject(), Some(before.org_id), &input).await {
+    match saga::start(tx, &ABANDON, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
             tracing::error!(allocation_id = %before.id, run_id = %run, "a launch had no workflow; it has one that ends it");
             Ok(true)
@@ -116,7 +116,7 @@ async fn take_back(
     (cause, reason): (ReleaseCause, &str),
     used_until: Option<DateTime<Utc>>,
 ) -> Result<Allocation, Failure> {
-    let along = Along { reason, cause: Some(cause.name()) };
+    let along = Along { reason, cause: Some(cause.name()), failure_code: None };
     let mut after = step(tx, before, AllocationEvent::Release, along).await?;
     if let Some(until) = used_until {
         after = endings::meter_closed_set(tx, &after, until).await?;
@@ -135,20 +135,22 @@ async fn take_back(
     // paying for it.
     saga::cancel(tx, &after.access_subject(), reason).await?;
     saga::cancel(tx, &after.restart_subject(), reason).await?;
-    start(tx, &after, &after.subject(), release_spec(after.shape)).await?;
+    start(tx, &after, &after.subject(), release_saga(after.shape)).await?;
     Ok(after)
 }
 
 async fn retry(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
-    let after = step(tx, before, AllocationEvent::RetryRelease, Along { reason, cause: None }).await?;
-    start(tx, &after, &after.subject(), release_spec(after.shape)).await?;
+    let after =
+        step(tx, before, AllocationEvent::RetryRelease, Along { reason, cause: None, failure_code: None })
+            .await?;
+    start(tx, &after, &after.subject(), release_saga(after.shape)).await?;
     Ok(after)
 }
 
 /// A release that is under way goes on as it is; one whose workflow got lost gets another.
 async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
     let input = LaunchInput { allocation_id: before.id };
-    let spec = release_spec(before.shape);
+    let spec = release_saga(before.shape);
     match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
             tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; it has another now");
@@ -164,7 +166,7 @@ async fn start(
     tx: &mut WriteTx,
     allocation: &Allocation,
     subject: &str,
-    spec: &'static SagaSpec,
+    spec: &'static SagaDefinition<Capacity>,
 ) -> Result<(), Failure> {
     let input = LaunchInput { allocation_id: allocation.id };
     match saga::start(tx, spec, subject, Some(allocation.org_id), &input).await {
@@ -253,7 +255,7 @@ pub async fn allocation_restart(
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = endings::restart_order_set(tx, &before, &order).await?;
-    start(tx, &after, &after.restart_subject(), restart_spec()).await?;
+    start(tx, &after, &after.restart_subject(), &RESTART).await?;
     tell(tx, &after, "operation", "restart", "").await?;
     record(tx, &before, &after)?;
     Ok(after)

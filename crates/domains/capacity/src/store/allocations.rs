@@ -44,6 +44,7 @@ struct Row {
     restart_order: Option<Vec<u8>>,
     state: String,
     state_reason: String,
+    failure_code: Option<String>,
     state_changed_at: DateTime<Utc>,
     release_cause: Option<String>,
     active_at: Option<DateTime<Utc>>,
@@ -56,7 +57,7 @@ struct Row {
 }
 
 fn unreadable(what: &str) -> Failure {
-    Failure::from(std::io::Error::other(format!("an allocation's {what} cannot be read")))
+    Failure::bug(format!("an allocation's {what} cannot be read"))
 }
 
 impl TryFrom<Row> for Allocation {
@@ -94,6 +95,7 @@ impl TryFrom<Row> for Allocation {
             restart_order: row.restart_order,
             state: AllocationState::parse(&row.state).ok_or_else(|| unreadable("state"))?,
             state_reason: row.state_reason,
+            failure_code: row.failure_code,
             state_changed_at: row.state_changed_at,
             release_cause: row.release_cause,
             active_at: row.active_at,
@@ -110,7 +112,7 @@ impl TryFrom<Row> for Allocation {
 pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
     let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = $1", id.uuid())
@@ -123,7 +125,7 @@ pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Alloc
 pub async fn lock(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
     let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = $1 FOR NO KEY UPDATE", id.uuid())
@@ -141,7 +143,7 @@ pub async fn list(
         Row,
         "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations
@@ -171,6 +173,8 @@ pub struct Along<'a> {
     pub reason: &'a str,
     /// Who or what ended it.
     pub cause: Option<&'a str>,
+    /// Why it failed, when it did.
+    pub failure_code: Option<&'a str>,
 }
 
 /// Applies an event that the lifecycle allows, by compare-and-swap on the version, with its history: the one place
@@ -188,7 +192,7 @@ pub async fn step(
     let row = sqlx::query_as!(
         Row,
         r#"WITH changed AS (
-               UPDATE allocations SET state = $3, state_reason = $4, state_changed_at = $5, updated_at = $5,
+               UPDATE allocations SET state = $3, state_reason = $4, failure_code = $13, state_changed_at = $5, updated_at = $5,
                    version = version + 1, release_cause = coalesce($6, release_cause),
                    active_at = CASE WHEN $3 = 'active' THEN $5 ELSE active_at END,
                    meter_opened_at = CASE WHEN $3 = 'active' THEN $5 ELSE meter_opened_at END,
@@ -198,7 +202,7 @@ pub async fn step(
                WHERE id = $1 AND version = $2
                RETURNING id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile, price_unit,
                    unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host, ssh_port, work_order,
-                   access_version, installed_access, access_order, restart_order, state, state_reason, state_changed_at,
+                   access_version, installed_access, access_order, restart_order, state, state_reason, failure_code, state_changed_at,
                    release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version, created_at, updated_at
            ), told AS (
                INSERT INTO allocation_events (allocation_id, org_id, at, kind, from_state, to_state, name, reason,
@@ -213,7 +217,7 @@ pub async fn step(
                username AS "username!", uid AS "uid!", ssh_host AS "ssh_host!", ssh_port AS "ssh_port!",
                work_order AS "work_order!", access_version AS "access_version!",
                installed_access AS "installed_access!", access_order, restart_order, state AS "state!",
-               state_reason AS "state_reason!", state_changed_at AS "state_changed_at!", release_cause, active_at,
+               state_reason AS "state_reason!", failure_code, state_changed_at AS "state_changed_at!", release_cause, active_at,
                meter_opened_at, meter_closed_at, finished_at, version AS "version!", created_at AS "created_at!",
                updated_at AS "updated_at!"
            FROM changed"#,
@@ -229,6 +233,7 @@ pub async fn step(
         actor.kind.name(),
         actor.id as Option<Uuid>,
         correlation,
+        along.failure_code as Option<&str>,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -270,7 +275,7 @@ pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Alloc
     let rows =
         sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
@@ -283,7 +288,7 @@ pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<
         Row,
         "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE",
@@ -302,7 +307,7 @@ pub async fn among(
         Row,
         "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
              price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
              state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",

@@ -30,7 +30,7 @@ impl TryFrom<SkuRow> for Sku {
 
     fn try_from(row: SkuRow) -> Result<Self, Failure> {
         let capacity_shape = Shape::parse(&row.capacity_shape)
-            .ok_or_else(|| Failure::from(std::io::Error::other("a product's shape cannot be read")))?;
+            .ok_or_else(|| Failure::bug("a product's shape cannot be read"))?;
         Ok(Self {
             sku: row.sku,
             vendor: row.vendor,

@@ -35,7 +35,7 @@ pub enum Limit {
 }
 
 fn unknown(answer: &str) -> Failure {
-    Failure::from(std::io::Error::other(format!("capacity_reserve answered {answer}")))
+    Failure::bug(format!("capacity_reserve answered {answer}"))
 }
 
 /// Writes new allocations, all of one product for one person, as they are given.

@@ -1,59 +1,53 @@
 //! End a launch that lost its workflow and that somebody released: it holds nothing any more, and its slots are cleaned by
 //! a workflow of their own.
 
-use async_trait::async_trait;
 use kernel::Failure;
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use saga::{OnFailure, RunEnd, SagaDefinition, Step, StepCx, StepError, end_fn, step_fn};
 
-use super::{abandon_spec, held, launch, tasks::withdraw_of};
+use super::{
+    held, launching,
+    steps::{DAY, writes},
+    tasks::withdraw_of,
+};
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
     store::endings,
 };
 
-pub struct Abandon(pub Capacity);
+// One that fails is begun again by the next release.
+pub static ABANDON: SagaDefinition<Capacity> = SagaDefinition {
+    name: "abandon_launch",
+    version: 1,
+    steps: &[writes("end", step_fn!(end_lost_launch))],
+    deadline: DAY,
+    on_failure: OnFailure::Stuck,
+    audit_action: "allocation.abandon_run",
+    ended: end_fn!(ended),
+};
 
-#[async_trait]
-impl Saga for Abandon {
-    fn spec(&self) -> &'static SagaSpec {
-        abandon_spec()
+async fn end_lost_launch(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = held(cx).await?;
+    if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
+        return Step::done();
     }
+    for lost in saga::runs_before(cx.tx.conn(), cx.subject, cx.run_id).await? {
+        withdraw_of(capacity, cx, &allocation, lost).await?;
+    }
+    let cause = allocation.release_cause.clone();
+    let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());
+    let reason = "released while it was being launched";
+    launching::abandoned(capacity, cx.tx, &allocation, cause, reason).await?;
+    let slot_ids = endings::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
+    fleet::api::slots_retry_cleaning(cx.tx, &slot_ids).await?;
+    launching::cleanup_start(cx.tx, &allocation, slot_ids).await?;
+    Step::done()
+}
 
-    async fn run(&self, _: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        let allocation = held(cx).await?;
-        if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
-            return Step::done();
-        }
-        for lost in saga::runs_before(cx.tx.conn(), cx.subject, cx.run_id).await? {
-            withdraw_of(&self.0, cx, &allocation, lost).await?;
-        }
-        let cause = allocation.release_cause.clone();
-        let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());
-        let reason = "released while it was being launched";
-        launch::abandoned(&self.0, cx.tx, &allocation, cause, reason).await?;
-        let slot_ids = endings::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
-        fleet::api::slots_retry_cleaning(cx.tx, &slot_ids).await?;
-        launch::cleanup_start(cx.tx, &allocation, slot_ids).await?;
-        Step::done()
+async fn ended(_: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+    if end != RunEnd::Succeeded {
+        let failure = cx.failure.map(|failure| failure.text.as_str());
+        tracing::error!(run_id = %cx.run_id, failure, "a lost launch could not be ended; release it again");
     }
-
-    async fn resume(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        if end != RunEnd::Succeeded {
-            tracing::error!(run_id = %cx.run_id, failure = cx.failure, "a lost launch could not be ended; release it again");
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -2,68 +2,68 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use kernel::Failure;
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
-use super::{access_spec, held, held_for_end, launch, tasks, words};
+use super::{
+    failure::EndReason,
+    held, held_for_end, launching,
+    steps::{DAY, waits},
+    tasks,
+};
 use crate::{Capacity, model::allocation::AllocationState, store::progress};
 
-pub struct Access(pub Capacity);
+pub static ACCESS: SagaDefinition<Capacity> = SagaDefinition {
+    name: "access",
+    version: 1,
+    steps: &[waits("install", step_fn!(install), resume_fn!(installed))],
+    deadline: DAY.saturating_mul(7),
+    on_failure: OnFailure::Undo,
+    audit_action: "allocation.access_run",
+    ended: end_fn!(ended),
+};
 
-#[async_trait]
-impl Saga for Access {
-    fn spec(&self) -> &'static SagaSpec {
-        access_spec()
+async fn install(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = held(cx).await?;
+    // A machine that goes takes its keys along.
+    if allocation.state != AllocationState::Active || allocation.installed_access >= allocation.access_version
+    {
+        return Step::done();
     }
+    launching::keys_send(capacity, cx, &allocation).await
+}
 
-    async fn run(&self, _: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        let allocation = held(cx).await?;
-        // A machine that goes takes its keys along.
-        if allocation.state != AllocationState::Active
-            || allocation.installed_access >= allocation.access_version
-        {
-            return Step::done();
-        }
-        launch::keys_send(&self.0, cx, &allocation).await
+async fn installed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    // Locked, so that whoever asks for another set finds this run live, or over.
+    let allocation = held(cx).await?;
+    let Some(version) = launching::keys_arrived(cx, &allocation, signal).await? else {
+        return Ok(Step::Again { after: Duration::ZERO });
+    };
+    progress::keys_installed(cx.tx, allocation.id, version).await?;
+    let line = progress::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
+    progress::history(cx.tx, &allocation, "access", &[line]).await?;
+    if allocation.access_version > version {
+        return Ok(Step::Again { after: Duration::ZERO });
     }
+    Step::done()
+}
 
-    async fn resume(&self, _: &'static str, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
-        // Held, so that whoever asks for another set finds this run live, or over.
-        let allocation = held(cx).await?;
-        let Some(version) = launch::keys_arrived(cx, &allocation, signal).await? else {
-            return Ok(Step::Again { after: Duration::ZERO });
-        };
-        progress::keys_installed(cx.tx, allocation.id, version).await?;
-        let line = progress::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
-        progress::history(cx.tx, &allocation, "access", &[line]).await?;
-        if allocation.access_version > version {
-            return Ok(Step::Again { after: Duration::ZERO });
-        }
-        Step::done()
+async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+    if end == RunEnd::Succeeded {
+        return Ok(());
     }
-
-    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
-        Step::done()
+    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    tasks::withdraw(capacity, cx, &allocation).await?;
+    if allocation.state != AllocationState::Active {
+        return Ok(());
     }
-
-    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        if end == RunEnd::Succeeded {
-            return Ok(());
-        }
-        let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
-        tasks::withdraw(&self.0, cx, &allocation).await?;
-        if allocation.state != AllocationState::Active {
-            return Ok(());
-        }
-        let reason = words::plain(cx.failure);
-        tracing::error!(allocation_id = %allocation.id, failure = cx.failure, "a machine does not have the keys that were asked for");
-        let line =
-            progress::Line { name: "keys_not_installed".to_owned(), reason: &reason, duration_ms: None };
-        progress::history(cx.tx, &allocation, "access", &[line]).await
-    }
+    let reason = EndReason::of_run(cx.failure, cx.cancel_reason);
+    tracing::error!(
+        allocation_id = %allocation.id,
+        failure_code = reason.code.name(),
+        "a machine does not have the keys that were asked for"
+    );
+    let line =
+        progress::Line { name: "keys_not_installed".to_owned(), reason: &reason.sentence, duration_ms: None };
+    progress::history(cx.tx, &allocation, "access", &[line]).await
 }

@@ -16,7 +16,8 @@ mod abandon;
 mod access;
 mod cleanup;
 mod completion;
-mod launch;
+mod failure;
+mod launching;
 mod phases;
 mod provision_machine;
 mod provision_slice;
@@ -26,9 +27,8 @@ mod release_machine;
 mod release_slice;
 mod restart;
 mod slots;
-mod specs;
+mod steps;
 mod tasks;
-mod words;
 
 use std::sync::Arc;
 
@@ -36,14 +36,43 @@ use kernel::{
     Failure,
     ids::{AllocationId, SlotId},
 };
-use saga::{StepCx, StepError};
+use saga::{SagaDefinition, StepCx, StepError};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use launch::abandoned;
+pub use abandon::ABANDON;
+pub use access::ACCESS;
+pub use cleanup::CLEANUP;
+pub(crate) use launching::abandoned;
+pub use restart::RESTART;
 pub(crate) use slots::fence;
-pub use specs::{abandon_spec, access_spec, cleanup_spec, provision_spec, release_spec, restart_spec};
 
-use crate::{Capacity, model::allocation::Allocation, store::allocations};
+use self::{
+    cleanup::CLEANUP_V1, failure::WorkflowFailure, provision_machine::PROVISION_MACHINE,
+    provision_slice::PROVISION_SLICE, release_machine::RELEASE_MACHINE, release_slice::RELEASE_SLICE,
+};
+use crate::{
+    Capacity,
+    model::allocation::{Allocation, Shape},
+    store::allocations,
+};
+
+/// From a reserved allocation to an active one, or to `failed` with everything taken back. Started with a [`LaunchInput`]
+/// and `allocation.subject()`, in the transaction that reserves.
+pub fn provision_saga(shape: Shape) -> &'static SagaDefinition<Capacity> {
+    match shape {
+        Shape::Baremetal => &PROVISION_MACHINE,
+        Shape::GpuSlice | Shape::CpuVm => &PROVISION_SLICE,
+    }
+}
+
+/// From `releasing` to `released`, or to `release_failed` with the slots fenced. Started with a [`LaunchInput`] and
+/// `allocation.subject()`, in the transaction that sets `releasing`. It starts again from wherever an earlier one ended.
+pub fn release_saga(shape: Shape) -> &'static SagaDefinition<Capacity> {
+    match shape {
+        Shape::Baremetal => &RELEASE_MACHINE,
+        Shape::GpuSlice | Shape::CpuVm => &RELEASE_SLICE,
+    }
+}
 
 /// What every workflow of an allocation is started with.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -58,19 +87,20 @@ pub struct CleanupInput {
     pub slot_ids: Vec<SlotId>,
 }
 
-/// The code behind every specification, for the engine.
+/// Every workflow, for the engine.
 pub fn sagas(capacity: &Capacity) -> Vec<Arc<dyn saga::Saga>> {
-    vec![
-        Arc::new(provision_machine::ProvisionMachine(capacity.clone())),
-        Arc::new(provision_slice::ProvisionSlice(capacity.clone())),
-        Arc::new(release_machine::ReleaseMachine(capacity.clone())),
-        Arc::new(release_slice::ReleaseSlice(capacity.clone())),
-        Arc::new(restart::Restart(capacity.clone())),
-        Arc::new(access::Access(capacity.clone())),
-        Arc::new(cleanup::Cleanup::new(capacity.clone())),
-        Arc::new(cleanup::Cleanup::v1(capacity.clone())),
-        Arc::new(abandon::Abandon(capacity.clone())),
-    ]
+    let all = [
+        &PROVISION_MACHINE,
+        &PROVISION_SLICE,
+        &RELEASE_MACHINE,
+        &RELEASE_SLICE,
+        &RESTART,
+        &ACCESS,
+        &CLEANUP,
+        &CLEANUP_V1,
+        &ABANDON,
+    ];
+    all.into_iter().map(|definition| definition.bind(capacity.clone())).collect()
 }
 
 /// Wakes steps whose task is over. Goes to the fleet of whoever takes results.
@@ -81,7 +111,7 @@ pub fn completion() -> Arc<dyn fleet::api::Completion> {
 /// The allocation that the run is about, held until the step commits.
 async fn held(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
     let id = cx.input::<LaunchInput>()?.allocation_id;
-    allocations::lock(cx.tx.conn(), id).await?.ok_or_else(|| StepError::fail(words::MOVED_ON))
+    allocations::lock(cx.tx.conn(), id).await?.ok_or_else(|| tasks::fail(WorkflowFailure::StateChanged, ""))
 }
 
 /// The same when the run is over: an input that cannot be read names none.
@@ -89,7 +119,7 @@ async fn held_for_end(cx: &mut StepCx<'_>) -> Result<Option<Allocation>, Failure
     match cx.input::<LaunchInput>() {
         Ok(input) => allocations::lock(cx.tx.conn(), input.allocation_id).await,
         Err(error) => {
-            tracing::error!(run_id = %cx.run_id, error = error.reason(), "a workflow's input cannot be read at its end");
+            tracing::error!(run_id = %cx.run_id, error = %error, "a workflow's input cannot be read at its end");
             Ok(None)
         }
     }

@@ -22,7 +22,7 @@ pub async fn done(
 
 /// The same, with what the node did for it. Names that are not in the catalog say nothing that anybody knows, and
 /// stay out.
-pub async fn told<K: TaskKind>(
+pub async fn reported<K: TaskKind>(
     tx: &mut WriteTx,
     allocation: &Allocation,
     step: &str,

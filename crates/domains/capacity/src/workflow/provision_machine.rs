@@ -1,97 +1,92 @@
 //! Provision a whole machine: an account on it, the keys, a look at its drivers.
 
-use async_trait::async_trait;
-use kernel::Failure;
-use node_proto::catalog::{DeprovisionUser, HealthProbe, ProbeProfile, ProvisionUser};
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use node_proto::catalog::{DeprovisionUser, HealthProbe, HealthReport, ProbeProfile, ProvisionUser};
+use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
-use super::{held, launch, phases, provision_spec, tasks, words};
-use crate::{Capacity, model::allocation::Shape};
+use super::{
+    failure::WorkflowFailure,
+    held, launching, phases,
+    steps::{DAY, waits, waits_with_undo, writes},
+    tasks,
+};
+use crate::Capacity;
 
-pub struct ProvisionMachine(pub Capacity);
+// What `begin` did to the slots is taken back with the end of the run, in one transaction with the claims.
+pub static PROVISION_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
+    name: "provision_machine",
+    version: 1,
+    steps: &[
+        writes("begin", step_fn!(launching::begin)),
+        waits_with_undo(
+            "account",
+            (step_fn!(account_make), resume_fn!(account_made)),
+            (step_fn!(account_remove), resume_fn!(account_removed)),
+        ),
+        waits("keys", step_fn!(launching::keys), resume_fn!(launching::keys_reported)),
+        waits("driver_check", step_fn!(drivers_check), resume_fn!(drivers_checked)),
+        writes("activate", step_fn!(activate)),
+    ],
+    deadline: DAY.saturating_mul(7),
+    on_failure: OnFailure::Undo,
+    audit_action: "allocation.provision",
+    ended: end_fn!(launching::ended),
+};
 
-#[async_trait]
-impl Saga for ProvisionMachine {
-    fn spec(&self) -> &'static SagaSpec {
-        provision_spec(Shape::Baremetal)
+async fn account_make(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = launching::provisioning(cx).await?;
+    tasks::ordered::<ProvisionUser>(capacity, cx, &allocation, &allocation.work_order).await
+}
+
+async fn account_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let answer = tasks::answer::<ProvisionUser>(signal)?;
+    let allocation = launching::provisioning(cx).await?;
+    if i64::from(answer.output.uid) != i64::from(allocation.uid) {
+        return Err(tasks::fail(WorkflowFailure::AnswerUnreadable, "another account"));
     }
+    phases::reported::<ProvisionUser>(cx.tx, &allocation, "account", &answer.phases, "").await?;
+    Step::done()
+}
 
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        match step {
-            "begin" => launch::begin(cx).await,
-            "account" => {
-                let allocation = launch::provisioning(cx).await?;
-                tasks::ordered::<ProvisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
-            }
-            "keys" => launch::keys(&self.0, cx).await,
-            "driver_check" => {
-                let allocation = launch::provisioning(cx).await?;
-                tasks::probe(&self.0, cx, &allocation, ProbeProfile::Light).await
-            }
-            _ => launch::activate(&self.0, cx, None).await,
-        }
-    }
+async fn account_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = held(cx).await?;
+    tasks::withdraw(capacity, cx, &allocation).await?;
+    tasks::ordered::<DeprovisionUser>(capacity, cx, &allocation, &allocation.work_order).await
+}
 
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        match step {
-            "account" => {
-                let answer = tasks::answer::<ProvisionUser>(signal)?;
-                let allocation = launch::provisioning(cx).await?;
-                if i64::from(answer.output.uid) != i64::from(allocation.uid) {
-                    return Err(tasks::fail(words::UNREADABLE, "another account"));
-                }
-                phases::told::<ProvisionUser>(cx.tx, &allocation, step, &answer.phases, "").await?;
-                Step::done()
-            }
-            "keys" => launch::keys_told(cx, signal).await,
-            _ => {
-                let answer = tasks::answer::<HealthProbe>(signal)?;
-                let allocation = launch::provisioning(cx).await?;
-                healthy(&answer.output, allocation.gpus)?;
-                phases::told::<HealthProbe>(cx.tx, &allocation, step, &answer.phases, "").await?;
-                Step::done()
-            }
-        }
-    }
+async fn account_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let answer = tasks::answer::<DeprovisionUser>(signal)?;
+    let allocation = held(cx).await?;
+    phases::reported::<DeprovisionUser>(cx.tx, &allocation, "take_back", &answer.phases, "").await?;
+    Step::done()
+}
 
-    async fn undo(&self, _: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        let allocation = held(cx).await?;
-        tasks::withdraw(&self.0, cx, &allocation).await?;
-        tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
-    }
+async fn drivers_check(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = launching::provisioning(cx).await?;
+    tasks::probe(capacity, cx, &allocation, ProbeProfile::Light).await
+}
 
-    async fn resume_undo(
-        &self,
-        _: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        let answer = tasks::answer::<DeprovisionUser>(signal)?;
-        let allocation = held(cx).await?;
-        phases::told::<DeprovisionUser>(cx.tx, &allocation, "take_back", &answer.phases, "").await?;
-        Step::done()
-    }
+async fn drivers_checked(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let answer = tasks::answer::<HealthProbe>(signal)?;
+    let allocation = launching::provisioning(cx).await?;
+    check_passed(&answer.output, allocation.gpus)?;
+    phases::reported::<HealthProbe>(cx.tx, &allocation, "driver_check", &answer.phases, "").await?;
+    Step::done()
+}
 
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        launch::over(&self.0, cx, end).await
-    }
+async fn activate(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    launching::activate(capacity, cx, None).await
 }
 
 /// All checks passed and every GPU is there: whoever says that all is well must say so of each part.
-pub fn healthy(report: &node_proto::catalog::HealthReport, gpus: i32) -> Result<(), StepError> {
+pub fn check_passed(report: &HealthReport, gpus: i32) -> Result<(), StepError> {
     let failed: Vec<&str> =
         report.checks.iter().filter(|check| !check.passed).map(|check| check.name.as_str()).collect();
     if !report.passed || !failed.is_empty() {
         tracing::warn!(checks = ?failed, "a machine did not pass its check");
-        return Err(StepError::fail(words::SICK));
+        return Err(tasks::fail(WorkflowFailure::CheckFailed, ""));
     }
     if usize::try_from(gpus).is_ok_and(|gpus| report.gpus.len() < gpus) {
-        return Err(StepError::fail(words::GPUS_MISSING));
+        return Err(tasks::fail(WorkflowFailure::GpusMissing, ""));
     }
     Ok(())
 }

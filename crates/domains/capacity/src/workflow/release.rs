@@ -3,7 +3,10 @@
 use kernel::Failure;
 use saga::{RunEnd, Step, StepCx, StepError};
 
-use super::{held, held_for_end, slots, tasks, words};
+use super::{
+    failure::{EndReason, WorkflowFailure},
+    held, held_for_end, slots, tasks,
+};
 use crate::{
     Capacity,
     model::{
@@ -22,19 +25,19 @@ pub async fn releasing(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
     if allocation.state == AllocationState::Releasing {
         Ok(allocation)
     } else {
-        Err(StepError::fail(words::MOVED_ON))
+        Err(tasks::fail(WorkflowFailure::StateChanged, ""))
     }
 }
 
 /// Its slots are being cleaned, from wherever an earlier release left them.
-pub async fn begin(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+pub async fn begin(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let allocation = releasing(cx).await?;
     slots::to_cleaning(cx.tx, &allocation.slot_ids).await?;
     Step::done()
 }
 
 /// Proven clean: `releasing` becomes `released`, and what it held can be sold again.
-pub async fn free(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+pub async fn free(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let allocation = releasing(cx).await?;
     fleet::api::slots_cleaned(cx.tx, &allocation.slot_ids).await?;
     let now = cx.tx.db().ambient().now();
@@ -45,7 +48,7 @@ pub async fn free(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
 }
 
 /// What could not be released is fenced, and keeps what it holds until it was.
-pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
     if end == RunEnd::Succeeded {
         return Ok(());
     }
@@ -54,18 +57,19 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
     if allocation.state != AllocationState::Releasing {
         return Ok(());
     }
-    let reason = words::plain(cx.failure);
+    let reason = EndReason::of_run(cx.failure, cx.cancel_reason);
     let why = format!(
         "A release failed ({}). See to the node, then retry the release, or force it once somebody has looked.",
-        cx.failure.unwrap_or(&reason)
+        cx.failure.map_or(reason.sentence.as_str(), |failure| failure.text.as_str())
     );
     slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
-    let along = Along { reason: &reason, cause: None };
+    let along = reason.along();
     allocations::step(cx.tx, &allocation, AllocationEvent::ReleaseFailed, along).await?;
     cx.tx.emit(&AllocationReleaseFailed {
         allocation_id: allocation.id,
         project_id: allocation.project_id,
-        reason,
+        failure_code: Some(reason.code.name().to_owned()),
+        reason: reason.sentence,
     })?;
     Ok(())
 }

@@ -3,27 +3,27 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use chrono::TimeDelta;
 use fleet::api::Rekey;
 use identity::api::Where;
-use kernel::{
-    Failure,
-    policy::{IntegerKey, keys},
-};
+use kernel::policy::{IntegerKey, keys};
 use node_proto::catalog::{DeprovisionUser, HealthProbe, Isolation, ProbeProfile};
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    phases, provision_machine::healthy, reimage::Reimaging, release, release_spec, specs::WAITS_FOR, tasks,
-    words,
+    failure::WorkflowFailure,
+    phases,
+    provision_machine::check_passed,
+    reimage::Reimaging,
+    release,
+    steps::{DAY, WAITS_FOR, polls, waits, writes},
+    tasks,
 };
-use crate::{
-    Capacity,
-    model::allocation::{Allocation, Shape},
-};
+use crate::{Capacity, model::allocation::Allocation};
 
+/// Of the phase in which the node makes a new key.
+const KEY_ASKED: &str = "the machine makes a new key for itself before anybody else gets it";
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often a node that is to make a new key is looked at.
 const KEY_EVERY: Duration = Duration::from_secs(1);
@@ -36,79 +36,68 @@ pub struct Verified {
     pub clean: bool,
 }
 
-pub struct ReleaseMachine(pub Capacity);
+pub static RELEASE_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
+    name: "release_machine",
+    version: 1,
+    steps: &[
+        writes("begin", step_fn!(release::begin)),
+        waits("account", step_fn!(account_remove), resume_fn!(account_removed)),
+        polls("reimage", step_fn!(reimage_step)),
+        waits("verify", step_fn!(verify), resume_fn!(verify_reported)),
+        writes("free", step_fn!(free)),
+    ],
+    deadline: DAY.saturating_mul(14),
+    on_failure: OnFailure::Stuck,
+    audit_action: "allocation.release_run",
+    ended: end_fn!(release::ended),
+};
 
-#[async_trait]
-impl Saga for ReleaseMachine {
-    fn spec(&self) -> &'static SagaSpec {
-        release_spec(Shape::Baremetal)
-    }
+async fn account_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = release::releasing(cx).await?;
+    tasks::ordered::<DeprovisionUser>(capacity, cx, &allocation, &allocation.work_order).await
+}
 
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        match step {
-            "begin" => release::begin(cx).await,
-            "account" => {
-                let allocation = release::releasing(cx).await?;
-                tasks::ordered::<DeprovisionUser>(&self.0, cx, &allocation, &allocation.work_order).await
-            }
-            "reimage" => {
-                let allocation = unheld(cx).await?;
-                if let Some(wait) = reimage(&self.0, cx, &allocation, WAITS_FOR).await? {
-                    return Ok(wait);
-                }
-                if allocation.isolation_model == Isolation::FullReimage.name() {
-                    phases::done(cx.tx, &allocation, "reimage", "").await?;
-                }
-                Step::done()
-            }
-            "verify" => {
-                let allocation = release::releasing(cx).await?;
-                if let Some(wait) = new_key(cx, &allocation).await? {
-                    return Ok(wait);
-                }
-                tasks::probe(&self.0, cx, &allocation, ProbeProfile::BetweenTenants).await
-            }
-            _ => {
-                clean(cx)?;
-                release::free(cx).await
-            }
-        }
-    }
+async fn account_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let answer = tasks::answer::<DeprovisionUser>(signal)?;
+    let allocation = release::releasing(cx).await?;
+    phases::reported::<DeprovisionUser>(cx.tx, &allocation, "account", &answer.phases, "").await?;
+    Step::done()
+}
 
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        if step == "verify" {
-            let allocation = release::releasing(cx).await?;
-            return verified(cx, &allocation, signal).await;
-        }
-        let answer = tasks::answer::<DeprovisionUser>(signal)?;
-        let allocation = release::releasing(cx).await?;
-        phases::told::<DeprovisionUser>(cx.tx, &allocation, step, &answer.phases, "").await?;
-        Step::done()
+async fn reimage_step(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = unlocked(cx).await?;
+    if let Some(wait) = reimage(capacity, cx, &allocation).await? {
+        return Ok(wait);
     }
+    if allocation.isolation_model == Isolation::FullReimage.name() {
+        phases::done(cx.tx, &allocation, "reimage", "").await?;
+    }
+    Step::done()
+}
 
-    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
-        Step::done()
+async fn verify(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = release::releasing(cx).await?;
+    if let Some(wait) = new_key(cx, &allocation).await? {
+        return Ok(wait);
     }
+    tasks::probe(capacity, cx, &allocation, ProbeProfile::BetweenTenants).await
+}
 
-    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
+async fn verify_reported(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let allocation = release::releasing(cx).await?;
+    verified(cx, &allocation, signal).await
+}
 
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        release::over(&self.0, cx, end).await
-    }
+async fn free(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    require_verified(cx)?;
+    release::free(capacity, cx).await
 }
 
 /// The allocation as it is, and not locked: the step waits for somebody outside.
-pub async fn unheld(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
+pub async fn unlocked(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
     let id = cx.input::<super::LaunchInput>()?.allocation_id;
     let allocation = crate::store::allocations::get(cx.tx.conn(), id).await?;
-    allocation.ok_or_else(|| StepError::fail(words::MOVED_ON))
+    allocation.ok_or_else(|| tasks::fail(WorkflowFailure::StateChanged, ""))
 }
 
 /// Has the machine installed anew when its product says so; something to return until it is. Whoever installs cannot call
@@ -117,7 +106,6 @@ pub async fn reimage(
     capacity: &Capacity,
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
-    step: Duration,
 ) -> Result<Option<Step>, StepError> {
     if allocation.isolation_model != Isolation::FullReimage.name() {
         return Ok(None);
@@ -127,14 +115,14 @@ pub async fn reimage(
         Reimaging::Done => Ok(None),
         Reimaging::Failed(reason) => {
             tracing::warn!(allocation_id = %allocation.id, reason, "a machine could not be installed anew");
-            Err(tasks::retry(words::NOT_INSTALLED, "the installer says so"))
+            Err(tasks::retry(WorkflowFailure::NotReimaged, "the installer says so"))
         }
         Reimaging::UnderWay => {
             let limit = IntegerKey(&keys::CAPACITY_REIMAGE_SECONDS);
             let limit = capacity.policies.setting_at(limit, Where::default()).await?.get();
-            let begun = cx.deadline - TimeDelta::from_std(step).unwrap_or_default();
+            let begun = cx.deadline - TimeDelta::from_std(WAITS_FOR).unwrap_or_default();
             if cx.tx.db().ambient().now() >= begun + TimeDelta::seconds(limit) {
-                return Err(tasks::retry(words::NOT_INSTALLED, "not in time"));
+                return Err(tasks::retry(WorkflowFailure::NotReimaged, "not in time"));
             }
             Ok(Some(Step::Again { after: LOOK_EVERY }))
         }
@@ -153,7 +141,7 @@ async fn reimage_look(
     };
     match tokio::time::timeout(CALL_LIMIT, asked).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(tasks::retry(words::NOT_INSTALLED, "the installer did not answer")),
+        Err(_) => Err(tasks::retry(WorkflowFailure::NotReimaged, "the installer did not answer")),
     }
 }
 
@@ -162,14 +150,14 @@ async fn reimage_look(
 pub async fn new_key(cx: &mut StepCx<'_>, allocation: &Allocation) -> Result<Option<Step>, StepError> {
     match fleet::api::node_rekey(cx.tx, allocation.node_id, allocation.state_changed_at).await? {
         Rekey::Done => return Ok(None),
-        Rekey::Asked => phases::done(cx.tx, allocation, "new_key", words::KEY_ASKED).await?,
+        Rekey::Asked => phases::done(cx.tx, allocation, "new_key", KEY_ASKED).await?,
         Rekey::Waiting => {}
     }
     // The last look of this attempt: operators read why.
     if cx.tx.db().ambient().now() >= cx.deadline {
         let why = fleet::api::node_key_blocker(cx.tx.conn(), allocation.node_id).await?;
         let why = why.map(|blocker| format!("{}: {}", blocker.code, blocker.message)).unwrap_or_default();
-        return Err(tasks::retry(words::NO_NEW_KEY, &why));
+        return Err(tasks::retry(WorkflowFailure::NoNewKey, &why));
     }
     Ok(Some(Step::Again { after: KEY_EVERY }))
 }
@@ -183,15 +171,15 @@ pub async fn verified(
     let answer = tasks::answer::<HealthProbe>(signal)?;
     let passed =
         fleet::api::node_validation_record(cx.tx, allocation.node_id, answer.task, &answer.output).await?;
-    let clean = passed && healthy(&answer.output, allocation.gpus).is_ok();
-    phases::told::<HealthProbe>(cx.tx, allocation, "verify", &answer.phases, "").await?;
+    let clean = passed && check_passed(&answer.output, allocation.gpus).is_ok();
+    phases::reported::<HealthProbe>(cx.tx, allocation, "verify", &answer.phases, "").await?;
     Step::done_with(&Verified { clean })
 }
 
 /// Fails unless looking it over went well.
-pub fn clean(cx: &StepCx<'_>) -> Result<(), StepError> {
+pub fn require_verified(cx: &StepCx<'_>) -> Result<(), StepError> {
     match cx.output::<Verified>("verify")? {
         Some(Verified { clean: true }) => Ok(()),
-        _ => Err(StepError::fail(words::SICK)),
+        _ => Err(tasks::fail(WorkflowFailure::CheckFailed, "")),
     }
 }

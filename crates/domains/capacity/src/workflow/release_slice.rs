@@ -1,64 +1,46 @@
 //! Release a virtual machine: it goes, its disks are wiped and its devices reset, and the node proves it.
 
-use async_trait::async_trait;
-use kernel::Failure;
 use node_proto::catalog::{ReleasedVm, VmRelease};
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
-use super::{phases, release, release_spec, tasks, words};
-use crate::{
-    Capacity,
-    model::allocation::{Allocation, Shape},
+use super::{
+    failure::WorkflowFailure,
+    phases, release,
+    steps::{DAY, waits, writes},
+    tasks,
+};
+use crate::{Capacity, model::allocation::Allocation};
+
+pub static RELEASE_SLICE: SagaDefinition<Capacity> = SagaDefinition {
+    name: "release_slice",
+    version: 1,
+    steps: &[
+        writes("begin", step_fn!(release::begin)),
+        waits("machine", step_fn!(machine_remove), resume_fn!(machine_removed)),
+        writes("free", step_fn!(release::free)),
+    ],
+    deadline: DAY.saturating_mul(14),
+    on_failure: OnFailure::Stuck,
+    audit_action: "allocation.release_run",
+    ended: end_fn!(release::ended),
 };
 
-pub struct ReleaseSlice(pub Capacity);
+async fn machine_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = release::releasing(cx).await?;
+    tasks::ordered::<VmRelease>(capacity, cx, &allocation, &allocation.work_order).await
+}
 
-#[async_trait]
-impl Saga for ReleaseSlice {
-    fn spec(&self) -> &'static SagaSpec {
-        release_spec(Shape::GpuSlice)
-    }
-
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        match step {
-            "begin" => release::begin(cx).await,
-            "machine" => {
-                let allocation = release::releasing(cx).await?;
-                tasks::ordered::<VmRelease>(&self.0, cx, &allocation, &allocation.work_order).await
-            }
-            _ => release::free(cx).await,
-        }
-    }
-
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        let answer = tasks::answer::<VmRelease>(signal)?;
-        let allocation = release::releasing(cx).await?;
-        let evidence = proven(cx, &allocation, &answer.output).await?;
-        phases::told::<VmRelease>(cx.tx, &allocation, step, &answer.phases, &evidence).await?;
-        Step::done()
-    }
-
-    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
-
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        release::over(&self.0, cx, end).await
-    }
+async fn machine_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let answer = tasks::answer::<VmRelease>(signal)?;
+    let allocation = release::releasing(cx).await?;
+    let evidence = proven_clean(cx, &allocation, &answer.output).await?;
+    phases::reported::<VmRelease>(cx.tx, &allocation, "machine", &answer.phases, &evidence).await?;
+    Step::done()
 }
 
 /// A machine that was there must have left wiped disks and reset devices behind. Where there was none (any more), the
 /// node has looked and found nothing.
-pub async fn proven(
+pub async fn proven_clean(
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
     released: &ReleasedVm,
@@ -70,7 +52,7 @@ pub async fn proven(
     if released.machine_removed
         && !(enough(released.disks_wiped, disks) && enough(released.devices_reset, gpus))
     {
-        return Err(StepError::fail(words::NOT_PROVEN));
+        return Err(tasks::fail(WorkflowFailure::NotProvenClean, ""));
     }
     Ok(format!("{} disks wiped, {} devices reset", released.disks_wiped, released.devices_reset))
 }

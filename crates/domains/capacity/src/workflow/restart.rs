@@ -1,83 +1,93 @@
 //! Restart the machine of an active allocation. Whatever comes of it, the allocation stays what it is.
 
-use async_trait::async_trait;
 use kernel::Failure;
 use node_proto::catalog::{HealthProbe, ProbeProfile, Reboot, VmRestart};
-use saga::{RunEnd, Saga, SagaSpec, Signal, Step, StepCx, StepError};
+use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
-use super::{held, held_for_end, provision_machine::healthy, restart_spec, tasks, words};
+use super::{
+    failure::{EndReason, WorkflowFailure},
+    held, held_for_end,
+    provision_machine::check_passed,
+    steps::{DAY, waits},
+    tasks,
+};
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState, Shape},
     store::progress,
 };
 
-pub struct Restart(pub Capacity);
+// One that fails leaves nothing to take back and nothing for a person to see to: it can be asked for again.
+pub static RESTART: SagaDefinition<Capacity> = SagaDefinition {
+    name: "restart",
+    version: 1,
+    steps: &[
+        waits("restart", step_fn!(restart), resume_fn!(restarted)),
+        waits("check", step_fn!(check), resume_fn!(checked)),
+    ],
+    deadline: DAY.saturating_mul(7),
+    on_failure: OnFailure::Undo,
+    audit_action: "allocation.restart_run",
+    ended: end_fn!(ended),
+};
 
 async fn active(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
     let allocation = held(cx).await?;
     if allocation.state == AllocationState::Active {
         Ok(allocation)
     } else {
-        Err(StepError::fail(words::MOVED_ON))
+        Err(tasks::fail(WorkflowFailure::StateChanged, ""))
     }
 }
 
-#[async_trait]
-impl Saga for Restart {
-    fn spec(&self) -> &'static SagaSpec {
-        restart_spec()
+async fn restart(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = active(cx).await?;
+    let Some(order) = &allocation.restart_order else {
+        return Err(tasks::fail(WorkflowFailure::NotOrdered, ""));
+    };
+    match allocation.shape {
+        Shape::Baremetal => tasks::ordered::<Reboot>(capacity, cx, &allocation, order).await,
+        Shape::GpuSlice | Shape::CpuVm => tasks::ordered::<VmRestart>(capacity, cx, &allocation, order).await,
     }
+}
 
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        let allocation = active(cx).await?;
-        let Some(order) = &allocation.restart_order else { return Err(StepError::fail(words::NO_ORDER)) };
-        match (step, allocation.shape) {
-            ("restart", Shape::Baremetal) => tasks::ordered::<Reboot>(&self.0, cx, &allocation, order).await,
-            ("restart", _) => tasks::ordered::<VmRestart>(&self.0, cx, &allocation, order).await,
-            (_, Shape::Baremetal) => tasks::probe(&self.0, cx, &allocation, ProbeProfile::Light).await,
-            // It said what it sees when it was back.
-            _ => Step::done(),
-        }
-    }
-
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        let allocation = active(cx).await?;
-        match (step, allocation.shape) {
-            ("restart", Shape::Baremetal) => drop(tasks::answer::<Reboot>(signal)?),
-            ("restart", _) => {
-                let answer = tasks::answer::<VmRestart>(signal)?;
-                if i64::from(answer.output.gpus_visible) != i64::from(allocation.gpus) {
-                    return Err(StepError::fail(words::GPUS_MISSING));
-                }
+async fn restarted(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let allocation = active(cx).await?;
+    match allocation.shape {
+        Shape::Baremetal => drop(tasks::answer::<Reboot>(signal)?),
+        Shape::GpuSlice | Shape::CpuVm => {
+            let answer = tasks::answer::<VmRestart>(signal)?;
+            if i64::from(answer.output.gpus_visible) != i64::from(allocation.gpus) {
+                return Err(tasks::fail(WorkflowFailure::GpusMissing, ""));
             }
-            _ => healthy(&tasks::answer::<HealthProbe>(signal)?.output, allocation.gpus)?,
         }
-        Step::done()
     }
+    Step::done()
+}
 
-    async fn undo(&self, _: &'static str, _: &mut StepCx<'_>) -> Result<Step, StepError> {
-        Step::done()
+async fn check(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let allocation = active(cx).await?;
+    match allocation.shape {
+        Shape::Baremetal => tasks::probe(capacity, cx, &allocation, ProbeProfile::Light).await,
+        // It said what it sees when it was back.
+        Shape::GpuSlice | Shape::CpuVm => Step::done(),
     }
+}
 
-    async fn resume_undo(&self, _: &'static str, _: &mut StepCx<'_>, _: &Signal) -> Result<Step, StepError> {
-        Step::done()
-    }
+async fn checked(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let allocation = active(cx).await?;
+    check_passed(&tasks::answer::<HealthProbe>(signal)?.output, allocation.gpus)?;
+    Step::done()
+}
 
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
-        tasks::withdraw(&self.0, cx, &allocation).await?;
-        let reason = words::plain(cx.failure);
-        let (name, reason) = match end {
-            RunEnd::Succeeded => ("restarted", ""),
-            RunEnd::Undone | RunEnd::Stuck => ("restart_failed", reason.as_str()),
-        };
-        let line = progress::Line { name: name.to_owned(), reason, duration_ms: None };
-        progress::history(cx.tx, &allocation, "operation", &[line]).await
-    }
+async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    tasks::withdraw(capacity, cx, &allocation).await?;
+    let reason = EndReason::of_run(cx.failure, cx.cancel_reason).sentence;
+    let (name, reason) = match end {
+        RunEnd::Succeeded => ("restarted", ""),
+        RunEnd::Undone | RunEnd::Stuck => ("restart_failed", reason.as_str()),
+    };
+    let line = progress::Line { name: name.to_owned(), reason, duration_ms: None };
+    progress::history(cx.tx, &allocation, "operation", &[line]).await
 }

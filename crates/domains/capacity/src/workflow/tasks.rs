@@ -1,7 +1,7 @@
 //! A step's work on the node: queued, waited for, and read.
 
 use chrono::TimeDelta;
-use fleet::api::{ORDER_LATE, OrderedRequest, TaskRequest, Waiting};
+use fleet::api::{ORDER_LATE, OrderedRequest, TaskEnding, TaskRequest, Waiter, Waiting};
 use identity::api::Where;
 use kernel::{
     Failure,
@@ -11,14 +11,11 @@ use kernel::{
 use node_proto::{
     TaskError, TaskKind,
     catalog::{HealthProbe, HealthProbeInput, KeyRemovalKind, KeySetKind, ProbeProfile},
-    contract::{Ending, FailureCode, Phase, TaskFailure},
+    contract::{Ending, FailureCause, FailureCode, Phase, TaskFailure},
 };
 use saga::{Signal, Step, StepCx, StepError};
 
-use super::{
-    completion::{TaskOver, Told, WAITING_KIND},
-    words,
-};
+use super::{completion::TaskOver, failure::WorkflowFailure};
 use crate::{Capacity, model::allocation::Allocation};
 
 /// Queues exactly the work of this kind that the order holds, and waits for it.
@@ -30,7 +27,11 @@ pub async fn ordered<K: TaskKind>(
 ) -> Result<Step, StepError> {
     let request = request(capacity, cx).await?;
     let queued = capacity.fleet.task_queue_ordered::<K>(cx.tx, order, &allocation.subject(), request).await;
-    if in_time(queued)? { Ok(Step::Suspended) } else { Err(fail(words::LATE, K::TYPE.name())) }
+    if in_time(queued)? {
+        Ok(Step::Suspended)
+    } else {
+        Err(fail(WorkflowFailure::OrderExpired, K::TYPE.name()))
+    }
 }
 
 /// The same for a set of keys, of which only those in `keep` are sent. False: the order came too late, and nothing was
@@ -101,7 +102,7 @@ pub async fn probe(
 }
 
 fn waiting(cx: &StepCx<'_>) -> Waiting {
-    Waiting { kind: WAITING_KIND, key: cx.wake_key() }
+    Waiting { waiter: Waiter::SagaStep, key: cx.wake_key() }
 }
 
 async fn good_for(capacity: &Capacity) -> Result<TimeDelta, StepError> {
@@ -128,7 +129,7 @@ pub async fn withdraw_of(
 ) -> Result<(), Failure> {
     let prefix = format!("{run}/");
     let fleet = &capacity.fleet;
-    let withdrawn = fleet.tasks_withdraw(cx.tx, allocation.node_id, WAITING_KIND, &prefix).await?;
+    let withdrawn = fleet.tasks_withdraw(cx.tx, allocation.node_id, Waiter::SagaStep, &prefix).await?;
     if !withdrawn.is_empty() {
         // Ending tasks made them the target of the audit row.
         cx.tx.record("saga_run", cx.run_id, None::<&()>, None::<&()>)?;
@@ -145,24 +146,24 @@ pub struct Answer<T> {
 
 /// The answer to the task of this kind; or why there is none, and whether another attempt may do better.
 pub fn answer<K: TaskKind>(signal: &Signal) -> Result<Answer<K::Output>, StepError> {
-    let Signal::Woken(told) = signal else { return Err(retry(words::SILENT, "timeout")) };
-    let over: TaskOver = serde_json::from_value(told.clone())?;
+    let Signal::Woken(brought) = signal else { return Err(retry(WorkflowFailure::NodeSilent, "timeout")) };
+    let over: TaskOver = serde_json::from_value(brought.clone())?;
     let ending = match over.ending {
-        Told::Node(ending) => ending,
-        Told::Expired => return Err(retry(words::SILENT, "expired")),
-        Told::Cancelled => return Err(fail(words::STOPPED, "cancelled")),
-        Told::Rejected => return Err(fail(words::REFUSED, "not what was signed")),
+        TaskEnding::Reported(ending) => ending,
+        TaskEnding::Expired => return Err(retry(WorkflowFailure::NodeSilent, "expired")),
+        TaskEnding::Cancelled => return Err(fail(WorkflowFailure::TaskCancelled, "cancelled")),
+        TaskEnding::Rejected => return Err(fail(WorkflowFailure::NodeRefused, "not what was signed")),
     };
     let failure = match ending {
         Ending::Succeeded { output } => {
-            let output =
-                serde_json::from_value(output).map_err(|_| fail(words::UNREADABLE, K::TYPE.name()))?;
+            let output = serde_json::from_value(output)
+                .map_err(|_| fail(WorkflowFailure::AnswerUnreadable, K::TYPE.name()))?;
             return Ok(Answer { task: over.task_id, output, phases: over.phases });
         }
         Ending::Refused { reason: TaskError::Expired } => {
-            return Err(retry(words::SILENT, "refused as expired"));
+            return Err(retry(WorkflowFailure::NodeSilent, "refused as expired"));
         }
-        Ending::Refused { reason } => return Err(fail(words::REFUSED, &reason.to_string())),
+        Ending::Refused { reason } => return Err(fail(WorkflowFailure::NodeRefused, &reason.to_string())),
         Ending::Failed { failure } => failure,
     };
     tracing::warn!(task_id = %over.task_id, task_type = K::TYPE.name(), code = ?failure.code,
@@ -171,23 +172,33 @@ pub fn answer<K: TaskKind>(signal: &Signal) -> Result<Answer<K::Output>, StepErr
 }
 
 fn failed(failure: &TaskFailure) -> StepError {
-    match failure.code {
-        FailureCode::Timeout => retry(words::SILENT, "timeout on the node"),
-        FailureCode::Interrupted => retry(words::INTERRUPTED, "interrupted"),
-        FailureCode::Journal => retry(words::BUSY, "journal"),
+    match (failure.code, failure.cause) {
+        (FailureCode::Timeout, _) => retry(WorkflowFailure::NodeSilent, "timeout on the node"),
+        (FailureCode::Interrupted, _) => retry(WorkflowFailure::NodeInterrupted, "interrupted"),
+        (FailureCode::Journal, _) => retry(WorkflowFailure::NodeBusy, "journal"),
         // Nobody undrains it because we ask again.
-        FailureCode::Unavailable if failure.message.contains("drain") => fail(words::DRAINED, "drained"),
-        FailureCode::Unavailable => retry(words::BUSY, "unavailable"),
-        FailureCode::Driver => fail(words::FAILED, "driver"),
-        FailureCode::Invalid => fail(words::FAILED, "invalid"),
-        FailureCode::Cancelled => fail(words::STOPPED, "cancelled on the node"),
+        (FailureCode::Unavailable, Some(FailureCause::Drained)) => {
+            fail(WorkflowFailure::NodeDrained, "drained")
+        }
+        (FailureCode::Unavailable, Some(FailureCause::Other) | None) => {
+            retry(WorkflowFailure::NodeBusy, "unavailable")
+        }
+        (FailureCode::Driver, _) => fail(WorkflowFailure::NodeFailed, "driver"),
+        (FailureCode::Invalid, _) => fail(WorkflowFailure::NodeFailed, "invalid"),
+        (FailureCode::Cancelled, _) => fail(WorkflowFailure::TaskCancelled, "cancelled on the node"),
     }
 }
 
-pub fn retry(sentence: &str, detail: &str) -> StepError {
-    StepError::retry(format!("{sentence} ({detail})"))
+/// Another attempt may do better. Operators read the sentence and the detail.
+pub fn retry(code: WorkflowFailure, detail: &str) -> StepError {
+    StepError::retry(code, text(code, detail))
 }
 
-pub fn fail(sentence: &str, detail: &str) -> StepError {
-    StepError::fail(format!("{sentence} ({detail})"))
+/// No attempt can do better.
+pub fn fail(code: WorkflowFailure, detail: &str) -> StepError {
+    StepError::fail(code, text(code, detail))
+}
+
+fn text(code: WorkflowFailure, detail: &str) -> String {
+    if detail.is_empty() { code.sentence().to_owned() } else { format!("{} ({detail})", code.sentence()) }
 }

@@ -17,7 +17,7 @@ use sqlx::Row as _;
 use crate::kit::{GPUS, Kit, TASK_SECONDS};
 
 pub fn failed(code: FailureCode, message: &str) -> Ending {
-    Ending::Failed { failure: TaskFailure { code, message: message.to_owned() } }
+    Ending::Failed { failure: TaskFailure::new(code, message) }
 }
 
 impl Kit {

@@ -180,5 +180,6 @@ fn in_words(failure: Failure) -> String {
     match failure {
         Failure::Problem(problem) => problem.to_string(),
         Failure::Internal(error) => error.to_string(),
+        Failure::Bug(bug) => bug.to_string(),
     }
 }

@@ -9,13 +9,16 @@ use kernel::{
 };
 use node_proto::contract::{Ending, Phase};
 use pg::WriteTx;
+use serde::{Deserialize, Serialize};
 
-/// How it came to an end.
-#[derive(Clone, Debug)]
+/// How a task ended, as the control plane knows it: the node's own account, or why there is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TaskEnding {
-    /// The node told.
-    Told(Ending),
-    /// Nobody told in time.
+    /// The node reported it.
+    #[serde(rename = "node")]
+    Reported(Ending),
+    /// Nobody reported in time.
     Expired,
     Cancelled,
     /// It never left: the row was not what a signer had signed.
@@ -34,11 +37,34 @@ pub struct CompletedTask {
     pub phases: Vec<Phase>,
 }
 
+/// Who may wait for the end of a task. Each has one [`Completion`], which [`Completions::check`] proves at start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiter {
+    /// The onboarding of a node.
+    Onboarding,
+    /// A suspended step of a saga.
+    SagaStep,
+}
+
+impl Waiter {
+    pub const ALL: [Self; 2] = [Self::Onboarding, Self::SagaStep];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Onboarding => "node_onboarding",
+            Self::SagaStep => "saga",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|waiter| waiter.name() == name)
+    }
+}
+
 /// A party that waits for tasks. An error rolls the result back, and the node tells it again.
 #[async_trait]
 pub trait Completion: Send + Sync {
-    /// The `kind` of [`super::tasks::Waiting`].
-    fn kind(&self) -> &'static str;
+    fn waiter(&self) -> Waiter;
     async fn completed(&self, tx: &mut WriteTx, task: &CompletedTask) -> Result<(), Failure>;
 }
 
@@ -50,15 +76,18 @@ impl Completions {
         Self(parties)
     }
 
-    /// Tells the party of this kind. A kind that nobody answers to is a mistake in the wiring: it is logged,
-    /// and the result is stored all the same.
-    pub async fn tell(&self, tx: &mut WriteTx, kind: &str, task: &CompletedTask) -> Result<(), Failure> {
-        match self.0.iter().find(|party| party.kind() == kind) {
+    /// Whether each waiter has exactly one party; names the first that has not.
+    pub fn check(&self) -> Result<(), Waiter> {
+        let answers = |waiter: Waiter| self.0.iter().filter(|party| party.waiter() == waiter).count();
+        Waiter::ALL.into_iter().find(|waiter| answers(*waiter) != 1).map_or(Ok(()), Err)
+    }
+
+    /// Notifies whoever waits, by the name that the task's row holds.
+    pub async fn notify(&self, tx: &mut WriteTx, waiter: &str, task: &CompletedTask) -> Result<(), Failure> {
+        let waiter = Waiter::parse(waiter);
+        match self.0.iter().find(|party| Some(party.waiter()) == waiter) {
             Some(party) => party.completed(tx, task).await,
-            None => {
-                tracing::error!(kind, task_id = %task.id, "nobody waits for tasks of this kind");
-                Ok(())
-            }
+            None => Err(Failure::bug(format!("nobody waits for {}", task.id))),
         }
     }
 }

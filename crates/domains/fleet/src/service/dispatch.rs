@@ -154,7 +154,7 @@ async fn finish(
             ending,
             phases,
         };
-        fleet.completions().tell(tx, kind, &completed).await?;
+        fleet.completions().notify(tx, kind, &completed).await?;
     }
     Ok(())
 }
@@ -259,7 +259,7 @@ async fn settle(
         outcome: Some((&outcome, &told_digest)),
         phases: (!phases.is_empty()).then_some(&phases[..]),
     };
-    finish(fleet, tx, &open, ended, TaskEnding::Told(ending)).await?;
+    finish(fleet, tx, &open, ended, TaskEnding::Reported(ending)).await?;
     metrics::counter!("node_tasks_total", "event" => to.name()).increment(1);
     Ok(Settled::Written(ResultAnswer { counted: true }))
 }
@@ -282,14 +282,16 @@ async fn late(fleet: &Fleet, tx: &mut WriteTx, task: &rows::Open, told: &Ending)
 fn believable(task_type: &str, ending: Ending) -> Ending {
     match ending {
         Ending::Succeeded { output } => {
-            match TaskType::parse(task_type).ok_or(()).and_then(|kind| kind.output_fits(&output).map_err(|_| ())) {
+            match TaskType::parse(task_type)
+                .ok_or(())
+                .and_then(|kind| kind.output_fits(&output).map_err(|_| ()))
+            {
                 Ok(()) => Ending::Succeeded { output },
                 Err(()) => Ending::Failed {
-                    failure: TaskFailure {
-                        code: FailureCode::Invalid,
-                        message: "The node told a success whose output does not have the form of this kind of task."
-                            .to_owned(),
-                    },
+                    failure: TaskFailure::new(
+                        FailureCode::Invalid,
+                        "The node told a success whose output does not have the form of this kind of task.",
+                    ),
                 },
             }
         }

@@ -27,7 +27,7 @@ use pg::WriteTx;
 use serde_json::json;
 
 use super::{
-    completion::{CompletedTask, Completion, TaskEnding},
+    completion::{CompletedTask, Completion, TaskEnding, Waiter},
     created, found,
     nodes::{cordon_once, transition},
     tasks::{TaskRequest, Waiting},
@@ -47,8 +47,6 @@ use crate::{
     store,
 };
 
-/// The kind under which tasks of onboarding wait for their results.
-pub const WAITING_KIND: &str = "node_onboarding";
 const DISCOVERY_GOOD_FOR: TimeDelta = TimeDelta::minutes(15);
 const LONGEST_DETAIL: usize = 500;
 /// More slots than this no machine has; a node that says so is not believed.
@@ -102,7 +100,7 @@ async fn discover(fleet: &Fleet, tx: &mut WriteTx, onboarding: &Onboarding) -> R
         input: TopologyDiscoverInput {},
         attempt: 1,
         good_for: DISCOVERY_GOOD_FOR,
-        waiting: Some(Waiting { kind: WAITING_KIND, key: node.to_string() }),
+        waiting: Some(Waiting { waiter: Waiter::Onboarding, key: node.to_string() }),
     };
     let task = fleet.task_queue(tx, request).await?;
     store::onboarding::update(tx.conn(), onboarding, to, ("", Some(task)), now)
@@ -116,8 +114,8 @@ pub struct Onboarder;
 
 #[async_trait]
 impl Completion for Onboarder {
-    fn kind(&self) -> &'static str {
-        WAITING_KIND
+    fn waiter(&self) -> Waiter {
+        Waiter::Onboarding
     }
 
     async fn completed(&self, tx: &mut WriteTx, task: &CompletedTask) -> Result<(), Failure> {
@@ -140,9 +138,9 @@ impl Completion for Onboarder {
 /// What a task that gave no output ended with, for people.
 fn why(ending: &TaskEnding) -> String {
     let text = match ending {
-        TaskEnding::Told(Ending::Failed { failure }) => failure.message.clone(),
-        TaskEnding::Told(Ending::Refused { reason }) => format!("the node refused the task: {reason}"),
-        TaskEnding::Told(Ending::Succeeded { .. }) => "the node's answer could not be read".to_owned(),
+        TaskEnding::Reported(Ending::Failed { failure }) => failure.message.clone(),
+        TaskEnding::Reported(Ending::Refused { reason }) => format!("the node refused the task: {reason}"),
+        TaskEnding::Reported(Ending::Succeeded { .. }) => "the node's answer could not be read".to_owned(),
         TaskEnding::Expired => "the node did not answer in time".to_owned(),
         TaskEnding::Cancelled => "the task was cancelled".to_owned(),
         TaskEnding::Rejected => "the task was not what had been signed and never left".to_owned(),
@@ -174,7 +172,7 @@ async fn discovered(
     task: &CompletedTask,
 ) -> Result<(), Failure> {
     let output = match &task.ending {
-        TaskEnding::Told(Ending::Succeeded { output }) => Some(output),
+        TaskEnding::Reported(Ending::Succeeded { output }) => Some(output),
         _ => None,
     };
     let topology = output.and_then(|output| serde_json::from_value::<Topology>(output.clone()).ok());
@@ -277,7 +275,7 @@ async fn probed(
     task: &CompletedTask,
 ) -> Result<(), Failure> {
     let report = match &task.ending {
-        TaskEnding::Told(Ending::Succeeded { output }) => {
+        TaskEnding::Reported(Ending::Succeeded { output }) => {
             serde_json::from_value::<HealthReport>(output.clone()).ok()
         }
         _ => None,
@@ -308,7 +306,7 @@ async fn probed(
     }
     let failed = step(tx, onboarding, task.id, OnboardingEvent::ValidationFailed, &detail).await?;
     // Only what the node itself told is evidence about it.
-    let told = matches!(task.ending, TaskEnding::Told(_));
+    let told = matches!(task.ending, TaskEnding::Reported(_));
     let reason = format!("the validation probe failed: {detail}");
     if failed && told && state == Some(NodeState::Enrolling) {
         transition(tx, node, NodeEvent::Quarantine, &reason).await?;

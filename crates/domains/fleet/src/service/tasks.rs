@@ -9,12 +9,13 @@ use node_proto::{Task, TaskKind, TaskType, catalog::Privilege};
 use pg::{ActorKind, WriteTx};
 use serde_json::Value;
 
-use crate::{Fleet, store};
+use crate::{Fleet, service::completion::Waiter, store};
 
 /// Who waits for the result.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    pub kind: &'static str,
+    pub waiter: Waiter,
+    /// What it is notified with.
     pub key: String,
 }
 

@@ -10,8 +10,8 @@ use pg::{ReadTx, WriteTx};
 use serde_json::json;
 
 use super::{
+    completion::Waiter,
     found,
-    onboarding::WAITING_KIND,
     tasks::{TaskRequest, Waiting},
 };
 use crate::{
@@ -71,7 +71,7 @@ pub(crate) async fn probe(
         input: HealthProbeInput { profile, expected_gpus: u32::try_from(expected).unwrap_or_default() },
         attempt: 1,
         good_for: GOOD_FOR,
-        waiting: Some(Waiting { kind: WAITING_KIND, key: node.to_string() }),
+        waiting: Some(Waiting { waiter: Waiter::Onboarding, key: node.to_string() }),
     };
     let task = fleet.task_queue(tx, request).await?;
     let noted = store::onboarding::update(tx.conn(), &onboarding, to, ("", Some(task)), now).await?;

@@ -6,7 +6,7 @@ use kernel::{
 };
 use pg::WriteTx;
 
-use super::dispatch;
+use super::{completion::Waiter, dispatch};
 use crate::{Fleet, store};
 
 /// More open tasks than this no party has at a node.
@@ -19,10 +19,10 @@ impl Fleet {
         &self,
         tx: &mut WriteTx,
         node: NodeId,
-        kind: &str,
+        waiter: Waiter,
         key_prefix: &str,
     ) -> Result<Vec<TaskId>, Failure> {
-        let open = store::dispatch::open_of(tx.conn(), node, kind, key_prefix, MOST).await?;
+        let open = store::dispatch::open_of(tx.conn(), node, waiter.name(), key_prefix, MOST).await?;
         let mut withdrawn = Vec::with_capacity(open.len());
         for task in open {
             match dispatch::cancel(self, tx, task, None).await {

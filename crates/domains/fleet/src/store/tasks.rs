@@ -26,7 +26,7 @@ pub async fn insert(
         task.correlation_id,
         task.issued_at,
         task.expires_at,
-        waiting.map(|w| w.kind) as Option<&str>,
+        waiting.map(|w| w.waiter.name()) as Option<&str>,
         waiting.map(|w| w.key.as_str()) as Option<&str>,
         now,
     )

@@ -139,7 +139,10 @@ async fn a_success_that_nobody_can_read_is_a_failure() {
         .await;
     assert_eq!((kit.state(task).await.as_str(), code.as_str()), ("failed", "invalid"));
     let tasks = kit.told.tasks.lock().unwrap();
-    assert!(matches!(&tasks[..], [CompletedTask { ending: TaskEnding::Told(Ending::Failed { .. }), .. }]));
+    assert!(matches!(
+        &tasks[..],
+        [CompletedTask { ending: TaskEnding::Reported(Ending::Failed { .. }), .. }]
+    ));
 }
 
 #[tokio::test]

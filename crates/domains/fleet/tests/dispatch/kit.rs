@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use endpoint::PolicySource;
 use fleet::{
     Completion, Fleet, Settings,
-    api::{CompletedTask, TaskRequest, Waiting},
+    api::{CompletedTask, TaskRequest, Waiter, Waiting},
     authority::{Signing, Trust, TrustSettings},
     service::dispatch::{self, Ask, Claimed},
 };
@@ -57,8 +57,8 @@ pub struct Told {
 
 #[async_trait]
 impl Completion for Told {
-    fn kind(&self) -> &'static str {
-        "test"
+    fn waiter(&self) -> Waiter {
+        Waiter::SagaStep
     }
     async fn completed(&self, _: &mut WriteTx, task: &CompletedTask) -> Result<(), Failure> {
         if *self.fails.lock().unwrap() {
@@ -146,7 +146,7 @@ impl Kit {
             input: CollectInput { parts: Vec::new() },
             attempt: 1,
             good_for: GOOD_FOR,
-            waiting: Some(Waiting { kind: "test", key: "key".to_owned() }),
+            waiting: Some(Waiting { waiter: Waiter::SagaStep, key: "key".to_owned() }),
         };
         let id = self.fleet.task_queue(&mut tx, request).await.unwrap();
         tx.commit(None).await.unwrap();
@@ -184,7 +184,7 @@ impl Kit {
         match dispatch::result(&self.fleet, node, task, told, &self.origin()).await {
             Ok(answer) => Ok(answer.counted),
             Err(Failure::Problem(problem)) => Err(problem.code),
-            Err(Failure::Internal(_)) => Err(Code::InternalError),
+            Err(Failure::Internal(_) | Failure::Bug(_)) => Err(Code::InternalError),
         }
     }
 
@@ -206,5 +206,5 @@ pub fn succeeded() -> Ending {
 }
 
 pub fn failed(message: &str) -> Ending {
-    Ending::Failed { failure: TaskFailure { code: FailureCode::Driver, message: message.to_owned() } }
+    Ending::Failed { failure: TaskFailure::new(FailureCode::Driver, message) }
 }

@@ -78,7 +78,7 @@ async fn queue<K: TaskKind>(kit: &Kit, order: &[u8], subject: &str) -> Result<Ta
             Ok(task)
         }
         Err(Failure::Problem(problem)) => Err(problem.code),
-        Err(Failure::Internal(error)) => panic!("{error:?}"),
+        Err(other) => panic!("{other:?}"),
     }
 }
 

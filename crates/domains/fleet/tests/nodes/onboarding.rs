@@ -162,7 +162,7 @@ async fn a_discovery_that_fails_or_is_not_answered_can_be_started_again() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
     world.begin(node.id).await;
-    let failure = TaskFailure { code: FailureCode::Driver, message: "no\nsysfs".to_owned() };
+    let failure = TaskFailure::new(FailureCode::Driver, "no\nsysfs");
     world.answer(node.id, Ending::Failed { failure }).await;
     assert_eq!(onboarding(&world, node.id).await, ("failed".to_owned(), "no sysfs".to_owned()));
     discover(&world, node.id).await.unwrap();

@@ -84,8 +84,8 @@ pub async fn ensure_user(db: &Db, identity: &Identity, origin: &Origin) -> Resul
         return Ok(user);
     }
     tx.roll_back().await;
-    let lost = || std::io::Error::other("a user that exists cannot be found");
-    find(db, identity, origin).await?.ok_or_else(|| lost().into())
+    let lost = || Failure::bug("a user that exists cannot be found");
+    find(db, identity, origin).await?.ok_or_else(lost)
 }
 
 /// Lets in somebody whose session was not seen before: a newcomer gets user, personal organization and
@@ -112,7 +112,7 @@ pub async fn first_sign_in(
         tx.roll_back().await;
     }
     let Some(user) = find(db, identity, &origin).await? else {
-        return Err(std::io::Error::other("a user that exists cannot be found").into());
+        return Err(Failure::bug("a user that exists cannot be found"));
     };
     let mut tx = db.write(Permit::system("a new session was seen", origin), "session.open").await?;
     match open_session(&mut tx, user, &identity.issuer, session, client).await? {
@@ -163,7 +163,7 @@ pub(crate) async fn provision_or_find(tx: &mut WriteTx, identity: &Identity) -> 
         return Ok(user);
     }
     let found = store::user_find(tx.conn(), &identity.issuer, &identity.subject).await?;
-    Ok(found.ok_or_else(|| std::io::Error::other("a user that exists cannot be found"))?.into())
+    Ok(found.ok_or_else(|| Failure::bug("a user that exists cannot be found"))?.into())
 }
 
 pub(crate) async fn make_first_admin(tx: &mut WriteTx, user: UserId) -> Result<(), Failure> {

@@ -329,7 +329,7 @@ impl Issuer {
             None => {
                 let new = NewAccount { email: email.clone(), name: None };
                 let made = self.insert(&mut tx, &new, &hash, BY_ADMINISTRATOR).await?;
-                made.ok_or_else(|| std::io::Error::other("the account was made by somebody else"))?
+                made.ok_or_else(|| Problem::new(Code::Conflict, "Somebody else made the account meanwhile."))?
             }
         };
         let user = provision_or_find(&mut tx, &account.identity(&self.0.config.public_url)).await?;

@@ -1,6 +1,6 @@
 //! Devices without a browser: a code for the device, a shorter one for the person, a decision.
 
-use kernel::{Failure, Secret};
+use kernel::{Code, Failure, Problem, Secret};
 use pg::Origin;
 
 use super::{
@@ -39,7 +39,8 @@ impl Issuer {
                 return Ok((device_code, user_code));
             }
         }
-        Err(std::io::Error::other("no free user code was drawn").into())
+        // So many codes are taken that each draw met one.
+        Err(Problem::of(Code::ServiceUnavailable).retry_after(1).into())
     }
 
     pub(crate) async fn device_waiting(

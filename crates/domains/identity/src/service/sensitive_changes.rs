@@ -160,7 +160,7 @@ async fn decide(
     };
     let second = SecondPerson::decides(before.proposed_by, by.user)?;
     let kind = SensitiveChangeKind::parse(&before.kind)
-        .ok_or_else(|| std::io::Error::other(format!("{id} is of an unknown kind")))?;
+        .ok_or_else(|| Failure::bug(format!("{id} is of an unknown kind")))?;
     check_decide(kind, by.permissions)?;
     if next == SensitiveChangeState::Applied {
         apply(tx, second, by.roles, kind, &before).await?;
@@ -182,7 +182,7 @@ async fn apply(
     kind: SensitiveChangeKind,
     change: &SensitiveChange,
 ) -> Result<(), Failure> {
-    let broken = || std::io::Error::other(format!("{} lacks what it is to change", change.id));
+    let broken = || Failure::bug(format!("{} lacks what it is to change", change.id));
     let place = change.org_id.map_or(Place::Global, Place::Org);
     let key = change.policy_key.as_deref();
     match kind {

@@ -69,14 +69,14 @@ fn needs_two<T: std::fmt::Debug>(outcome: Result<T, Failure>) {
             assert_eq!(problem.details["reason"], "second_approver_required");
             assert!(problem.suggestion.is_some());
         }
-        Failure::Internal(error) => panic!("{error}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn code<T: std::fmt::Debug>(outcome: Result<T, Failure>) -> Code {
     match outcome.unwrap_err() {
         Failure::Problem(problem) => problem.code,
-        Failure::Internal(error) => panic!("{error}"),
+        other => panic!("{other:?}"),
     }
 }
 

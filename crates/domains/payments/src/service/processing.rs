@@ -47,7 +47,9 @@ pub async fn process_next(payments: &Payments) -> Result<bool, Failure> {
             tracing::warn!(%id, attempts, error = ?failure, "a message of the payment provider was not processed");
             let why = match failure {
                 Failure::Problem(problem) => problem.message.into_owned(),
-                Failure::Internal(_) => "it could not be processed; the log says why".to_owned(),
+                Failure::Internal(_) | Failure::Bug(_) => {
+                    "it could not be processed; the log says why".to_owned()
+                }
             };
             return postpone(payments, &message, &why, None).await;
         }

@@ -58,7 +58,7 @@ pub async fn create(
     };
     let posted = billing::api::post(&payments.billing, tx, posting).await?;
     let Some(posted) = posted else {
-        return Err(std::io::Error::other("a new refund was posted before").into());
+        return Err(Failure::bug("a new refund was posted before"));
     };
     if posted.balances.prepaid_minor < 0 {
         let text = "The balance does not cover the refund: part of the payment was used.";
@@ -199,7 +199,7 @@ async fn made_there(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) 
     let Some(payment) = payment else { return Ok(Heard::Waits { intent }) };
     if refunds::lock(tx.conn(), None, &told.id).await?.is_some() {
         // Another message about it came first while we waited for the lock: look again.
-        return Err(std::io::Error::other("a refund was made by another message meanwhile").into());
+        return Err(Problem::new(Code::Conflict, "Another message made the refund meanwhile.").into());
     }
     if !told.currency.eq_ignore_ascii_case(&payment.currency) || told.amount <= 0 {
         return Ok(Heard::Failed(format!("a refund of {} {} cannot be booked", told.amount, told.currency)));

@@ -201,7 +201,7 @@ async fn settle(kit: &Kit, payments: &Payments, refund: &Refund, by: u128) -> Re
             Ok(done)
         }
         Err(Failure::Problem(problem)) => Err(problem),
-        Err(Failure::Internal(error)) => panic!("{error}"),
+        Err(other) => panic!("{other:?}"),
     }
 }
 

@@ -26,7 +26,7 @@ pub async fn ask(kit: &Kit, payment: PaymentId, amount: i64) -> Result<Refund, F
 pub fn status(failure: Failure) -> u16 {
     match failure {
         Failure::Problem(problem) => problem.code.status(),
-        Failure::Internal(error) => panic!("{error}"),
+        other => panic!("{other:?}"),
     }
 }
 

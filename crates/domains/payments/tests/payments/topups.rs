@@ -14,7 +14,7 @@ use crate::kit::{Kit, completed, message};
 fn problem(failure: Failure) -> kernel::Problem {
     match failure {
         Failure::Problem(problem) => problem,
-        Failure::Internal(error) => panic!("{error}"),
+        other => panic!("{other:?}"),
     }
 }
 

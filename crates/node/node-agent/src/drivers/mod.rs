@@ -21,7 +21,7 @@ use node_proto::{
         HealthReport, InstallAuthorizedKeysInput, InstalledKeys, ProvisionUserInput, ProvisionedUser,
         Topology,
     },
-    contract::{FailureCode, Finding, NodeMetrics},
+    contract::{FailureCause, FailureCode, Finding, NodeMetrics},
 };
 
 /// Why a driver could not do what it was asked. The message is for operators and holds no secret.
@@ -30,11 +30,18 @@ use node_proto::{
 pub struct DriverError {
     pub code: FailureCode,
     pub message: String,
+    pub cause: Option<FailureCause>,
 }
 
 impl DriverError {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), cause: None }
+    }
+
+    /// The node takes no new tenants.
+    pub fn drained() -> Self {
+        let error = Self::new(FailureCode::Unavailable, "the node is drained; undrain it first");
+        Self { cause: Some(FailureCause::Drained), ..error }
     }
 
     pub fn failed(message: impl Into<String>) -> Self {

@@ -282,5 +282,5 @@ impl<J: Journal> Ledger<J> {
 }
 
 pub fn failed(code: FailureCode, message: String) -> Ending {
-    Ending::Failed { failure: TaskFailure { code, message } }
+    Ending::Failed { failure: TaskFailure::new(code, message) }
 }

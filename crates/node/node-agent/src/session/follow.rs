@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use kernel::ids::TaskId;
 use node_proto::{
     Task, TaskError, Work,
-    contract::{Ending, FailureCode, Progress, RESULT, TaskResult},
+    contract::{Ending, FailureCode, Progress, RESULT, TaskFailure, TaskResult},
     task::CLOCK_TOLERANCE,
 };
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
@@ -117,7 +117,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     fn ending(&self, outcome: Option<Done<serde_json::Value>>) -> Ending {
         match outcome {
             None => failed(FailureCode::Driver, "the handler broke down without an answer".to_owned()),
-            Some(Err(error)) => failed(error.code, self.log.redacted(&error.message, MESSAGE_BYTES)),
+            Some(Err(error)) => {
+                let message = self.log.redacted(&error.message, MESSAGE_BYTES);
+                Ending::Failed { failure: TaskFailure { code: error.code, message, cause: error.cause } }
+            }
             Some(Ok(output)) => {
                 let bytes = serde_json::to_vec(&output).map_or(usize::MAX, |bytes| bytes.len());
                 if bytes.saturating_add(ENVELOPE_BYTES) > RESULT.body_limit {

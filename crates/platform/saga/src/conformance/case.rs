@@ -10,9 +10,10 @@ use kernel::{Failure, ids::SagaRunId};
 use super::{Suspension, Violation, World};
 use crate::{
     engine::Engine,
+    failure::{FailureCode, StepError},
     faults::{At, FaultAction, FaultPoint, Faults},
-    spec::{SagaSpec, Undo},
-    step::{RunEnd, StepError},
+    spec::SagaSpec,
+    step::{RunEnd, Saga},
 };
 
 /// More moves than any sane run makes.
@@ -89,8 +90,12 @@ impl Faults for Script {
         due.times -= 1;
         match due.fault {
             Fault::Die => FaultAction::Die,
-            Fault::FailOnce => FaultAction::Fail(StepError::retry("a fault on purpose")),
-            Fault::FailForGood => FaultAction::Fail(StepError::fail("a fault on purpose")),
+            Fault::FailOnce => {
+                FaultAction::Fail(StepError::retry(FailureCode::Internal, "a fault on purpose"))
+            }
+            Fault::FailForGood => {
+                FaultAction::Fail(StepError::fail(FailureCode::Internal, "a fault on purpose"))
+            }
             Fault::LoseLease => FaultAction::LoseLease,
             Fault::Cancel => FaultAction::Cancel,
         }
@@ -99,6 +104,7 @@ impl Faults for Script {
 
 pub(super) struct Case<'a> {
     world: &'a dyn World,
+    saga: Arc<dyn Saga>,
     name: String,
     script: Arc<Script>,
     engine: Engine,
@@ -119,15 +125,15 @@ impl<'a> Case<'a> {
         })?;
         let script = Arc::new(Script { run, planned: Mutex::default(), called: Mutex::default() });
         let engine = worker(world, &script);
-        Ok(Self { world, name, script, engine, timed_out: false })
+        Ok(Self { world, saga: world.saga(), name, script, engine, timed_out: false })
     }
 
     pub fn plan(&self, point: Point, at: At, fault: Fault, times: u32) {
         lock(&self.script.planned).push(Planned { point, at, fault, times });
     }
 
-    fn spec(&self) -> &'static SagaSpec {
-        self.world.saga().spec()
+    fn spec(&self) -> &SagaSpec {
+        self.saga.spec()
     }
 
     pub fn attempts(&self, point: Point) -> u32 {
@@ -309,7 +315,7 @@ impl<'a> Case<'a> {
         let begun = self.spec().steps.iter().filter(|s| called.iter().any(|p| p.step == s.name)).count();
         let back = |steps: usize| -> Vec<String> {
             let steps = self.spec().steps.iter().take(steps).rev();
-            steps.filter(|step| step.undo == Undo::Run).map(|step| step.name.to_owned()).collect()
+            steps.filter(|step| step.has_undo).map(|step| step.name.to_owned()).collect()
         };
         let expected = [back(begun), back(begun + 1)];
         let holds = match end {
@@ -334,5 +340,6 @@ fn text(failure: &Failure) -> String {
     match failure {
         Failure::Problem(problem) => problem.to_string(),
         Failure::Internal(error) => error.to_string(),
+        Failure::Bug(bug) => bug.to_string(),
     }
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use kernel::{Failure, ids::SagaRunId};
 use pg::{Db, Wake};
 use saga::{
-    RunEnd, Saga, SagaSpec, StepError,
+    FailureCode, RunEnd, Saga, StepError,
     conformance::{self, Suspension, Violation, World},
 };
 use serde_json::json;
@@ -37,7 +37,7 @@ impl World for Recording {
         self.fixture.wake.clone()
     }
     fn saga(&self) -> Arc<dyn Saga> {
-        self.saga.clone()
+        self.saga.bound()
     }
 
     async fn start(&self) -> Result<SagaRunId, Failure> {
@@ -53,8 +53,7 @@ impl World for Recording {
     }
 
     async fn check(&self, run: SagaRunId, end: RunEnd) -> Result<(), String> {
-        let spec: &SagaSpec = self.saga.spec;
-        let steps: Vec<&str> = spec.steps.iter().map(|step| step.name).collect();
+        let steps: Vec<&str> = self.saga.spec.steps.iter().map(|step| step.name).collect();
         let effects = self.fixture.effects(run).await;
         let held = match end {
             RunEnd::Succeeded => effects == once_each(&steps),
@@ -88,7 +87,7 @@ async fn a_forward_only_saga_conforms() {
 #[tokio::test]
 async fn the_kit_finds_a_saga_whose_step_fails_by_itself() {
     let fails = |step: &str, undo: bool, _: u32| match (step, undo) {
-        ("open", false) => Err(StepError::fail("never works")),
+        ("open", false) => Err(StepError::fail(FailureCode::Internal, "never works")),
         _ => Ok(()),
     };
     let world = Recording::of(Recorder::of(&SPEC, fails)).await;

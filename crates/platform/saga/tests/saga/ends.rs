@@ -2,9 +2,9 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use saga::StepError;
+use saga::{FailureCode, StepError};
 
-use crate::support::{FORWARD, Fixture, Recorder, SPEC, once_each};
+use crate::support::{FORWARD, Fixture, NEVER_RESUMED, Recorder, SPEC, once_each};
 
 #[tokio::test]
 async fn a_run_goes_through_its_steps_and_keeps_what_each_left() {
@@ -29,7 +29,7 @@ async fn a_run_goes_through_its_steps_and_keeps_what_each_left() {
 async fn a_step_that_fails_for_good_is_taken_back_with_what_was_before_it() {
     let fixture = Fixture::create().await;
     let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
-        ("ask", false) => Err(StepError::fail("nobody there")),
+        ("ask", false) => Err(StepError::fail(FailureCode::Internal, "nobody there")),
         _ => Ok(()),
     });
     let engine = fixture.engine(&recorder);
@@ -47,8 +47,8 @@ async fn a_step_that_fails_for_good_is_taken_back_with_what_was_before_it() {
 async fn what_cannot_be_taken_back_is_stuck_and_nothing_before_it_is_touched() {
     let fixture = Fixture::create().await;
     let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
-        ("ask", true) => Err(StepError::retry("the node is gone")),
-        ("ask", false) => Err(StepError::fail("nobody there")),
+        ("ask", true) => Err(StepError::retry(FailureCode::Internal, "the node is gone")),
+        ("ask", false) => Err(StepError::fail(FailureCode::Internal, "nobody there")),
         _ => Ok(()),
     });
     let engine = fixture.engine(&recorder);
@@ -67,7 +67,7 @@ async fn what_cannot_be_taken_back_is_stuck_and_nothing_before_it_is_touched() {
 async fn a_forward_only_run_that_fails_is_stuck() {
     let fixture = Fixture::create().await;
     let recorder = Recorder::of(&FORWARD, |step, _, _| match step {
-        "ask" => Err(StepError::retry("the node is gone")),
+        "ask" => Err(StepError::retry(FailureCode::Internal, "the node is gone")),
         _ => Ok(()),
     });
     let engine = fixture.engine(&recorder);
@@ -75,6 +75,46 @@ async fn a_forward_only_run_that_fails_is_stuck() {
     assert_eq!(fixture.settle(&engine, id).await, "stuck");
     assert_eq!(fixture.effects(id).await, once_each(&["reserve"]));
     assert_eq!(fixture.ends(id).await, ["stuck"]);
+}
+
+#[tokio::test]
+async fn a_failure_keeps_its_code_in_the_run_and_in_the_attempt() {
+    let fixture = Fixture::create().await;
+    let recorder = Recorder::of(&FORWARD, |step, _, attempt| match (step, attempt) {
+        ("reserve", 1) => Err(StepError::retry(FailureCode::TimedOut, "slow")),
+        ("ask", _) => Err(StepError::fail(FailureCode::Domain("of_the_domain".into()), "nobody there")),
+        _ => Ok(()),
+    });
+    let engine = fixture.engine(&recorder);
+    let id = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
+    assert_eq!(fixture.settle(&engine, id).await, "stuck");
+    let codes: Vec<(String, Option<String>)> =
+        sqlx::query_as("SELECT step, failure_code FROM saga_steps WHERE state = 'failed' ORDER BY seq")
+            .fetch_all(&mut fixture.admin().await)
+            .await
+            .unwrap();
+    let expected = [("reserve", "timed_out"), ("ask", "of_the_domain")];
+    assert_eq!(codes, expected.map(|(step, code)| (step.to_owned(), Some(code.to_owned()))));
+    let of_run = "SELECT count(*) FROM saga_runs WHERE failure_code = 'of_the_domain'";
+    assert_eq!(fixture.count(of_run).await, 1);
+}
+
+#[tokio::test]
+async fn what_is_broken_is_tried_once_and_counted() {
+    let fixture = Fixture::create().await;
+    let metrics = telemetry::metrics();
+    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(kernel::Failure::bug("no meter").into()));
+    let id = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
+    assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
+    assert_eq!(recorder.calls(), 1);
+    let failure = fixture.run(id).await.1.unwrap();
+    assert!(failure.contains("no meter") && failure.contains("ends.rs:"), "with its place: {failure}");
+    // A step that suspends without anything to resume it is found by its first call.
+    let recorder = Recorder::of(&NEVER_RESUMED, |_, _, _| Ok(()));
+    let id = fixture.try_start(&NEVER_RESUMED, "thing/2").await.unwrap();
+    assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
+    assert_eq!(fixture.count("SELECT count(*) FROM saga_runs WHERE failure_code = 'bug'").await, 2);
+    assert!(metrics.render().contains("\nbugs_total 2\n"), "{}", metrics.render());
 }
 
 #[tokio::test]
@@ -98,7 +138,7 @@ async fn a_panic_is_a_failed_attempt() {
 #[tokio::test]
 async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_live_until_then() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail("no")));
+    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     recorder.end_failures.store(2, Ordering::SeqCst);
     let engine = fixture.engine(&recorder);
     let told = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
@@ -124,7 +164,7 @@ async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_liv
 async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobody_takes() {
     let fixture = Fixture::create().await;
     let metrics = telemetry::metrics();
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail("no")));
+    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     recorder.end_failures.store(u32::MAX, Ordering::SeqCst);
     let engine = fixture.engine(&recorder);
     let counted = |expected: [i64; 3]| {
@@ -157,7 +197,7 @@ async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobod
 #[tokio::test]
 async fn runs_that_ended_long_ago_are_forgotten() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail("no")));
+    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     let engine = fixture.engine(&recorder);
     let old = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
     fixture.settle(&engine, old).await;

@@ -7,13 +7,13 @@ use std::{
 
 use kernel::ids::SagaRunId;
 use saga::{
-    Engine, SagaSpec,
+    Engine, SagaDefinition,
     faults::{At, FaultAction, FaultPoint, Faults},
 };
 use testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Fixture, Recorder, once_each};
+use crate::support::{Fixture, Record, Recorder, SPEC, once_each};
 
 /// Answers whatever waits, and lets the clock run, until all runs are over.
 async fn until_all_are_over(fixture: &Fixture) {
@@ -194,13 +194,14 @@ impl Faults for StopsAfter {
     }
 }
 
-static NEWER: SagaSpec = SagaSpec {
+static NEWER: Record = SagaDefinition {
     name: "record",
     version: 2,
     steps: &[],
     deadline: Duration::from_secs(600),
     on_failure: saga::OnFailure::Undo,
     audit_action: "test.record",
+    ended: SPEC.ended,
 };
 
 #[tokio::test]
@@ -211,7 +212,8 @@ async fn a_definition_that_a_worker_does_not_know_is_left_alone() {
     assert_eq!(fixture.state(id).await, "running");
     // A worker that knows it does: a saga without steps is done at once.
     let newer: Arc<Recorder> = Recorder::of(&NEWER, |_, _, _| Ok(()));
-    let engine = Engine::new(fixture.db.clone(), fixture.wake.clone(), vec![Recorder::good(), newer]);
+    let engine =
+        Engine::new(fixture.db.clone(), fixture.wake.clone(), vec![Recorder::good().bound(), newer.bound()]);
     assert_eq!(engine.run_once().await.unwrap(), 1);
     assert_eq!(fixture.state(id).await, "succeeded");
 }

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Ambient, CorrelationId, Entropy, Failure, ManualClock,
@@ -17,8 +16,8 @@ use kernel::{
 };
 use pg::{Db, Origin, Permit, Roles, Wake};
 use saga::{
-    Engine, OnFailure, Retry, RunEnd, Saga, SagaSpec, Signal, StartError, Step, StepCx, StepError, StepSpec,
-    Undo,
+    Action, Engine, FailureCode, OnFailure, Retry, RunEnd, Saga, SagaDefinition, Signal, StartError, Step,
+    StepCx, StepDefinition, StepError, Undo, end_fn, resume_fn, step_fn,
 };
 use serde_json::{Value, json};
 use sqlx::{Executor as _, PgConnection};
@@ -32,41 +31,71 @@ impl Entropy for RealEntropy {
     }
 }
 
-const fn step(name: &'static str, undo: Undo) -> StepSpec {
-    StepSpec { name, undo, timeout: Duration::from_secs(30), retry: Retry::times(3, Duration::from_secs(2)) }
+pub type Record = SagaDefinition<Arc<Recorder>>;
+
+const fn step(
+    name: &'static str,
+    action: Action<Arc<Recorder>>,
+    undo: Undo<Arc<Recorder>>,
+) -> StepDefinition<Arc<Recorder>> {
+    let retry = Retry::times(3, Duration::from_secs(2));
+    StepDefinition { name, action, undo, timeout: Duration::from_secs(30), retry }
 }
+
+const EFFECT: Action<Arc<Recorder>> = Action::AtOnce(step_fn!(have_effect));
+const ASK: Action<Arc<Recorder>> = Action::Waits { run: step_fn!(ask), resume: resume_fn!(answered) };
+const TAKE_BACK: Undo<Arc<Recorder>> = Undo::By(Action::AtOnce(step_fn!(take_back)));
+const ASK_BACK: Undo<Arc<Recorder>> =
+    Undo::By(Action::Waits { run: step_fn!(ask_back), resume: resume_fn!(answered_back) });
 
 /// One step of each kind: at once, with a wait (also on the way back), with a second look, at once and without a
 /// second attempt.
-pub static SPEC: SagaSpec = SagaSpec {
+pub static SPEC: Record = SagaDefinition {
     name: "record",
     version: 1,
     steps: &[
-        step("reserve", Undo::Run),
-        step("ask", Undo::Run),
-        step("look", Undo::Nothing),
-        StepSpec { retry: Retry::NEVER, ..step("open", Undo::Run) },
+        step("reserve", EFFECT, TAKE_BACK),
+        step("ask", ASK, ASK_BACK),
+        step("look", Action::AtOnce(step_fn!(look)), Undo::Nothing),
+        StepDefinition { retry: Retry::NEVER, ..step("open", EFFECT, TAKE_BACK) },
     ],
     deadline: Duration::from_secs(600),
     on_failure: OnFailure::Undo,
     audit_action: "test.record",
+    ended: end_fn!(ended),
 };
 
 /// The same, forward only.
-pub static FORWARD: SagaSpec = SagaSpec {
+pub static FORWARD: Record = SagaDefinition {
     name: "forward",
     version: 1,
-    steps: &[step("reserve", Undo::Nothing), step("ask", Undo::Nothing), step("open", Undo::Nothing)],
+    steps: &[
+        step("reserve", EFFECT, Undo::Nothing),
+        step("ask", ASK, Undo::Nothing),
+        step("open", EFFECT, Undo::Nothing),
+    ],
     deadline: Duration::from_secs(600),
     on_failure: OnFailure::Stuck,
     audit_action: "test.forward",
+    ended: end_fn!(ended),
+};
+
+/// Its step suspends, and nothing would resume it.
+pub static NEVER_RESUMED: Record = SagaDefinition {
+    name: "never_resumed",
+    version: 1,
+    steps: &[step("ask", Action::AtOnce(step_fn!(ask)), Undo::Nothing)],
+    deadline: Duration::from_secs(600),
+    on_failure: OnFailure::Stuck,
+    audit_action: "test.never_resumed",
+    ended: end_fn!(ended),
 };
 
 type Behaviour = dyn Fn(&str, bool, u32) -> Result<(), StepError> + Send + Sync;
 
 /// Leaves a row per step in `effects` and takes it away again; then does what the test says.
 pub struct Recorder {
-    pub spec: &'static SagaSpec,
+    pub spec: &'static Record,
     pub behaviour: Box<Behaviour>,
     pub calls: AtomicU32,
     /// Telling of the end fails this often.
@@ -75,7 +104,7 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn of(
-        spec: &'static SagaSpec,
+        spec: &'static Record,
         behaviour: impl Fn(&str, bool, u32) -> Result<(), StepError> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let behaviour = Box::new(behaviour);
@@ -84,6 +113,10 @@ impl Recorder {
 
     pub fn good() -> Arc<Self> {
         Self::of(&SPEC, |_, _, _| Ok(()))
+    }
+
+    pub fn bound(self: &Arc<Self>) -> Arc<dyn Saga> {
+        self.spec.bind(self.clone())
     }
 
     pub fn calls(&self) -> u32 {
@@ -105,7 +138,7 @@ async fn effect(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
     Ok(())
 }
 
-async fn take_back(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
+async fn effect_remove(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
     sqlx::query("DELETE FROM effects WHERE run_id = $1 AND step = $2")
         .bind(cx.run_id.uuid())
         .bind(step)
@@ -114,88 +147,80 @@ async fn take_back(cx: &mut StepCx<'_>, step: &str) -> Result<(), StepError> {
     Ok(())
 }
 
-#[async_trait]
-impl Saga for Recorder {
-    fn spec(&self) -> &'static SagaSpec {
-        self.spec
-    }
+async fn have_effect(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let step = cx.step();
+    effect(cx, step).await?;
+    recorder.act(step, false, cx)?;
+    Step::done_with(&json!({ "step": step }))
+}
 
-    async fn run(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        match step {
-            // The question itself is not counted: its answer is.
-            "ask" => {
-                self.act(step, false, cx)?;
-                Ok(Step::Suspended)
-            }
-            "look" => {
-                let seen: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM looks WHERE run_id = $1)")
-                    .bind(cx.run_id.uuid())
-                    .fetch_one(cx.tx.conn())
-                    .await?;
-                self.act(step, false, cx)?;
-                if seen {
-                    effect(cx, step).await?;
-                    return Step::done();
-                }
-                sqlx::query("INSERT INTO looks VALUES ($1)")
-                    .bind(cx.run_id.uuid())
-                    .execute(cx.tx.conn())
-                    .await?;
-                Ok(Step::Again { after: Duration::from_secs(1) })
-            }
-            _ => {
-                effect(cx, step).await?;
-                self.act(step, false, cx)?;
-                Step::done_with(&json!({ "step": step }))
-            }
+/// The question itself is not counted: its answer is.
+async fn ask(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    recorder.act(cx.step(), false, cx)?;
+    Ok(Step::Suspended)
+}
+
+async fn answered(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+    let step = cx.step();
+    recorder.act(step, false, cx)?;
+    match signal {
+        Signal::TimedOut => Err(StepError::retry(FailureCode::TimedOut, "no answer came")),
+        Signal::Woken(answer) => {
+            effect(cx, step).await?;
+            Step::done_with(answer)
         }
     }
+}
 
-    async fn resume(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        self.act(step, false, cx)?;
-        match signal {
-            Signal::TimedOut => Err(StepError::retry("no answer came")),
-            Signal::Woken(answer) => {
-                effect(cx, step).await?;
-                Step::done_with(answer)
-            }
-        }
+async fn look(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let step = cx.step();
+    let seen: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM looks WHERE run_id = $1)")
+        .bind(cx.run_id.uuid())
+        .fetch_one(cx.tx.conn())
+        .await?;
+    recorder.act(step, false, cx)?;
+    if seen {
+        effect(cx, step).await?;
+        return Step::done();
     }
+    sqlx::query("INSERT INTO looks VALUES ($1)").bind(cx.run_id.uuid()).execute(cx.tx.conn()).await?;
+    Ok(Step::Again { after: Duration::from_secs(1) })
+}
 
-    async fn undo(&self, step: &'static str, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-        assert!(cx.failure.is_some(), "whoever takes back is told why");
-        take_back(cx, step).await?;
-        self.act(step, true, cx)?;
-        if step == "ask" { Ok(Step::Suspended) } else { Step::done() }
-    }
+async fn take_back(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    let step = cx.step();
+    assert!(cx.failure.is_some(), "whoever takes back is told why");
+    effect_remove(cx, step).await?;
+    recorder.act(step, true, cx)?;
+    Step::done()
+}
 
-    async fn resume_undo(
-        &self,
-        step: &'static str,
-        cx: &mut StepCx<'_>,
-        signal: &Signal,
-    ) -> Result<Step, StepError> {
-        self.act(step, true, cx)?;
-        match signal {
-            Signal::TimedOut => Err(StepError::retry("no answer came")),
-            Signal::Woken(_) => Step::done(),
-        }
-    }
+async fn ask_back(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+    take_back(recorder, cx).await?;
+    Ok(Step::Suspended)
+}
 
-    async fn ended(&self, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-        sqlx::query("INSERT INTO ends VALUES ($1, $2)")
-            .bind(cx.run_id.uuid())
-            .bind(end.name())
-            .execute(cx.tx.conn())
-            .await?;
-        let fails = self.end_failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-        if fails.is_ok() { Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into()) } else { Ok(()) }
+async fn answered_back(
+    recorder: &Arc<Recorder>,
+    cx: &mut StepCx<'_>,
+    signal: &Signal,
+) -> Result<Step, StepError> {
+    recorder.act(cx.step(), true, cx)?;
+    match signal {
+        Signal::TimedOut => Err(StepError::retry(FailureCode::TimedOut, "no answer came")),
+        Signal::Woken(_) => Step::done(),
     }
+}
+
+async fn ended(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+    sqlx::query("INSERT INTO ends VALUES ($1, $2)")
+        .bind(cx.run_id.uuid())
+        .bind(end.name())
+        .execute(cx.tx.conn())
+        .await?;
+    let failures = &recorder.end_failures;
+    let fails = failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    if fails.is_ok() { Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into()) } else { Ok(()) }
 }
 
 pub struct Fixture {
@@ -236,14 +261,14 @@ impl Fixture {
     }
 
     pub fn engine(&self, saga: &Arc<Recorder>) -> Engine {
-        Engine::new(self.db.clone(), self.wake.clone(), vec![saga.clone()])
+        Engine::new(self.db.clone(), self.wake.clone(), vec![saga.bound()])
     }
 
     pub fn permit(&self) -> Permit {
         Permit::system("test", Origin::internal(CorrelationId(self.db.ambient().uuid())))
     }
 
-    pub async fn try_start(&self, spec: &SagaSpec, subject: &str) -> Result<SagaRunId, StartError> {
+    pub async fn try_start(&self, spec: &Record, subject: &str) -> Result<SagaRunId, StartError> {
         let mut tx = self.db.write(self.permit(), "test.start").await.unwrap();
         let started = saga::start(&mut tx, spec, subject, None::<OrgId>, &json!({ "n": 1 })).await;
         tx.commit(None).await.unwrap();

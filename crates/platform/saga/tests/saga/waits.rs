@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use saga::StepError;
+use saga::{FailureCode, StepError};
 
 use crate::support::{Fixture, Recorder, SPEC, once_each};
 
@@ -37,7 +37,7 @@ async fn a_stale_key_wakes_nobody() {
 async fn a_retry_waits_for_its_delay_and_attempts_are_bounded() {
     let fixture = Fixture::create().await;
     let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
-        ("reserve", false) => Err(StepError::retry("busy")),
+        ("reserve", false) => Err(StepError::retry(FailureCode::Internal, "busy")),
         _ => Ok(()),
     });
     let engine = fixture.engine(&recorder);

@@ -253,6 +253,7 @@ fn error(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Problem(problem) => anyhow::anyhow!("{problem}"),
         Failure::Internal(error) => anyhow::Error::from_boxed(error),
+        Failure::Bug(bug) => anyhow::anyhow!("{bug}"),
     }
 }
 

@@ -293,8 +293,8 @@ pub async fn expected(
     .await?;
     let mut expected = Vec::with_capacity(rows.len());
     for row in rows {
-        let shape = Shape::parse(&row.shape)
-            .ok_or_else(|| Failure::from(std::io::Error::other("an allocation's shape cannot be read")))?;
+        let shape =
+            Shape::parse(&row.shape).ok_or_else(|| Failure::bug("an allocation's shape cannot be read"))?;
         expected.push(Expected {
             id: AllocationId::from(row.id),
             node: NodeId::from(row.node_id),

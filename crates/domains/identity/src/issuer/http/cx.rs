@@ -300,6 +300,10 @@ fn logged(failure: Failure) -> (StatusCode, String) {
             tracing::error!(error = ?error, "the built-in issuer failed");
             (StatusCode::INTERNAL_SERVER_ERROR, "The service failed. Try again.".to_owned())
         }
+        Failure::Bug(bug) => {
+            telemetry::bug_found("the built-in issuer", &bug.to_string());
+            (StatusCode::INTERNAL_SERVER_ERROR, "The service failed.".to_owned())
+        }
     }
 }
 

@@ -7,10 +7,12 @@ use node_proto::catalog::{
     VmAuthorizedKeysInput, VmRetainAuthorizedKeys,
 };
 use pg::WriteTx;
-use saga::{RunEnd, Signal, StartError, Step, StepCx, StepError};
+use saga::{FailureCode, RunEnd, Signal, StartError, Step, StepCx, StepError};
 
 use super::{
-    CleanupInput, LaunchInput, access_spec, cleanup_spec, held, held_for_end, phases, slots, tasks, words,
+    ACCESS, CLEANUP, CleanupInput, LaunchInput,
+    failure::{EndReason, WorkflowFailure},
+    held, held_for_end, phases, slots, tasks,
 };
 use crate::{
     Capacity,
@@ -30,10 +32,10 @@ use crate::{
 const FIRST_KEYS: i64 = 1;
 
 /// `requested` becomes `provisioning`; its slots are used from now on.
-pub async fn begin(cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+pub async fn begin(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let allocation = held(cx).await?;
     if allocation.state != AllocationState::Requested {
-        return Err(StepError::fail(words::MOVED_ON));
+        return Err(tasks::fail(WorkflowFailure::StateChanged, ""));
     }
     slots_occupy(cx.tx, &allocation.slot_ids).await?;
     allocations::step(cx.tx, &allocation, AllocationEvent::Provision, Along::default()).await?;
@@ -46,7 +48,7 @@ pub async fn provisioning(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> 
     if allocation.state == AllocationState::Provisioning {
         Ok(allocation)
     } else {
-        Err(StepError::fail(words::MOVED_ON))
+        Err(tasks::fail(WorkflowFailure::StateChanged, ""))
     }
 }
 
@@ -60,10 +62,10 @@ pub async fn keys(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, Step
 }
 
 /// The machine has it.
-pub async fn keys_told(cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
+pub async fn keys_reported(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let allocation = provisioning(cx).await?;
     let Some(version) = keys_arrived(cx, &allocation, signal).await? else {
-        return Err(tasks::fail(words::LATE, "keys"));
+        return Err(tasks::fail(WorkflowFailure::OrderExpired, "keys"));
     };
     phases::done(cx.tx, &allocation, "keys", "").await?;
     Step::done_with(&version)
@@ -83,7 +85,9 @@ pub async fn keys_send(
     let installed = allocation.installed_access.max(FIRST_KEYS);
     let pending = machine_keys::pending(cx.tx.conn(), id, installed, version).await?;
     if pending.ordered {
-        let Some(order) = &allocation.access_order else { return Err(StepError::fail(words::NO_ORDER)) };
+        let Some(order) = &allocation.access_order else {
+            return Err(tasks::fail(WorkflowFailure::NotOrdered, ""));
+        };
         let queued = match allocation.shape {
             Shape::Baremetal => {
                 tasks::ordered_keys::<InstallAuthorizedKeys>(capacity, cx, allocation, order, &keys).await?
@@ -97,14 +101,14 @@ pub async fn keys_send(
             return Ok(Step::Suspended);
         }
         if !pending.removed {
-            return Err(tasks::fail(words::LATE, "keys"));
+            return Err(tasks::fail(WorkflowFailure::OrderExpired, "keys"));
         }
     }
     progress::keys_sent(cx.tx, allocation, KeyTask::Remove).await?;
     let (owner, username, authorized_keys) = (allocation.subject(), allocation.username.clone(), keys);
     match allocation.shape {
         Shape::Baremetal => {
-            let uid = u32::try_from(allocation.uid).map_err(|error| StepError::fail(error.to_string()))?;
+            let uid = u32::try_from(allocation.uid).map_err(|error| StepError::bug(error.to_string()))?;
             let account = AccountSpec { username, uid, gid: uid };
             let input = InstallAuthorizedKeysInput { account, owner, authorized_keys };
             tasks::key_removal::<RetainAuthorizedKeys>(capacity, cx, allocation, &input).await
@@ -146,7 +150,7 @@ pub async fn activate(
     }
     progress::keys_installed(cx.tx, allocation.id, installed).await?;
     let active = allocations::step(cx.tx, &allocation, AllocationEvent::Activate, Along::default()).await?;
-    let Some(at) = active.meter_opened_at else { return Err(StepError::fail("the meter was not opened")) };
+    let Some(at) = active.meter_opened_at else { return Err(StepError::bug("the meter was not opened")) };
     capacity.money.meter_open(cx.tx, &meter(&active), at).await?;
     cx.tx.emit(&AllocationActive {
         allocation_id: active.id,
@@ -160,9 +164,9 @@ pub async fn activate(
     })?;
     if active.access_version > installed {
         let input = LaunchInput { allocation_id: active.id };
-        match saga::start(cx.tx, access_spec(), &active.access_subject(), cx.org, &input).await {
+        match saga::start(cx.tx, &ACCESS, &active.access_subject(), cx.org, &input).await {
             Ok(_) | Err(saga::StartError::AlreadyRunning) => {}
-            Err(error) => return Err(StepError::retry(error.to_string())),
+            Err(error) => return Err(StepError::retry(FailureCode::Internal, error.to_string())),
         }
     }
     Step::done()
@@ -184,7 +188,7 @@ fn meter(allocation: &Allocation) -> Meter {
 
 /// A launch that came to nothing holds nothing. When it could not all be taken back, its slots are fenced until
 /// somebody has cleaned them; the project has nothing to do with that any more.
-pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
+pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
     if end == RunEnd::Succeeded {
         return Ok(());
     }
@@ -193,22 +197,22 @@ pub async fn over(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Resu
     if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
         return Ok(());
     }
-    let reason = words::plain(cx.failure);
+    let reason = EndReason::of_run(cx.failure, cx.cancel_reason);
     let mut to_clean = Vec::new();
     if end == RunEnd::Undone {
         to_clean = take_back(cx.tx, &allocation).await?;
         // Otherwise the next launch would be given the same sick machine, and the next.
-        if words::is_machines_fault(&reason) {
+        if reason.is_machine_fault() {
             slots_doubt(cx.tx, allocation.node_id, &allocation.slot_ids).await?;
         }
     } else {
         let why = format!(
             "A launch failed and could not be taken back ({}). Bring the node back, then retry the cleanup of the slot.",
-            cx.failure.unwrap_or(&reason)
+            cx.failure.map_or(reason.sentence.as_str(), |failure| failure.text.as_str())
         );
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
     }
-    end_launch(capacity, cx.tx, &allocation, Along { reason: &reason, cause: None }).await?;
+    end_launch(capacity, cx.tx, &allocation, reason.along()).await?;
     cleanup_start(cx.tx, &allocation, to_clean).await
 }
 
@@ -231,7 +235,7 @@ pub async fn cleanup_start(
 ) -> Result<(), Failure> {
     let Some(first) = slot_ids.first().map(ToString::to_string) else { return Ok(()) };
     let input = CleanupInput { allocation_id: allocation.id, slot_ids };
-    match saga::start(tx, cleanup_spec(), &first, Some(allocation.org_id), &input).await {
+    match saga::start(tx, &CLEANUP, &first, Some(allocation.org_id), &input).await {
         Ok(_) | Err(StartError::AlreadyRunning) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -248,7 +252,7 @@ pub async fn abandoned(
 ) -> Result<Allocation, Failure> {
     let why = "The workflow of a launch got lost. Retry the cleanup of the slot.";
     slots::fence(tx, &allocation.slot_ids, why).await?;
-    end_launch(capacity, tx, allocation, Along { reason, cause: Some(cause) }).await
+    end_launch(capacity, tx, allocation, Along { reason, cause: Some(cause), failure_code: None }).await
 }
 
 /// It holds nothing from now on, and was never billed. One that somebody released is `released`, any other `failed`.
@@ -272,6 +276,7 @@ async fn end_launch(
             allocation_id,
             project_id,
             group_id: allocation.group_id,
+            failure_code: along.failure_code.map(str::to_owned),
             reason: along.reason.to_owned(),
             creator_id: allocation.creator_user(),
         })?;

@@ -3,6 +3,16 @@
 //! A domain declares its table with [`lifecycle!`]. The store asks the table for the transition and applies
 //! it with compare-and-swap; the database holds the same table (`lifecycle_transitions`) and a trigger that
 //! refuses anything else; a test proves that both are equal. Diagrams in the docs are drawn from it.
+//!
+//! The names of states, and of kinds that have no lifecycle ([`named_enum!`]), are written down once, in these two
+//! macros: what the API accepts and answers, its schema, and what a stored row may say come from there.
+
+mod named;
+
+pub use named::{Named, UnknownName, name_deserialize, name_parse, name_schema};
+// For the code that the macros generate.
+#[doc(hidden)]
+pub use {schemars, serde};
 
 /// One allowed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,11 +20,6 @@ pub struct Transition<S: 'static, E: 'static> {
     pub from: S,
     pub event: E,
     pub to: S,
-}
-
-/// A state that has a stable name in the database and on the wire.
-pub trait Named: Copy + PartialEq + 'static {
-    fn name(self) -> &'static str;
 }
 
 pub trait Lifecycle: 'static {
@@ -55,11 +60,13 @@ pub trait Lifecycle: 'static {
 }
 
 /// Declares the state and event enums and their table in one place.
+///
+/// The schema of the states is inline; `states State as "DoorState" { … }` makes it a named one.
 #[macro_export]
 macro_rules! lifecycle {
     (
         $(#[$doc:meta])* $table:ident = $name:literal, initial $initial:ident;
-        states $state:ident { $($s:ident = $sname:literal),* $(,)? }
+        states $state:ident $(as $schema:literal)? { $($s:ident = $sname:literal),* $(,)? }
         events $event:ident { $($e:ident = $ename:literal),* $(,)? }
         $($from:ident on $on:ident => $to:ident;)*
     ) => {
@@ -67,8 +74,9 @@ macro_rules! lifecycle {
         pub enum $state { $($s),* }
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $event { $($e),* }
-        impl $crate::Named for $state { fn name(self) -> &'static str { match self { $(Self::$s => $sname),* } } }
-        impl $crate::Named for $event { fn name(self) -> &'static str { match self { $(Self::$e => $ename),* } } }
+        $crate::names! { $state, concat!($name, " state"), $($s = $sname),* }
+        $crate::names! { $event, concat!($name, " event"), $($e = $ename),* }
+        $crate::wire_names! { $state, "" $(, $schema)? }
         impl $state {
             pub fn parse(name: &str) -> Option<Self> { match name { $($sname => Some(Self::$s),)* _ => None } }
         }
@@ -111,5 +119,29 @@ mod tests {
         assert_eq!(Door::next(DoorState::Open, DoorEvent::Burn), None);
         assert_eq!(DoorState::parse("shut"), Some(DoorState::Shut));
         assert!(Door::diagram().contains("gone --> [*]"));
+    }
+
+    #[test]
+    fn a_state_is_its_name_in_json_and_in_the_schema() {
+        let names: Vec<_> = Door::STATES.iter().map(|state| state.name()).collect();
+        assert_eq!(serde_json::to_value(Door::STATES).unwrap(), serde_json::json!(names));
+        assert_eq!(serde_json::from_str::<DoorState>("\"gone\"").unwrap(), DoorState::Gone);
+        assert_eq!(
+            schemars::schema_for!(DoorState).get("enum"),
+            Some(&serde_json::json!(["open", "shut", "gone"]))
+        );
+        assert_eq!(DoorState::Shut.to_string(), "shut");
+    }
+
+    #[test]
+    fn an_unknown_state_is_an_error_that_names_it() {
+        assert_eq!("shut".parse(), Ok(DoorState::Shut));
+        let unknown = "ajar".parse::<DoorState>().unwrap_err();
+        assert_eq!(unknown, UnknownName { kind: "door state", name: "ajar".to_owned() });
+        assert_eq!(unknown.to_string(), "there is no door state named ajar");
+        let refused = serde_json::from_str::<DoorState>("\"ajar\"").unwrap_err();
+        assert!(
+            refused.to_string().starts_with("unknown variant `ajar`, expected one of `open`, `shut`, `gone`")
+        );
     }
 }

@@ -27,6 +27,7 @@ mod error;
 mod installation;
 mod listen;
 mod migrate;
+mod named_column;
 mod permit;
 mod pool;
 mod read;

@@ -17,7 +17,7 @@ use crate::request::{self, TimelineEntry};
 lifecycle::lifecycle! {
     /// The life of a run.
     RunLifecycle = "saga_run", initial Running;
-    states RunState { Running = "running", Undoing = "undoing", Succeeded = "succeeded", Undone = "undone", Stuck = "stuck" }
+    states RunState as "SagaRunState" { Running = "running", Undoing = "undoing", Succeeded = "succeeded", Undone = "undone", Stuck = "stuck" }
     events RunEvent { TurnRound = "turn_round", Succeed = "succeed", EndUndone = "end_undone", GetStuck = "get_stuck" }
     Running on TurnRound => Undoing;
     Running on Succeed => Succeeded;
@@ -25,29 +25,6 @@ lifecycle::lifecycle! {
     Running on GetStuck => Stuck;
     Undoing on EndUndone => Undone;
     Undoing on GetStuck => Stuck;
-}
-
-impl Serialize for RunState {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.name())
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for RunState {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        Self::parse(&text)
-            .ok_or_else(|| serde::de::Error::custom("must be running, undoing, succeeded, undone or stuck"))
-    }
-}
-
-impl JsonSchema for RunState {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SagaRunState".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "enum": ["running", "undoing", "succeeded", "undone", "stuck"] })
-    }
 }
 
 /// One run of a durable workflow.

@@ -16,7 +16,7 @@ use super::{Given, InvitationPath, OrgPath};
 use crate::{
     Identity,
     model::{
-        invitation::{Invitation, InvitationLimits},
+        invitation::{Invitation, InvitationLimits, InvitationState},
         membership::Member,
         role::MemberRole,
     },
@@ -75,27 +75,6 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Pending,
-    Accepted,
-    Revoked,
-    Expired,
-}
-
-impl StateFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Accepted => "accepted",
-            Self::Revoked => "revoked",
-            Self::Expired => "expired",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -103,7 +82,7 @@ struct ListQuery {
     page: PageQuery,
     /// Only invitations in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<InvitationState>,
 }
 
 async fn list(
@@ -111,8 +90,8 @@ async fn list(
     mut tx: ReadTx,
     input: In<OrgPath, ListQuery, ()>,
 ) -> Result<Json<Page<Invitation>>, Failure> {
-    let state = input.query.state.0.map(StateFilter::name);
-    Ok(Json(invitation_list(&mut tx, input.path.org_id, state, &input.query.page).await?))
+    let (state, page) = (input.query.state.0, &input.query.page);
+    Ok(Json(invitation_list(&mut tx, input.path.org_id, state, page).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

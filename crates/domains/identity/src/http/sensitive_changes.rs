@@ -154,15 +154,6 @@ struct ChangePath {
     change_id: SensitiveChangeId,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Proposed,
-    Applied,
-    Rejected,
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -170,7 +161,7 @@ struct ListQuery {
     page: PageQuery,
     /// Only those in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<SensitiveChangeState>,
 }
 
 async fn list(
@@ -178,12 +169,7 @@ async fn list(
     mut tx: ReadTx,
     input: In<Empty, ListQuery, ()>,
 ) -> Result<Json<Page<SensitiveChange>>, Failure> {
-    let state = input.query.state.0.map(|state| match state {
-        StateFilter::Proposed => SensitiveChangeState::Proposed,
-        StateFilter::Applied => SensitiveChangeState::Applied,
-        StateFilter::Rejected => SensitiveChangeState::Rejected,
-    });
-    Ok(Json(sensitive_change_list(&mut tx, state, &input.query.page).await?))
+    Ok(Json(sensitive_change_list(&mut tx, input.query.state.0, &input.query.page).await?))
 }
 
 async fn show(

@@ -6,7 +6,10 @@ use kernel::ids::{
 };
 use serde_json::Value;
 
-use super::role::{MemberRole, PlatformRole};
+use super::{
+    role::{MemberRole, PlatformRole},
+    service_account::ServiceAccountState,
+};
 
 bus::events! { Identity;
     OrgCreated = "identity.org.created", "An organization was created." { org_id: OrgId, slug: String, owner_id: UserId }
@@ -24,7 +27,7 @@ bus::events! { Identity;
     InvitationRevoked = "identity.invitation.revoked", "An invitation was withdrawn." { org_id: OrgId, invitation_id: InvitationId }
     InvitationExpired = "identity.invitation.expired", "An invitation was not accepted in time." { org_id: OrgId, invitation_id: InvitationId }
     ServiceAccountCreated = "identity.service_account.created", "A service account was created." { project_id: ProjectId, service_account_id: ServiceAccountId }
-    ServiceAccountChanged = "identity.service_account.changed", "A service account was renamed, disabled or enabled." { project_id: ProjectId, service_account_id: ServiceAccountId, state: String }
+    ServiceAccountChanged = "identity.service_account.changed", "A service account was renamed, disabled or enabled." { project_id: ProjectId, service_account_id: ServiceAccountId, state: ServiceAccountState }
     ServiceAccountDeleted = "identity.service_account.deleted", "A service account and its keys were deleted." { project_id: ProjectId, service_account_id: ServiceAccountId }
     ServiceAccountKeyCreated = "identity.service_account_key.created", "A service account got a key." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }
     ServiceAccountKeyRevoked = "identity.service_account_key.revoked", "A key of a service account was revoked." { service_account_id: ServiceAccountId, key_id: ServiceAccountKeyId }

@@ -10,7 +10,7 @@ use kernel::{
     ids::{InvitationId, OrgId, UserId},
     policy::{IntegerKey, Setting, keys},
 };
-use lifecycle::Lifecycle as _;
+use lifecycle::{Lifecycle as _, Named as _};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,8 +32,7 @@ pub struct Invitation {
     pub org_id: OrgId,
     pub email: String,
     pub role: MemberRole,
-    #[schemars(extend("enum" = ["pending", "accepted", "revoked", "expired"]))]
-    pub state: String,
+    pub state: InvitationState,
     pub invited_by: UserId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<UserId>,
@@ -102,12 +101,10 @@ pub fn another_invitation(recent: RecentInvitations, limits: InvitationLimits) -
 impl Invitation {
     /// Where `event` leads from here.
     pub fn after(&self, event: InvitationEvent) -> Result<InvitationState, Problem> {
-        InvitationState::parse(&self.state)
-            .and_then(|state| InvitationLifecycle::next(state, event))
-            .ok_or_else(|| {
-                let text = format!("The invitation is {}; only a pending one can be changed.", self.state);
-                Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
-            })
+        InvitationLifecycle::next(self.state, event).ok_or_else(|| {
+            let text = format!("The invitation is {}; only a pending one can be changed.", self.state);
+            Problem::new(Code::InvalidTransition, text).detail("state", self.state.name())
+        })
     }
 
     /// Accepting: the right secret first, so that a wrong one learns nothing; then the state; then the time.
@@ -118,7 +115,7 @@ impl Invitation {
         let next = self.after(InvitationEvent::Accept)?;
         if now >= self.expires_at {
             return Err(Problem::new(Code::InvalidTransition, "The invitation has expired.")
-                .detail("state", "expired")
+                .detail("state", InvitationState::Expired.name())
                 .suggest("Ask for a new invitation."));
         }
         Ok(next)
@@ -127,7 +124,7 @@ impl Invitation {
 
 #[cfg(test)]
 mod tests {
-    use lifecycle::{Lifecycle as _, Named as _};
+    use lifecycle::Lifecycle as _;
     use uuid::Uuid;
 
     use super::*;
@@ -138,7 +135,7 @@ mod tests {
             org_id: OrgId::from(Uuid::from_u128(2)),
             email: "a@example.org".to_owned(),
             role: MemberRole::Member,
-            state: state.name().to_owned(),
+            state,
             invited_by: UserId::from(Uuid::from_u128(3)),
             accepted_by: None,
             expires_at: DateTime::UNIX_EPOCH + chrono::TimeDelta::days(7),

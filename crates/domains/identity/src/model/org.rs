@@ -7,23 +7,23 @@ use serde::Serialize;
 
 use super::role::MemberRole;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum OrgKind {
-    /// Made at a person's first sign-in; it stays theirs alone.
-    Personal,
-    Enterprise,
+lifecycle::named_enum! {
+    OrgKind = "organization kind" {
+        /// Made at a person's first sign-in; it stays theirs alone.
+        Personal = "personal",
+        Enterprise = "enterprise",
+    }
+}
+
+lifecycle::named_enum! {
+    OrgState = "organization state" {
+        Active = "active",
+        /// It can be read, not changed.
+        Suspended = "suspended",
+    }
 }
 
 impl OrgKind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Personal => "personal",
-            Self::Enterprise => "enterprise",
-        }
-    }
-
     /// Other people join enterprise organizations only.
     pub fn takes_members(self) -> Result<(), Problem> {
         match self {
@@ -36,21 +36,13 @@ impl OrgKind {
     }
 }
 
-/// Reads a stored name; the column admits only the two.
-impl From<String> for OrgKind {
-    fn from(name: String) -> Self {
-        if name == "enterprise" { Self::Enterprise } else { Self::Personal }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Org {
     pub id: OrgId,
     pub name: String,
     pub slug: String,
     pub kind: OrgKind,
-    #[schemars(extend("enum" = ["active", "suspended"]))]
-    pub state: String,
+    pub state: OrgState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +63,7 @@ impl Org {
         } else {
             "The organization is not suspended."
         };
-        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()))
+        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.name()))
     }
 }
 
@@ -82,8 +74,7 @@ pub struct OrgMembership {
     pub name: String,
     pub slug: String,
     pub kind: OrgKind,
-    #[schemars(extend("enum" = ["active", "suspended"]))]
-    pub state: String,
+    pub state: OrgState,
     /// What you are there.
     pub role: MemberRole,
     pub version: i64,

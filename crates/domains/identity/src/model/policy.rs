@@ -144,13 +144,16 @@ impl PolicyExplanation {
     }
 }
 
+lifecycle::named_enum! {
+    PolicyType = "policy type" { Integer = "integer", Boolean = "boolean", Choice = "choice" }
+}
+
 /// What a key means and takes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PolicyDefinition {
     pub key: &'static str,
     #[serde(rename = "type")]
-    #[schemars(extend("enum" = ["integer", "boolean", "choice"]))]
-    pub kind: &'static str,
+    pub kind: PolicyType,
     pub default: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum: Option<i64>,
@@ -169,9 +172,9 @@ pub struct PolicyDefinition {
 impl From<&'static Definition> for PolicyDefinition {
     fn from(definition: &'static Definition) -> Self {
         let (kind, minimum, maximum, choices) = match definition.kind {
-            Kind::Integer { min, max } => ("integer", Some(min), Some(max), None),
-            Kind::Boolean => ("boolean", None, None, None),
-            Kind::Choice(choices) => ("choice", None, None, Some(choices.to_vec())),
+            Kind::Integer { min, max } => (PolicyType::Integer, Some(min), Some(max), None),
+            Kind::Boolean => (PolicyType::Boolean, None, None, None),
+            Kind::Choice(choices) => (PolicyType::Choice, None, None, Some(choices.to_vec())),
         };
         Self {
             key: definition.key,

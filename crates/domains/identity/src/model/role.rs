@@ -4,29 +4,12 @@ use kernel::{Code, Problem, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A role in an organization or in a project, from the least to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum MemberRole {
-    Viewer,
-    Member,
-    Admin,
-    Owner,
+lifecycle::named_enum! {
+    /// A role in an organization or in a project, from the least to the most.
+    MemberRole = "member role" { Viewer = "viewer", Member = "member", Admin = "admin", Owner = "owner" }
 }
 
 impl MemberRole {
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Member, Self::Admin, Self::Owner];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Member => "member",
-            Self::Admin => "admin",
-            Self::Owner => "owner",
-        }
-    }
-
     pub const fn in_org(self) -> Role {
         match self {
             Self::Viewer => Role::OrgViewer,
@@ -54,14 +37,6 @@ impl MemberRole {
             Role::OrgOwner | Role::ProjectOwner => Some(Self::Owner),
             _ => None,
         }
-    }
-}
-
-/// Reads a stored name. The column admits only these four; the least role is the safe reading of
-/// anything else.
-impl From<String> for MemberRole {
-    fn from(name: String) -> Self {
-        Self::ALL.into_iter().find(|role| role.name() == name).unwrap_or(Self::Viewer)
     }
 }
 

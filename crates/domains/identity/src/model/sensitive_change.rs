@@ -25,28 +25,15 @@ lifecycle::lifecycle! {
     Proposed on Reject => Rejected;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SensitiveChangeKind {
-    PolicySet,
-    PolicyUnset,
-    PlatformRolesSet,
+lifecycle::named_enum! {
+    SensitiveChangeKind = "sensitive change kind" {
+        PolicySet = "policy_set",
+        PolicyUnset = "policy_unset",
+        PlatformRolesSet = "platform_roles_set",
+    }
 }
 
 impl SensitiveChangeKind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PolicySet => "policy_set",
-            Self::PolicyUnset => "policy_unset",
-            Self::PlatformRolesSet => "platform_roles_set",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::PolicySet, Self::PolicyUnset, Self::PlatformRolesSet]
-            .into_iter()
-            .find(|kind| kind.name() == name)
-    }
-
     /// What whoever applies it must be allowed to do besides approving.
     pub const fn permission(self) -> Permission {
         match self {
@@ -60,8 +47,7 @@ impl SensitiveChangeKind {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SensitiveChange {
     pub id: SensitiveChangeId,
-    /// `policy_set`, `policy_unset` or `platform_roles_set`.
-    pub kind: String,
+    pub kind: SensitiveChangeKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_key: Option<String>,
     /// The organization for which the policy value holds; none for the whole platform.
@@ -74,8 +60,8 @@ pub struct SensitiveChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     pub reason: String,
-    /// `proposed` (waits for another administrator), `applied` or `rejected`.
-    pub state: String,
+    /// `proposed`: it waits for another administrator.
+    pub state: SensitiveChangeState,
     pub proposed_by: UserId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<UserId>,
@@ -199,15 +185,9 @@ mod tests {
 
     #[test]
     fn who_decides_may_do_what_is_decided() {
-        let kinds = [
-            SensitiveChangeKind::PolicySet,
-            SensitiveChangeKind::PolicyUnset,
-            SensitiveChangeKind::PlatformRolesSet,
-        ];
-        for kind in kinds {
+        for kind in SensitiveChangeKind::ALL {
             assert!(check_decide(kind, Role::PlatformAdmin.permissions()).is_ok());
             assert!(check_decide(kind, Role::PlatformOps.permissions()).is_err());
-            assert_eq!(SensitiveChangeKind::parse(kind.name()), Some(kind));
         }
     }
 }

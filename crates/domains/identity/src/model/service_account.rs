@@ -15,13 +15,20 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
+lifecycle::named_enum! {
+    ServiceAccountState = "service account state" { Active = "active", Disabled = "disabled" }
+}
+
+lifecycle::named_enum! {
+    ServiceAccountKeyState = "service account key state" { Active = "active", Expired = "expired", Revoked = "revoked" }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServiceAccount {
     pub id: ServiceAccountId,
     pub project_id: ProjectId,
     pub name: String,
-    #[schemars(extend("enum" = ["active", "disabled"]))]
-    pub state: String,
+    pub state: ServiceAccountState,
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
@@ -31,8 +38,7 @@ pub struct ServiceAccount {
 pub struct ServiceAccountKey {
     pub id: ServiceAccountKeyId,
     pub service_account_id: ServiceAccountId,
-    #[schemars(extend("enum" = ["active", "expired", "revoked"]))]
-    pub state: &'static str,
+    pub state: ServiceAccountKeyState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,11 +53,11 @@ pub fn key_state(
     expires_at: Option<DateTime<Utc>>,
     revoked_at: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
-) -> &'static str {
+) -> ServiceAccountKeyState {
     match (revoked_at, expires_at) {
-        (Some(_), _) => "revoked",
-        (None, Some(expires_at)) if expires_at <= now => "expired",
-        _ => "active",
+        (Some(_), _) => ServiceAccountKeyState::Revoked,
+        (None, Some(expires_at)) if expires_at <= now => ServiceAccountKeyState::Expired,
+        _ => ServiceAccountKeyState::Active,
     }
 }
 
@@ -109,9 +115,9 @@ mod tests {
     #[test]
     fn a_revoked_key_stays_revoked_after_it_expired() {
         let (now, later) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::days(1));
-        assert_eq!(key_state(None, None, now), "active");
-        assert_eq!(key_state(Some(later), None, now), "active");
-        assert_eq!(key_state(Some(now), None, now), "expired");
-        assert_eq!(key_state(Some(now), Some(now), later), "revoked");
+        assert_eq!(key_state(None, None, now), ServiceAccountKeyState::Active);
+        assert_eq!(key_state(Some(later), None, now), ServiceAccountKeyState::Active);
+        assert_eq!(key_state(Some(now), None, now), ServiceAccountKeyState::Expired);
+        assert_eq!(key_state(Some(now), Some(now), later), ServiceAccountKeyState::Revoked);
     }
 }

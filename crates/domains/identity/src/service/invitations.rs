@@ -15,7 +15,7 @@ use super::{changed, created, found, orgs::check_takes_members};
 use crate::{
     model::{
         events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
-        invitation::{Invitation, InvitationEvent, InvitationLimits, another_invitation},
+        invitation::{Invitation, InvitationEvent, InvitationLimits, InvitationState, another_invitation},
         invitation_link::InvitationLinks,
         membership::Member,
         role::{Authority, MemberRole},
@@ -87,7 +87,7 @@ pub async fn invitation_get(tx: &mut ReadTx, org: OrgId, id: InvitationId) -> Re
 pub async fn invitation_list(
     tx: &mut ReadTx,
     org: OrgId,
-    state: Option<&str>,
+    state: Option<InvitationState>,
     page: &PageQuery,
 ) -> Result<Page<Invitation>, Failure> {
     let invitations = store::invitations::list(tx.conn(), org, state, page).await?;

@@ -57,12 +57,11 @@ pub async fn sensitive_change_propose(
             if let Some(value) = &value {
                 definition.check(value).map_err(|message| Problem::field("value", message))?;
             }
-            let kind = if value.is_some() {
+            change.kind = if value.is_some() {
                 SensitiveChangeKind::PolicySet
             } else {
                 SensitiveChangeKind::PolicyUnset
             };
-            change.kind = kind.name().to_owned();
             (change.policy_key, change.org_id, change.value) = (Some(key), org, value);
         }
         Wanted::PlatformRoles { user, roles } => {
@@ -89,13 +88,13 @@ fn new_change(tx: &WriteTx, by: UserId, reason: String) -> SensitiveChange {
     let now = ambient.now();
     SensitiveChange {
         id: ambient.id(),
-        kind: SensitiveChangeKind::PlatformRolesSet.name().to_owned(),
+        kind: SensitiveChangeKind::PlatformRolesSet,
         policy_key: None,
         org_id: None,
         user_id: None,
         value: None,
         reason,
-        state: SensitiveChangeLifecycle::INITIAL.name().to_owned(),
+        state: SensitiveChangeLifecycle::INITIAL,
         proposed_by: by,
         decided_by: None,
         alone: false,
@@ -114,7 +113,7 @@ pub(super) async fn made_alone(
     let by = UserId::from(tx.permit().actor().id.unwrap_or_default());
     let mut change = new_change(tx, by, "set by one person".to_owned());
     (change.user_id, change.value) = (Some(user), Some(json!(roles)));
-    change.state = SensitiveChangeState::Applied.name().to_owned();
+    change.state = SensitiveChangeState::Applied;
     (change.decided_by, change.alone) = (Some(by), true);
     Ok(sensitive_changes::insert(tx.conn(), &change).await?)
 }
@@ -152,21 +151,17 @@ async fn decide(
     event: SensitiveChangeEvent,
 ) -> Result<SensitiveChange, Failure> {
     let before = found(sensitive_changes::get_for_update(tx.conn(), id).await?, "sensitive_change")?;
-    let next =
-        SensitiveChangeState::parse(&before.state).and_then(|now| SensitiveChangeLifecycle::next(now, event));
-    let Some(next) = next else {
+    let Some(next) = SensitiveChangeLifecycle::next(before.state, event) else {
         let text = format!("This change is {} already.", before.state);
-        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state.name()).into());
     };
     let second = SecondPerson::decides(before.proposed_by, by.user)?;
-    let kind = SensitiveChangeKind::parse(&before.kind)
-        .ok_or_else(|| Failure::bug(format!("{id} is of an unknown kind")))?;
-    check_decide(kind, by.permissions)?;
+    check_decide(before.kind, by.permissions)?;
     if next == SensitiveChangeState::Applied {
-        apply(tx, second, by.roles, kind, &before).await?;
+        apply(tx, second, by.roles, before.kind, &before).await?;
     }
     let mut after = before.clone();
-    after.state = next.name().to_owned();
+    after.state = next;
     after.decided_by = Some(by.user);
     after.version += 1;
     after.updated_at = tx.db().ambient().now();

@@ -71,7 +71,7 @@ pub async fn service_account_update(
     let swap = store::service_accounts::update(tx.conn(), project, id, name, change.disabled, if_match, now);
     let after = swap.await?.or_problem("service_account")?;
     changed(tx, "service_account", id, &before, &after)?;
-    let state = after.state.clone();
+    let state = after.state;
     tx.emit(&ServiceAccountChanged { project_id: project, service_account_id: id, state })?;
     tx.invalidate(format!("sa:{}", id.uuid()));
     Ok(after)

@@ -18,8 +18,8 @@ struct Row {
     id: Uuid,
     org_id: Uuid,
     email: String,
-    role: String,
-    state: String,
+    role: MemberRole,
+    state: InvitationState,
     invited_by: Uuid,
     accepted_by: Option<Uuid>,
     expires_at: DateTime<Utc>,
@@ -34,7 +34,7 @@ impl From<Row> for Invitation {
             id: row.id.into(),
             org_id: row.org_id.into(),
             email: row.email,
-            role: row.role.into(),
+            role: row.role,
             state: row.state,
             invited_by: row.invited_by.into(),
             accepted_by: row.accepted_by.map(UserId::from),
@@ -62,7 +62,8 @@ pub async fn insert(conn: &mut Connection, new: &NewInvitation<'_>) -> Result<In
         Row,
         r#"INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
-           RETURNING id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at"#,
+           RETURNING id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by,
+               accepted_by, expires_at, version, created_at, updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.email,
@@ -93,7 +94,8 @@ pub async fn get(
 ) -> Result<Option<Invitation>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at
+        r#"SELECT id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by, accepted_by,
+               expires_at, version, created_at, updated_at
            FROM invitations WHERE org_id = $1 AND id = $2"#,
         org.uuid(),
         id.uuid(),
@@ -124,18 +126,19 @@ pub async fn lock(
 pub async fn list(
     conn: &mut Connection,
     org: OrgId,
-    state: Option<&str>,
+    state: Option<InvitationState>,
     page: &PageQuery,
 ) -> Result<Vec<Invitation>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at
+        r#"SELECT id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by, accepted_by,
+               expires_at, version, created_at, updated_at
            FROM invitations WHERE org_id = $1 AND id > $2 AND ($4::text IS NULL OR state = $4)
            ORDER BY id LIMIT $3"#,
         org.uuid(),
         page.after(),
         page.limit(),
-        state,
+        state.map(InvitationState::name),
     )
     .fetch_all(conn)
     .await?;
@@ -154,7 +157,8 @@ pub async fn transition(
         Row,
         r#"UPDATE invitations SET state = $3, accepted_by = $4, version = version + 1, updated_at = $5
            WHERE org_id = $1 AND id = $2 AND version = $6
-           RETURNING id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at"#,
+           RETURNING id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by,
+               accepted_by, expires_at, version, created_at, updated_at"#,
         invitation.org_id.uuid(),
         invitation.id.uuid(),
         to.name(),
@@ -179,7 +183,8 @@ pub async fn invitation_open(
 ) -> Result<Option<OpenInvitation>, sqlx::Error> {
     sqlx::query_as!(
         OpenInvitation,
-        r#"SELECT i.id, i.org_id, o.name AS org_name, i.email, i.role, coalesce(u.name, '') AS "invited_by!", i.expires_at
+        r#"SELECT i.id, i.org_id, o.name AS org_name, i.email, i.role AS "role: MemberRole",
+               coalesce(u.name, '') AS "invited_by!", i.expires_at
            FROM invitations i JOIN organizations o ON o.id = i.org_id LEFT JOIN users u ON u.id = i.invited_by
            WHERE i.id = $1 AND i.state = 'pending' AND i.expires_at > $2"#,
         id.uuid(),
@@ -220,7 +225,8 @@ pub async fn overdue_of_email(
 ) -> Result<Option<Invitation>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at
+        r#"SELECT id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by, accepted_by,
+               expires_at, version, created_at, updated_at
            FROM invitations
            WHERE org_id = $1 AND lower(email) = lower($2) AND state = 'pending' AND expires_at <= $3 FOR UPDATE"#,
         org.uuid(),
@@ -256,7 +262,8 @@ pub async fn pending_of_email(
 ) -> Result<Option<Invitation>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, org_id, email, role, state, invited_by, accepted_by, expires_at, version, created_at, updated_at
+        r#"SELECT id, org_id, email, role AS "role: MemberRole", state AS "state: InvitationState", invited_by, accepted_by,
+               expires_at, version, created_at, updated_at
            FROM invitations WHERE org_id = $1 AND lower(email) = lower($2) AND state = 'pending' FOR UPDATE"#,
         org.uuid(),
         email,

@@ -36,7 +36,7 @@ pub async fn insert(
 pub async fn get(conn: &mut Connection, org: OrgId, user: UserId) -> Result<Option<Member>, sqlx::Error> {
     sqlx::query_as!(
         Member,
-        r#"SELECT u.id, u.name, u.email, m.role, m.version, m.created_at, m.updated_at
+        r#"SELECT u.id, u.name, u.email, m.role AS "role: MemberRole", m.version, m.created_at, m.updated_at
            FROM tenant_memberships m JOIN users u ON u.id = m.user_id
            WHERE m.org_id = $1 AND m.user_id = $2"#,
         org.uuid(),
@@ -49,7 +49,7 @@ pub async fn get(conn: &mut Connection, org: OrgId, user: UserId) -> Result<Opti
 pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result<Vec<Member>, sqlx::Error> {
     sqlx::query_as!(
         Member,
-        r#"SELECT u.id, u.name, u.email, m.role, m.version, m.created_at, m.updated_at
+        r#"SELECT u.id, u.name, u.email, m.role AS "role: MemberRole", m.version, m.created_at, m.updated_at
            FROM tenant_memberships m JOIN users u ON u.id = m.user_id
            WHERE m.org_id = $1 AND m.user_id > $2 ORDER BY m.user_id LIMIT $3"#,
         org.uuid(),

@@ -20,6 +20,18 @@ pub mod ssh_keys;
 
 use kernel::{Failure, Problem};
 
+use crate::model::{
+    invitation::InvitationState,
+    org::{OrgKind, OrgState},
+    role::MemberRole,
+    sensitive_change::{SensitiveChangeKind, SensitiveChangeState},
+    service_account::ServiceAccountState,
+};
+
+pg::named_columns! {
+    InvitationState, MemberRole, OrgKind, OrgState, SensitiveChangeKind, SensitiveChangeState, ServiceAccountState,
+}
+
 /// What to say when a constraint is violated.
 type Meaning<'a> = (&'a str, fn() -> Problem);
 

@@ -8,7 +8,10 @@ use kernel::{
 use pg::{Connection, Swap};
 use uuid::Uuid;
 
-use crate::model::org::{Org, OrgKind, OrgMembership};
+use crate::model::{
+    org::{Org, OrgKind, OrgMembership, OrgState},
+    role::MemberRole,
+};
 
 pub async fn insert(
     conn: &mut Connection,
@@ -21,7 +24,8 @@ pub async fn insert(
     sqlx::query_as!(
         Org,
         r#"INSERT INTO organizations (id, kind, slug, name, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $5)
-           RETURNING id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at"#,
+           RETURNING id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at,
+               suspended_reason, version, created_at, updated_at"#,
         id.uuid(),
         kind.name(),
         slug,
@@ -43,7 +47,8 @@ pub async fn insert(
 pub async fn get(conn: &mut Connection, id: OrgId) -> Result<Option<Org>, sqlx::Error> {
     sqlx::query_as!(
         Org,
-        r#"SELECT id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at
+        r#"SELECT id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at, suspended_reason, version,
+               created_at, updated_at
            FROM organizations WHERE id = $1"#,
         id.uuid(),
     )
@@ -55,7 +60,8 @@ pub async fn get(conn: &mut Connection, id: OrgId) -> Result<Option<Org>, sqlx::
 pub async fn get_for_update(conn: &mut Connection, id: OrgId) -> Result<Option<Org>, sqlx::Error> {
     sqlx::query_as!(
         Org,
-        r#"SELECT id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at
+        r#"SELECT id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at, suspended_reason, version,
+               created_at, updated_at
            FROM organizations WHERE id = $1 FOR UPDATE"#,
         id.uuid(),
     )
@@ -66,7 +72,8 @@ pub async fn get_for_update(conn: &mut Connection, id: OrgId) -> Result<Option<O
 pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<Org>, sqlx::Error> {
     sqlx::query_as!(
         Org,
-        r#"SELECT id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at
+        r#"SELECT id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at, suspended_reason, version,
+               created_at, updated_at
            FROM organizations WHERE id > $1 ORDER BY id LIMIT $2"#,
         page.after(),
         page.limit(),
@@ -83,7 +90,8 @@ pub async fn list_of_user(
 ) -> Result<Vec<OrgMembership>, sqlx::Error> {
     sqlx::query_as!(
         OrgMembership,
-        r#"SELECT o.id, o.name, o.slug, o.kind, o.state, m.role, o.version, o.created_at, o.updated_at
+        r#"SELECT o.id, o.name, o.slug, o.kind AS "kind: OrgKind", o.state AS "state: OrgState", m.role AS "role: MemberRole",
+               o.version, o.created_at, o.updated_at
            FROM tenant_memberships m JOIN organizations o ON o.id = m.org_id
            WHERE m.user_id = $1 AND m.org_id > $2 ORDER BY m.org_id LIMIT $3"#,
         user.uuid(),
@@ -105,7 +113,8 @@ pub async fn rename(
         Org,
         r#"UPDATE organizations SET name = coalesce($2, name), version = version + 1, updated_at = $4
            WHERE id = $1 AND version = coalesce($3, version)
-           RETURNING id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at"#,
+           RETURNING id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at,
+               suspended_reason, version, created_at, updated_at"#,
         id.uuid(),
         name,
         if_match,
@@ -128,7 +137,8 @@ pub async fn set_suspension(
         Org,
         r#"UPDATE organizations SET suspended_at = $2, suspended_reason = $3, version = version + 1, updated_at = $4
            WHERE id = $1 AND version = $5
-           RETURNING id, name, slug, kind, state, suspended_at, suspended_reason, version, created_at, updated_at"#,
+           RETURNING id, name, slug, kind AS "kind: OrgKind", state AS "state: OrgState", suspended_at,
+               suspended_reason, version, created_at, updated_at"#,
         id.uuid(),
         reason.map(|_| now),
         reason,

@@ -16,7 +16,7 @@ pub async fn get(
 ) -> Result<Option<ProjectMember>, sqlx::Error> {
     sqlx::query_as!(
         ProjectMember,
-        r#"SELECT u.id, u.name, u.email, m.role, m.version, m.created_at, m.updated_at
+        r#"SELECT u.id, u.name, u.email, m.role AS "role: MemberRole", m.version, m.created_at, m.updated_at
            FROM project_memberships m JOIN users u ON u.id = m.user_id
            WHERE m.project_id = $1 AND m.user_id = $2"#,
         project.uuid(),
@@ -33,13 +33,13 @@ pub async fn lock(
     user: UserId,
 ) -> Result<Option<(MemberRole, i64)>, sqlx::Error> {
     let row = sqlx::query!(
-        "SELECT role, version FROM project_memberships WHERE project_id = $1 AND user_id = $2 FOR UPDATE",
+        r#"SELECT role AS "role: MemberRole", version FROM project_memberships WHERE project_id = $1 AND user_id = $2 FOR UPDATE"#,
         project.uuid(),
         user.uuid(),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| (MemberRole::from(row.role), row.version)))
+    Ok(row.map(|row| (row.role, row.version)))
 }
 
 pub async fn list(
@@ -49,7 +49,7 @@ pub async fn list(
 ) -> Result<Vec<ProjectMember>, sqlx::Error> {
     sqlx::query_as!(
         ProjectMember,
-        r#"SELECT u.id, u.name, u.email, m.role, m.version, m.created_at, m.updated_at
+        r#"SELECT u.id, u.name, u.email, m.role AS "role: MemberRole", m.version, m.created_at, m.updated_at
            FROM project_memberships m JOIN users u ON u.id = m.user_id
            WHERE m.project_id = $1 AND m.user_id > $2 ORDER BY m.user_id LIMIT $3"#,
         project.uuid(),

@@ -10,17 +10,17 @@ use pg::Connection;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::sensitive_change::{SensitiveChange, SensitiveChangeState};
+use crate::model::sensitive_change::{SensitiveChange, SensitiveChangeKind, SensitiveChangeState};
 
 struct Row {
     id: Uuid,
-    kind: String,
+    kind: SensitiveChangeKind,
     policy_key: Option<String>,
     org_id: Option<Uuid>,
     user_id: Option<Uuid>,
     value: Option<Value>,
     reason: String,
-    state: String,
+    state: SensitiveChangeState,
     proposed_by: Uuid,
     decided_by: Option<Uuid>,
     alone: bool,
@@ -56,13 +56,13 @@ pub async fn insert(conn: &mut Connection, new: &SensitiveChange) -> Result<(), 
              alone, version, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
         new.id.uuid(),
-        new.kind,
+        new.kind.name(),
         new.policy_key,
         new.org_id.map(OrgId::uuid),
         new.user_id.map(UserId::uuid),
         new.value,
         new.reason,
-        new.state,
+        new.state.name(),
         new.proposed_by.uuid(),
         new.decided_by.map(UserId::uuid),
         new.alone,
@@ -81,9 +81,10 @@ pub async fn get(
 ) -> Result<Option<SensitiveChange>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, kind, policy_key, org_id, user_id, value, reason, state, proposed_by, decided_by, alone, version,
+        r#"SELECT id, kind AS "kind: SensitiveChangeKind", policy_key, org_id, user_id, value, reason,
+               state AS "state: SensitiveChangeState", proposed_by, decided_by, alone, version,
              created_at, updated_at
-         FROM sensitive_changes WHERE id = $1",
+         FROM sensitive_changes WHERE id = $1"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -98,9 +99,10 @@ pub async fn get_for_update(
 ) -> Result<Option<SensitiveChange>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, kind, policy_key, org_id, user_id, value, reason, state, proposed_by, decided_by, alone, version,
+        r#"SELECT id, kind AS "kind: SensitiveChangeKind", policy_key, org_id, user_id, value, reason,
+               state AS "state: SensitiveChangeState", proposed_by, decided_by, alone, version,
              created_at, updated_at
-         FROM sensitive_changes WHERE id = $1 FOR UPDATE",
+         FROM sensitive_changes WHERE id = $1 FOR UPDATE"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -116,9 +118,10 @@ pub async fn list(
 ) -> Result<Vec<SensitiveChange>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, kind, policy_key, org_id, user_id, value, reason, state, proposed_by, decided_by, alone, version,
+        r#"SELECT id, kind AS "kind: SensitiveChangeKind", policy_key, org_id, user_id, value, reason,
+               state AS "state: SensitiveChangeState", proposed_by, decided_by, alone, version,
              created_at, updated_at
-         FROM sensitive_changes WHERE id < $1 AND ($3::text IS NULL OR state = $3) ORDER BY id DESC LIMIT $2",
+         FROM sensitive_changes WHERE id < $1 AND ($3::text IS NULL OR state = $3) ORDER BY id DESC LIMIT $2"#,
         page.before(),
         page.limit(),
         state.map(SensitiveChangeState::name),
@@ -132,7 +135,7 @@ pub async fn decide(conn: &mut Connection, decided: &SensitiveChange) -> Result<
     sqlx::query!(
         "UPDATE sensitive_changes SET state = $2, decided_by = $3, version = $4, updated_at = $5 WHERE id = $1",
         decided.id.uuid(),
-        decided.state,
+        decided.state.name(),
         decided.decided_by.map(UserId::uuid),
         decided.version,
         decided.updated_at,

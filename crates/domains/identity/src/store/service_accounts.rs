@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{Connection, Swap};
 
-use crate::model::service_account::ServiceAccount;
+use crate::model::service_account::{ServiceAccount, ServiceAccountState};
 
 fn name_taken(error: sqlx::Error) -> Failure {
     super::violated(
@@ -34,7 +34,7 @@ pub async fn insert(
         ServiceAccount,
         r#"INSERT INTO service_accounts (id, org_id, project_id, name, created_at, updated_at)
            VALUES ($1, $2, $3, $4, $5, $5)
-           RETURNING id, project_id, name, state, version, created_at, updated_at"#,
+           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         id.uuid(),
         org.uuid(),
         project.uuid(),
@@ -53,7 +53,7 @@ pub async fn get(
 ) -> Result<Option<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state, version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE project_id = $1 AND id = $2"#,
         project.uuid(),
         id.uuid(),
@@ -70,7 +70,7 @@ pub async fn lock(
 ) -> Result<Option<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state, version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE project_id = $1 AND id = $2 FOR UPDATE"#,
         project.uuid(),
         id.uuid(),
@@ -87,7 +87,7 @@ pub async fn list(
 ) -> Result<Vec<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state, version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE org_id = $1 AND project_id = $2 AND id > $3 ORDER BY id LIMIT $4"#,
         org.uuid(),
         project.uuid(),
@@ -113,7 +113,7 @@ pub async fn update(
                disabled_at = CASE $4::boolean WHEN true THEN coalesce(disabled_at, $6) WHEN false THEN NULL ELSE disabled_at END,
                version = version + 1, updated_at = $6
            WHERE project_id = $1 AND id = $2 AND version = coalesce($5, version)
-           RETURNING id, project_id, name, state, version, created_at, updated_at"#,
+           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         project.uuid(),
         id.uuid(),
         name,
@@ -140,7 +140,7 @@ pub async fn delete(
     let deleted = sqlx::query_as!(
         ServiceAccount,
         r#"DELETE FROM service_accounts WHERE project_id = $1 AND id = $2 AND version = coalesce($3, version)
-           RETURNING id, project_id, name, state, version, created_at, updated_at"#,
+           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         project.uuid(),
         id.uuid(),
         if_match,

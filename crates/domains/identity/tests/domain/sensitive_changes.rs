@@ -1,5 +1,6 @@
 //! What decides when a second person is needed, and who that can be, is changed by two people.
 
+use identity::model::sensitive_change::SensitiveChangeState;
 use identity::{
     api::{Policies, Where},
     model::{person::PlatformUser, role::PlatformRole, sensitive_change::SensitiveChange},
@@ -106,11 +107,11 @@ async fn the_amount_above_which_two_are_needed_is_changed_by_two() {
     }
     let wanted = |value: Option<Value>, org| Wanted::Policy { key: KEY.to_owned(), org, value };
     let change = propose(&world, ada, wanted(Some(json!(777)), None)).await.unwrap();
-    assert_eq!((change.state.as_str(), limit(None).await), ("proposed", before));
+    assert_eq!((change.state, limit(None).await), (SensitiveChangeState::Proposed, before));
     needs_two(approve(&world, ada, change.id).await);
     assert_eq!(limit(None).await, before);
     let done = approve(&world, ben, change.id).await.unwrap();
-    assert_eq!((done.state.as_str(), done.decided_by, done.alone), ("applied", Some(ben), false));
+    assert_eq!((done.state, done.decided_by, done.alone), (SensitiveChangeState::Applied, Some(ben), false));
     assert_eq!(limit(None).await, 777);
     assert_eq!(code(approve(&world, ben, change.id).await), Code::InvalidTransition);
     // For one organization, and back.
@@ -165,7 +166,7 @@ async fn the_right_to_approve_is_given_by_two() {
     let has = "SELECT count(*) FROM platform_bindings WHERE role = 'platform_admin' AND user_id = $1";
     assert_eq!(world.count(has, puppet.uuid()).await, 0);
     let done = approve(&world, ben, change.id).await.unwrap();
-    assert_eq!((done.state.as_str(), world.count(has, puppet.uuid()).await), ("applied", 1));
+    assert_eq!((done.state, world.count(has, puppet.uuid()).await), (SensitiveChangeState::Applied, 1));
     // Dismissing everybody else does not make one person enough.
     for other in [ben, puppet] {
         roles_set(&world, ada, other, &[]).await.unwrap();

@@ -32,15 +32,6 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Queued,
-    Sent,
-    Failed,
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -56,8 +47,8 @@ struct ListQuery {
     #[schemars(with = "Channel")]
     channel: Option<Channel>,
     #[serde(default)]
-    #[schemars(with = "StateFilter")]
-    state: Option<StateFilter>,
+    #[schemars(with = "DeliveryState")]
+    state: Option<DeliveryState>,
 }
 
 async fn list(
@@ -67,12 +58,7 @@ async fn list(
 ) -> Result<Json<Page<Delivery>>, Failure> {
     let query = input.query;
     let page = PageQuery { page_size: query.page_size, cursor: query.cursor };
-    let state = query.state.map(|state| match state {
-        StateFilter::Queued => DeliveryState::Queued,
-        StateFilter::Sent => DeliveryState::Sent,
-        StateFilter::Failed => DeliveryState::Failed,
-    });
-    Ok(Json(delivery_list(&mut tx, query.channel, state, &page).await?))
+    Ok(Json(delivery_list(&mut tx, query.channel, query.state, &page).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

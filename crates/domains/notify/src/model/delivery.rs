@@ -18,26 +18,13 @@ lifecycle! {
     Failed on Retry => Queued;
 }
 
-/// How a message goes. Each has a lane of its own: one that stands still keeps no other waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Channel {
-    Mail,
-    /// Mail that invites. Its content is another than that of [`Channel::Mail`].
-    Invitation,
-    Webhook,
-}
-
-impl Channel {
-    pub const ALL: [Self; 3] = [Self::Mail, Self::Invitation, Self::Webhook];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mail => "mail",
-            Self::Invitation => "invitation",
-            Self::Webhook => "webhook",
-        }
+lifecycle::named_enum! {
+    /// How a message goes. Each has a lane of its own: one that stands still keeps no other waiting.
+    Channel = "channel" {
+        Mail = "mail",
+        /// Mail that invites. Its content is another than that of [`Channel::Mail`].
+        Invitation = "invitation",
+        Webhook = "webhook",
     }
 }
 
@@ -82,10 +69,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Delivery {
     pub id: DeliveryId,
-    /// `mail`, `invitation` or `webhook`.
-    pub channel: String,
-    /// `queued`, `sent` or `failed`.
-    pub state: String,
+    pub channel: Channel,
+    pub state: DeliveryState,
     pub event_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub org_id: Option<OrgId>,

@@ -9,7 +9,7 @@ use kernel::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::notice::{Audience, Notice, NoticeKind, Target};
+use super::notice::{Audience, Notice, NoticeKind, ResourceKind, Target};
 
 pub const BILLING: &[&str] = &[
     "billing.low_balance_warning",
@@ -232,7 +232,7 @@ fn of_credit(e: Credit) -> (Notice, Audience) {
         said(&e.reason)
     );
     let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
-    let target = target.with("allocation", e.allocation_id);
+    let target = target.with(ResourceKind::Allocation, e.allocation_id);
     let notice =
         Notice { kind: NoticeKind::CreditPosted, title: "Credit for a machine".to_owned(), text, target };
     (notice, Audience::Org { org: e.org_id, creator: e.creator_id })
@@ -252,7 +252,7 @@ fn of_waiting(e: Waiting) -> (Notice, Audience) {
         said(&e.reason),
         e.adjustment_id
     );
-    let target = Target::default().with("adjustment", e.adjustment_id);
+    let target = Target::default().with(ResourceKind::Adjustment, e.adjustment_id);
     let title = "Money waits for your decision".to_owned();
     let notice = Notice { kind: NoticeKind::AdjustmentWaiting, title, text, target };
     (notice, Audience::MoneyApprovers { proposed_by: e.proposed_by })
@@ -326,7 +326,8 @@ fn of_provisioning(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         }
     };
     let target = Target { org_id: Some(org), project_id: Some(e.project_id), resource: None };
-    let notice = Notice { kind, title: title.to_owned(), text, target: target.with("allocation", id) };
+    let notice =
+        Notice { kind, title: title.to_owned(), text, target: target.with(ResourceKind::Allocation, id) };
     Ok(Some((notice, Audience::Creator { org, creator: e.creator_id })))
 }
 
@@ -341,7 +342,7 @@ fn of_nodes(envelope: &Envelope) -> Result<Told, serde_json::Error> {
             at(e.ends_at),
             e.node_id
         );
-        let target = Target::default().with("node", e.node_id);
+        let target = Target::default().with(ResourceKind::Node, e.node_id);
         let title = "Certificate of a node ends".to_owned();
         let notice = Notice { kind: NoticeKind::CertificateEnding, title, text, target };
         return Ok(Some((notice, Audience::Platform)));
@@ -353,6 +354,6 @@ fn of_nodes(envelope: &Envelope) -> Result<Told, serde_json::Error> {
     };
     let e: Node = read(envelope)?;
     let text = format!("{} in {} {what}: {}.", e.node_id, said(&e.region), said(&e.reason));
-    let target = Target::default().with("node", e.node_id);
+    let target = Target::default().with(ResourceKind::Node, e.node_id);
     Ok(Some((Notice { kind, title: title.to_owned(), text, target }, Audience::Platform)))
 }

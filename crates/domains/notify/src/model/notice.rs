@@ -10,14 +10,12 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! kinds {
     ($($variant:ident = $name:literal, $severity:ident;)*) => {
-        /// What a notification is about. People choose by kind how they want to be told.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-        #[serde(rename_all = "snake_case")]
-        pub enum NoticeKind { $($variant),* }
+        lifecycle::named_enum! {
+            /// What a notification is about. People choose by kind how they want to be told.
+            NoticeKind = "kind of notification" as "NoticeKind" { $($variant = $name),* }
+        }
 
         impl NoticeKind {
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name),* } }
             pub const fn severity(self) -> Severity { match self { $(Self::$variant => Severity::$severity),* } }
         }
     };
@@ -44,10 +42,6 @@ kinds! {
 }
 
 impl NoticeKind {
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-
     /// Nobody can say afterwards that they could not have known: these are always shown in the product.
     pub const fn always_in_app(self) -> bool {
         matches!(self, Self::AutoReleasePending | Self::BalanceDepleted)
@@ -63,20 +57,17 @@ impl NoticeKind {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    Info,
-    Warning,
-    Critical,
+lifecycle::named_enum! {
+    Severity = "severity" { Info = "info", Warning = "warning", Critical = "critical" }
 }
 
-impl Severity {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
+lifecycle::named_enum! {
+    /// What a notification can lead to.
+    ResourceKind = "kind of resource" {
+        Allocation = "allocation",
+        Adjustment = "adjustment",
+        Node = "node",
+        Webhook = "webhook",
     }
 }
 
@@ -86,7 +77,7 @@ pub struct Target {
     pub org_id: Option<OrgId>,
     pub project_id: Option<ProjectId>,
     /// Its kind and its id, such as `allocation` and `alloc_…`.
-    pub resource: Option<(String, String)>,
+    pub resource: Option<(ResourceKind, String)>,
 }
 
 impl Target {
@@ -94,8 +85,8 @@ impl Target {
         Self { org_id: Some(org), ..Self::default() }
     }
 
-    pub fn with(mut self, kind: &str, id: impl ToString) -> Self {
-        self.resource = Some((kind.to_owned(), id.to_string()));
+    pub fn with(mut self, kind: ResourceKind, id: impl ToString) -> Self {
+        self.resource = Some((kind, id.to_string()));
         self
     }
 
@@ -103,11 +94,11 @@ impl Target {
     pub fn path(&self) -> String {
         match (&self.resource, self.project_id, self.org_id) {
             (Some((kind, id)), Some(project), _) => format!("/projects/{project}/{kind}s/{id}"),
-            (Some((kind, id)), None, Some(org)) if kind == "webhook" => format!("/orgs/{org}/webhooks/{id}"),
+            (Some((ResourceKind::Webhook, id)), None, Some(org)) => format!("/orgs/{org}/webhooks/{id}"),
             (None, Some(project), _) => format!("/projects/{project}/usage"),
             (_, None, Some(org)) => format!("/orgs/{org}/billing"),
-            (Some((kind, id)), None, None) if kind == "node" => format!("/platform/nodes/{id}"),
-            (Some((kind, id)), None, None) if kind == "adjustment" => {
+            (Some((ResourceKind::Node, id)), None, None) => format!("/platform/nodes/{id}"),
+            (Some((ResourceKind::Adjustment, id)), None, None) => {
                 format!("/platform/billing/adjustments/{id}")
             }
             _ => "/".to_owned(),
@@ -143,9 +134,8 @@ pub struct Notification {
     pub id: NotificationId,
     /// Counts this person's notifications; a stream goes on after the last one seen.
     pub seq: i64,
-    pub kind: String,
-    /// `info`, `warning` or `critical`.
-    pub severity: String,
+    pub kind: NoticeKind,
+    pub severity: Severity,
     pub title: String,
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +143,7 @@ pub struct Notification {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ProjectId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource_kind: Option<String>,
+    pub resource_kind: Option<ResourceKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,7 +158,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_names_in_every_form() {
         for kind in NoticeKind::ALL {
-            assert_eq!(NoticeKind::parse(kind.name()), Some(*kind));
+            assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
     }

@@ -6,7 +6,7 @@ use kernel::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::notice::NoticeKind;
+use super::notice::{NoticeKind, Severity};
 
 /// How somebody wants to hear of a kind of notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +32,7 @@ impl Choices {
         let entries = stored.as_object().into_iter().flatten();
         Self(
             entries
-                .filter_map(|(kind, choice)| {
-                    Some((NoticeKind::parse(kind)?, Choice::deserialize(choice).ok()?))
-                })
+                .filter_map(|(kind, choice)| Some((kind.parse().ok()?, Choice::deserialize(choice).ok()?)))
                 .collect(),
         )
     }
@@ -73,25 +71,25 @@ impl Choices {
     }
 
     pub fn view(&self, version: i64) -> NotificationPreferences {
-        let item = |kind: &NoticeKind| {
-            let choice = self.of(*kind);
+        let item = |kind: NoticeKind| {
+            let choice = self.of(kind);
             NotificationPreference {
-                kind: kind.name().to_owned(),
-                severity: kind.severity().name().to_owned(),
+                kind,
+                severity: kind.severity(),
                 in_app: choice.in_app,
                 in_app_fixed: kind.always_in_app(),
                 email: choice.email,
             }
         };
-        NotificationPreferences { items: NoticeKind::ALL.iter().map(item).collect(), version }
+        NotificationPreferences { items: NoticeKind::ALL.into_iter().map(item).collect(), version }
     }
 }
 
 /// How you are told of one kind of notification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NotificationPreference {
-    pub kind: String,
-    pub severity: String,
+    pub kind: NoticeKind,
+    pub severity: Severity,
     pub in_app: bool,
     /// It cannot be switched off in the product.
     pub in_app_fixed: bool,

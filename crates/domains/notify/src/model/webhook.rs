@@ -38,8 +38,7 @@ pub struct Webhook {
     pub url: String,
     /// All when there are none.
     pub event_types: Vec<String>,
-    /// `active` or `disabled`.
-    pub state: String,
+    pub state: WebhookState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_reason: Option<String>,
     /// Since when nothing arrived.

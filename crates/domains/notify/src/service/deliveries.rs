@@ -14,7 +14,6 @@ pub async fn delivery_list(
     state: Option<DeliveryState>,
     page: &PageQuery,
 ) -> Result<Page<Delivery>, Failure> {
-    let (channel, state) = (channel.map(Channel::name), state.map(lifecycle::Named::name));
     let deliveries = store::deliveries::list(tx.conn(), channel, state, page).await?;
     Ok(page.page(deliveries, |delivery| delivery.id.uuid()))
 }

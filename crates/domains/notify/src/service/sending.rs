@@ -19,8 +19,8 @@ use crate::{
     Relay,
     model::{
         backoff::next_attempt,
-        delivery::{Channel, Outcome, Taken},
-        notice::{Notice, NoticeKind, Target},
+        delivery::{Channel, DeliveryState, Outcome, Taken},
+        notice::{Notice, NoticeKind, ResourceKind, Target},
         signature,
         webhook::{DISABLED_AFTER, Destination, bound_to},
     },
@@ -86,7 +86,7 @@ async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcom
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let given_up = match outcome {
         Outcome::Arrived => {
-            store::relay::finish(upkeep.conn(), taken, "sent", None, now).await?;
+            store::relay::finish(upkeep.conn(), taken, DeliveryState::Sent, None, now).await?;
             return Ok(());
         }
         Outcome::NotNow(error) => {
@@ -98,7 +98,7 @@ async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcom
         }
         Outcome::Never(error) => error,
     };
-    if store::relay::finish(upkeep.conn(), taken, "failed", Some(given_up), now).await? {
+    if store::relay::finish(upkeep.conn(), taken, DeliveryState::Failed, Some(given_up), now).await? {
         metrics::counter!("notify_given_up_total", "channel" => channel.name()).increment(1);
         tracing::warn!(
             delivery_id = %taken.id,
@@ -197,7 +197,7 @@ async fn disable(relay: &Relay, webhook: &Destination, now: DateTime<Utc>) -> Re
          what it missed is in its list of deliveries.",
         webhook.name
     );
-    let target = Target::of_org(webhook.org_id).with("webhook", webhook.id);
+    let target = Target::of_org(webhook.org_id).with(ResourceKind::Webhook, webhook.id);
     let notice =
         Notice { kind: NoticeKind::WebhookDisabled, title: "Webhook disabled".to_owned(), text, target };
     let people = recipients::of_org(tx.conn(), webhook.org_id, &[]).await?;

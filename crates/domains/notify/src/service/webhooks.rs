@@ -5,7 +5,6 @@ use kernel::{
     ids::{DeliveryId, EventId, OrgId, WebhookId},
     text::Name,
 };
-use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx, changed, created, found, removed};
 use serde_json::json;
 
@@ -95,9 +94,9 @@ pub async fn webhook_update(
         wanted.event_types = types;
     }
     match change.enabled {
-        Some(true) => (wanted.state, wanted.disabled_reason) = (WebhookState::Active.name().to_owned(), None),
-        Some(false) if before.state == WebhookState::Active.name() => {
-            wanted.state = WebhookState::Disabled.name().to_owned();
+        Some(true) => (wanted.state, wanted.disabled_reason) = (WebhookState::Active, None),
+        Some(false) if before.state == WebhookState::Active => {
+            wanted.state = WebhookState::Disabled;
             wanted.disabled_reason = Some("Switched off by the organization.".to_owned());
         }
         _ => {}
@@ -148,7 +147,7 @@ pub async fn webhook_test(
 ) -> Result<Delivery, Failure> {
     let ambient = tx.db().ambient().clone();
     let webhook = found(store::webhooks::lock(tx.conn(), org, id).await?, "webhook")?;
-    if webhook.state != WebhookState::Active.name() {
+    if webhook.state != WebhookState::Active {
         let problem = Problem::new(Code::InvalidTransition, "The webhook is disabled.");
         return Err(problem.suggest("Enable it first.").into());
     }

@@ -5,11 +5,12 @@ use kernel::{
     PageQuery,
     ids::{DeliveryId, OrgId, UserId, WebhookId},
 };
+use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 
 use crate::model::{
-    delivery::{Channel, Delivery},
+    delivery::{Channel, Delivery, DeliveryState},
     webhook::WebhookBody,
 };
 
@@ -106,8 +107,8 @@ async fn wake(conn: &mut Connection, channel: Channel) -> Result<(), sqlx::Error
 
 struct Row {
     id: Uuid,
-    channel: String,
-    state: String,
+    channel: Channel,
+    state: DeliveryState,
     event_type: String,
     org_id: Option<Uuid>,
     person_id: Option<Uuid>,
@@ -123,7 +124,7 @@ impl From<Row> for Delivery {
     fn from(row: Row) -> Self {
         Self {
             id: row.id.into(),
-            next_attempt_at: (row.state == "queued").then_some(row.next_attempt_at),
+            next_attempt_at: (row.state == DeliveryState::Queued).then_some(row.next_attempt_at),
             channel: row.channel,
             state: row.state,
             event_type: row.event_type,
@@ -141,19 +142,20 @@ impl From<Row> for Delivery {
 /// Newest first.
 pub async fn list(
     conn: &mut Connection,
-    channel: Option<&str>,
-    state: Option<&str>,
+    channel: Option<Channel>,
+    state: Option<DeliveryState>,
     page: &PageQuery,
 ) -> Result<Vec<Delivery>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, channel, state, event_type, org_id, person_id, webhook_id, attempts, last_error, next_attempt_at,
+        r#"SELECT id, channel AS "channel: Channel", state AS "state: DeliveryState", event_type, org_id, person_id, webhook_id,
+                 attempts, last_error, next_attempt_at,
              finished_at, created_at
          FROM deliveries WHERE id < $1 AND ($2::text IS NULL OR channel = $2) AND ($3::text IS NULL OR state = $3)
-         ORDER BY id DESC LIMIT $4",
+         ORDER BY id DESC LIMIT $4"#,
         page.before(),
-        channel,
-        state,
+        channel.map(Channel::name),
+        state.map(DeliveryState::name),
         page.limit(),
     )
     .fetch_all(conn)
@@ -170,10 +172,11 @@ pub async fn of_webhook(
 ) -> Result<Vec<Delivery>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, channel, state, event_type, org_id, person_id, webhook_id, attempts, last_error, next_attempt_at,
+        r#"SELECT id, channel AS "channel: Channel", state AS "state: DeliveryState", event_type, org_id, person_id, webhook_id,
+                 attempts, last_error, next_attempt_at,
              finished_at, created_at
          FROM deliveries WHERE channel = 'webhook' AND org_id = $1 AND webhook_id = $2 AND id < $3
-         ORDER BY id DESC LIMIT $4",
+         ORDER BY id DESC LIMIT $4"#,
         org.uuid(),
         webhook.uuid(),
         page.before(),
@@ -187,9 +190,10 @@ pub async fn of_webhook(
 pub async fn get(conn: &mut Connection, id: DeliveryId) -> Result<Option<Delivery>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, channel, state, event_type, org_id, person_id, webhook_id, attempts, last_error, next_attempt_at,
+        r#"SELECT id, channel AS "channel: Channel", state AS "state: DeliveryState", event_type, org_id, person_id, webhook_id,
+                 attempts, last_error, next_attempt_at,
              finished_at, created_at
-         FROM deliveries WHERE id = $1",
+         FROM deliveries WHERE id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -200,16 +204,14 @@ pub async fn get(conn: &mut Connection, id: DeliveryId) -> Result<Option<Deliver
 /// A message that was given up begins anew. False when it is not one.
 pub async fn requeue(conn: &mut Connection, id: DeliveryId, now: DateTime<Utc>) -> Result<bool, sqlx::Error> {
     let channel = sqlx::query_scalar!(
-        "UPDATE deliveries SET state = 'queued', attempts = 0, finished_at = NULL, queued_at = $2, next_attempt_at = $2
-         WHERE id = $1 AND state = 'failed' RETURNING channel",
+        r#"UPDATE deliveries SET state = 'queued', attempts = 0, finished_at = NULL, queued_at = $2, next_attempt_at = $2
+           WHERE id = $1 AND state = 'failed' RETURNING channel AS "channel: Channel""#,
         id.uuid(),
         now,
     )
     .fetch_optional(&mut *conn)
     .await?;
     let Some(channel) = channel else { return Ok(false) };
-    if let Some(channel) = Channel::ALL.into_iter().find(|known| known.name() == channel) {
-        wake(conn, channel).await?;
-    }
+    wake(conn, channel).await?;
     Ok(true)
 }

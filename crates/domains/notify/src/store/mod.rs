@@ -5,3 +5,11 @@ pub mod notices;
 pub mod preferences;
 pub mod relay;
 pub mod webhooks;
+
+use crate::model::{
+    delivery::{Channel, DeliveryState},
+    notice::{NoticeKind, ResourceKind, Severity},
+    webhook::WebhookState,
+};
+
+pg::named_columns! { Channel, DeliveryState, NoticeKind, ResourceKind, Severity, WebhookState }

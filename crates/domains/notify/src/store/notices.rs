@@ -8,7 +8,7 @@ use kernel::{
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::notice::{Notice, Notification};
+use crate::model::notice::{Notice, NoticeKind, Notification, ResourceKind, Severity};
 
 /// Tells `people` (id of each notification, person), each once for each event. Their rows are locked in one order, so
 /// that two who tell the same people do not wait for each other in a ring.
@@ -45,7 +45,7 @@ pub async fn insert(
         notice.text,
         notice.target.org_id.map(|id| id.uuid()) as Option<Uuid>,
         notice.target.project_id.map(|id| id.uuid()) as Option<Uuid>,
-        kind as Option<String>,
+        kind.map(ResourceKind::name),
         id as Option<String>,
         now,
     )
@@ -61,13 +61,13 @@ pub async fn insert(
 struct Row {
     id: Uuid,
     seq: i64,
-    kind: String,
-    severity: String,
+    kind: NoticeKind,
+    severity: Severity,
     title: String,
     text: String,
     org_id: Option<Uuid>,
     project_id: Option<Uuid>,
-    resource_kind: Option<String>,
+    resource_kind: Option<ResourceKind>,
     resource_id: Option<String>,
     read_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
@@ -101,8 +101,9 @@ pub async fn list(
 ) -> Result<Vec<Notification>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, seq, kind, severity, title, text, org_id, project_id, resource_kind, resource_id, read_at, created_at
-         FROM notifications WHERE person_id = $1 AND id < $2 AND (NOT $3 OR read_at IS NULL) ORDER BY id DESC LIMIT $4",
+        r#"SELECT id, seq, kind AS "kind: NoticeKind", severity AS "severity: Severity", title, text, org_id, project_id,
+             resource_kind AS "resource_kind: ResourceKind", resource_id, read_at, created_at
+         FROM notifications WHERE person_id = $1 AND id < $2 AND (NOT $3 OR read_at IS NULL) ORDER BY id DESC LIMIT $4"#,
         user.uuid(),
         page.before(),
         unread,
@@ -122,8 +123,9 @@ pub async fn after(
 ) -> Result<Vec<Notification>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, seq, kind, severity, title, text, org_id, project_id, resource_kind, resource_id, read_at, created_at
-         FROM notifications WHERE person_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+        r#"SELECT id, seq, kind AS "kind: NoticeKind", severity AS "severity: Severity", title, text, org_id, project_id,
+             resource_kind AS "resource_kind: ResourceKind", resource_id, read_at, created_at
+         FROM notifications WHERE person_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"#,
         user.uuid(),
         seq,
         limit,
@@ -149,8 +151,9 @@ pub async fn read(
 ) -> Result<Option<Notification>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE notifications SET read_at = coalesce(read_at, $3) WHERE person_id = $1 AND id = $2
-         RETURNING id, seq, kind, severity, title, text, org_id, project_id, resource_kind, resource_id, read_at, created_at",
+        r#"UPDATE notifications SET read_at = coalesce(read_at, $3) WHERE person_id = $1 AND id = $2
+         RETURNING id, seq, kind AS "kind: NoticeKind", severity AS "severity: Severity", title, text, org_id,
+             project_id, resource_kind AS "resource_kind: ResourceKind", resource_id, read_at, created_at"#,
         user.uuid(),
         id.uuid(),
         now,

@@ -1,10 +1,11 @@
 //! Messages: taking what is due, and what became of it.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::delivery::{Channel, Taken};
+use crate::model::delivery::{Channel, DeliveryState, Taken};
 
 /// Of one webhook, and of all webhooks of one organization, at most this many are sent at once: those who hang do not
 /// fill the lane.
@@ -151,7 +152,7 @@ pub async fn take_webhooks(
 pub async fn finish(
     conn: &mut Connection,
     taken: &Taken,
-    state: &'static str,
+    state: DeliveryState,
     error: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<bool, sqlx::Error> {
@@ -160,7 +161,7 @@ pub async fn finish(
          WHERE id = $1 AND attempts = $2 AND state = 'queued'",
         taken.id.uuid(),
         taken.attempts,
-        state,
+        state.name(),
         error,
         now,
     );

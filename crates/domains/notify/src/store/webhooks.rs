@@ -5,9 +5,10 @@ use kernel::{
     Code, Failure, PageQuery, Problem,
     ids::{OrgId, WebhookId},
 };
+use lifecycle::Named as _;
 use pg::{Connection, Swap};
 
-use crate::model::webhook::{Destination, Webhook};
+use crate::model::webhook::{Destination, Webhook, WebhookState};
 
 /// What a webhook is made of.
 pub struct New<'a> {
@@ -31,10 +32,11 @@ fn named(error: sqlx::Error) -> Failure {
 pub async fn insert(conn: &mut Connection, new: &New<'_>, now: DateTime<Utc>) -> Result<Webhook, Failure> {
     sqlx::query_as!(
         Webhook,
-        "INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, created_at, updated_at)
+        r#"INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $7)
-         RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
+         RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
+             last_delivered_at,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.name,
@@ -64,9 +66,9 @@ pub async fn lock_count(conn: &mut Connection, org: OrgId) -> Result<i64, sqlx::
 pub async fn get(conn: &mut Connection, org: OrgId, id: WebhookId) -> Result<Option<Webhook>, sqlx::Error> {
     sqlx::query_as!(
         Webhook,
-        "SELECT id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
+        r#"SELECT id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since, last_delivered_at,
              previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
-         FROM webhooks WHERE org_id = $1 AND id = $2",
+         FROM webhooks WHERE org_id = $1 AND id = $2"#,
         org.uuid(),
         id.uuid(),
     )
@@ -84,9 +86,9 @@ pub async fn lock(conn: &mut Connection, org: OrgId, id: WebhookId) -> Result<Op
 pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result<Vec<Webhook>, sqlx::Error> {
     sqlx::query_as!(
         Webhook,
-        "SELECT id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
+        r#"SELECT id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since, last_delivered_at,
              previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
-         FROM webhooks WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3",
+         FROM webhooks WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3"#,
         org.uuid(),
         page.after(),
         page.limit(),
@@ -105,18 +107,19 @@ pub async fn update(
 ) -> Result<Swap<Webhook>, Failure> {
     let updated = sqlx::query_as!(
         Webhook,
-        "UPDATE webhooks SET name = $3, url = $4, event_types = $5, state = $6, disabled_reason = $7,
+        r#"UPDATE webhooks SET name = $3, url = $4, event_types = $5, state = $6, disabled_reason = $7,
              failing_since = CASE WHEN state = 'disabled' AND $6 = 'active' THEN NULL ELSE failing_since END,
              version = version + 1, updated_at = $8
          WHERE org_id = $1 AND id = $2 AND version = $9 AND version = coalesce($10, version)
-         RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
+         RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
+             last_delivered_at,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
         org.uuid(),
         after.id.uuid(),
         after.name,
         after.url,
         &after.event_types,
-        after.state,
+        after.state.name(),
         after.disabled_reason.clone() as Option<String>,
         now,
         after.version,
@@ -139,11 +142,12 @@ pub async fn rotate(
 ) -> Result<Option<Webhook>, sqlx::Error> {
     sqlx::query_as!(
         Webhook,
-        "UPDATE webhooks SET previous_secret = secret, previous_until = $4, secret = $3, version = version + 1,
+        r#"UPDATE webhooks SET previous_secret = secret, previous_until = $4, secret = $3, version = version + 1,
              updated_at = $5
          WHERE org_id = $1 AND id = $2
-         RETURNING id, name, url, event_types, state, disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at",
+         RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
+             last_delivered_at,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
         org.uuid(),
         id.uuid(),
         secret,

@@ -6,7 +6,7 @@ use notify::model::{
     delivery::MailContent,
     events::told,
     mail::render,
-    notice::{Notice, NoticeKind, Target},
+    notice::{Notice, NoticeKind, ResourceKind, Target},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -86,10 +86,10 @@ fn mail_of_every_kind_reads_as_it_did() {
         kind: NoticeKind::WebhookDisabled,
         title: "Webhook disabled".to_owned(),
         text: "Nothing arrived at the webhook x for 24 hours, so it was disabled.".to_owned(),
-        target: Target::of_org(Uuid::from_u128(1).into()).with("webhook", "hook_1"),
+        target: Target::of_org(Uuid::from_u128(1).into()).with(ResourceKind::Webhook, "hook_1"),
     });
     for kind in NoticeKind::ALL {
-        assert!(notices.iter().any(|notice| notice.kind == *kind), "{kind:?} has no golden mail");
+        assert!(notices.iter().any(|notice| notice.kind == kind), "{kind:?} has no golden mail");
     }
     for notice in notices {
         let name = notice.kind.name();

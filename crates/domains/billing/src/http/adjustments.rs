@@ -87,15 +87,6 @@ struct AdjustmentPath {
     adjustment_id: AdjustmentId,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Proposed,
-    Posted,
-    Rejected,
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -106,7 +97,7 @@ struct ListQuery {
     org_id: Given<OrgId>,
     /// Only those in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<AdjustmentState>,
 }
 
 async fn create(
@@ -131,12 +122,7 @@ async fn list(
     input: In<Empty, ListQuery, ()>,
 ) -> Result<Json<Page<Adjustment>>, Failure> {
     let query = input.query;
-    let state = query.state.0.map(|state| match state {
-        StateFilter::Proposed => AdjustmentState::Proposed,
-        StateFilter::Posted => AdjustmentState::Posted,
-        StateFilter::Rejected => AdjustmentState::Rejected,
-    });
-    Ok(Json(adjustment_list(&mut tx, query.org_id.0, state, &query.page).await?))
+    Ok(Json(adjustment_list(&mut tx, query.org_id.0, query.state.0, &query.page).await?))
 }
 
 async fn show(

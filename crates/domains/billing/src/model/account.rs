@@ -4,25 +4,9 @@ use kernel::ids::{AllocationId, OrgId, PostingId, ProjectId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-        #[serde(rename_all = "snake_case")]
-        #[schemars(inline)]
-        pub enum $name { $($(#[$variant_doc])* $variant),* }
-
-        impl $name {
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $text),* } }
-            pub fn parse(text: &str) -> Option<Self> { Self::ALL.iter().copied().find(|known| known.name() == text) }
-        }
-    };
-}
-
-named! {
+lifecycle::named_enum! {
     /// What a line is about. The first four are the organization's, the others the platform's.
-    Account {
+    Account = "account of the ledger" {
         /// Money that can be spent.
         Prepaid = "prepaid",
         /// Set aside for what was launched.
@@ -40,8 +24,8 @@ named! {
     }
 }
 
-named! {
-    PostingKind {
+lifecycle::named_enum! {
+    PostingKind = "kind of posting" {
         Topup = "topup",
         Usage = "usage",
         Hold = "hold",

@@ -7,7 +7,7 @@ use kernel::{
     policy::Setting,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     account::{Account, Line, PostingKind},
@@ -27,23 +27,18 @@ lifecycle::lifecycle! {
 /// The largest adjustment: balances stay far from where numbers end.
 pub const MOST_MINOR: i64 = 1_000_000_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum AdjustmentKind {
-    /// Money that is given.
-    Credit,
-    /// Credit that is used before money and cannot be paid out.
-    Promo,
-    /// Undoes a posting that was wrong, as far as it was.
-    Correction,
+lifecycle::named_enum! {
+    AdjustmentKind = "kind of adjustment" {
+        /// Money that is given.
+        Credit = "credit",
+        /// Credit that is used before money and cannot be paid out.
+        Promo = "promo",
+        /// Undoes a posting that was wrong, as far as it was.
+        Correction = "correction",
+    }
 }
 
 impl AdjustmentKind {
-    pub const fn name(self) -> &'static str {
-        self.posting().name()
-    }
-
     pub const fn posting(self) -> PostingKind {
         match self {
             Self::Credit => PostingKind::Credit,
@@ -60,10 +55,6 @@ impl AdjustmentKind {
             Self::Correction => (Account::Prepaid, Account::Revenue),
         };
         vec![Line::new(to, amount_minor), Line::new(from, -amount_minor)]
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Credit, Self::Promo, Self::Correction].into_iter().find(|kind| kind.name() == text)
     }
 }
 
@@ -121,7 +112,7 @@ pub fn may_decide(proposed_by: Option<UserId>, decides: UserId) -> Result<(), Pr
 pub struct Adjustment {
     pub id: AdjustmentId,
     pub org_id: OrgId,
-    pub kind: String,
+    pub kind: AdjustmentKind,
     /// Positive: the organization gains.
     pub amount_minor: i64,
     pub currency: String,
@@ -129,8 +120,8 @@ pub struct Adjustment {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corrects_entry_id: Option<PostingId>,
     pub reason: String,
-    /// `proposed` (waits for another administrator), `posted` or `rejected`.
-    pub state: String,
+    /// `proposed`: it waits for another administrator.
+    pub state: AdjustmentState,
     /// Nobody when the product itself proposed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed_by: Option<UserId>,
@@ -155,7 +146,7 @@ impl Adjustment {
             adjustment_id: self.id,
             org_id: self.org_id,
             allocation_id: self.fault.as_ref().map(|fault| fault.allocation_id),
-            kind: self.kind.clone(),
+            kind: self.kind,
             amount_minor: self.amount_minor,
             currency: self.currency.clone(),
             reason: self.reason.clone(),
@@ -170,12 +161,12 @@ mod tests {
 
     #[test]
     fn whatever_is_adjusted_sums_to_zero_and_the_organization_gains_the_amount() {
-        for kind in [AdjustmentKind::Credit, AdjustmentKind::Promo, AdjustmentKind::Correction] {
+        for kind in AdjustmentKind::ALL {
             let lines = kind.lines(17);
             assert_eq!(lines.iter().map(|line| line.amount_minor).sum::<i64>(), 0);
             assert_eq!(lines[0].amount_minor, 17);
             assert!(matches!(lines[0].account, Account::Prepaid | Account::Promo));
-            assert_eq!(AdjustmentKind::parse(kind.name()), Some(kind));
+            assert_eq!(kind.posting().name(), kind.name());
         }
     }
 

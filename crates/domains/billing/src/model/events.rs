@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, UserId};
 
+use super::adjustment::AdjustmentKind;
+
 bus::events! { Billing;
     LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
         org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
@@ -18,6 +20,6 @@ bus::events! { Billing;
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
         credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }
     AdjustmentWaiting = "billing.adjustment_waiting", "A credit or a correction waits for a second person; only the platform is told." {
-        adjustment_id: AdjustmentId, org_id: OrgId, allocation_id: Option<AllocationId>, kind: String, amount_minor: i64,
+        adjustment_id: AdjustmentId, org_id: OrgId, allocation_id: Option<AllocationId>, kind: AdjustmentKind, amount_minor: i64,
         currency: String, reason: String, proposed_by: Option<UserId> }
 }

@@ -3,22 +3,18 @@
 use chrono::{DateTime, Utc};
 use kernel::ids::{BillingFindingId, OrgId};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $suggestion:literal;)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-        #[serde(rename_all = "snake_case")]
-        #[schemars(inline)]
-        pub enum BillingFindingKind { $($(#[$doc])* $variant),* }
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $suggestion:literal;)*) => {
+        lifecycle::named_enum! {
+            BillingFindingKind = "kind of billing finding" { $($(#[doc = $doc])* $variant = $name),* }
+        }
 
         impl BillingFindingKind {
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name),* } }
             /// What somebody who sees it can do.
             pub const fn suggestion(self) -> &'static str { match self { $(Self::$variant => $suggestion),* } }
-            pub fn parse(name: &str) -> Option<Self> { Self::ALL.iter().copied().find(|kind| kind.name() == name) }
         }
     };
 }
@@ -48,19 +44,16 @@ kinds! {
     ClockSkew = "clock_skew", "Set the clock of the host that the finding names (NTP), or that of the database.";
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum BillingFindingState {
-    Open,
-    Resolved,
+lifecycle::named_enum! {
+    /// `resolved` when it was not seen any more.
+    BillingFindingState = "state of a billing finding" { Open = "open", Resolved = "resolved" }
 }
 
 /// Where books and world disagree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BillingFinding {
     pub id: BillingFindingId,
-    pub kind: String,
+    pub kind: BillingFindingKind,
     /// What it is about: a meter, an allocation, an organization or a posting of one.
     pub subject: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,8 +61,7 @@ pub struct BillingFinding {
     /// What was seen.
     pub detail: Value,
     pub suggestion: String,
-    /// `open`, or `resolved` when it was not seen any more.
-    pub state: String,
+    pub state: BillingFindingState,
     pub first_seen_at: DateTime<Utc>,
     pub last_seen_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]

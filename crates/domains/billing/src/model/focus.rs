@@ -8,7 +8,11 @@ use kernel::{
     money::decimal,
 };
 
-use super::report::{Month, UsageRecord, hours};
+use super::{
+    account::PostingKind,
+    meter::MeterUnit,
+    report::{Month, UsageKind, UsageRecord, hours},
+};
 
 pub const COLUMNS: [&str; 43] = [
     "AvailabilityZone",
@@ -63,7 +67,7 @@ const PROVIDER: &str = "GPUaaS";
 pub struct Grant {
     pub seq: i64,
     pub line: i32,
-    pub kind: String,
+    pub kind: PostingKind,
     pub reason: String,
     pub posted_at: DateTime<Utc>,
     /// What the platform's account gained: less than zero when the organization did.
@@ -77,13 +81,13 @@ fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-fn unit_name(unit: &str) -> &'static str {
+const fn unit_name(unit: MeterUnit) -> &'static str {
     match unit {
-        "gpu_hour" => "GPU-Hours",
-        "node_hour" => "Node-Hours",
-        "request" => "Requests",
-        "job_hour" => "Job-Hours",
-        _ => "Hours",
+        MeterUnit::GpuHour => "GPU-Hours",
+        MeterUnit::NodeHour => "Node-Hours",
+        MeterUnit::Request => "Requests",
+        MeterUnit::JobHour => "Job-Hours",
+        MeterUnit::RuntimeUptimeHour => "Hours",
     }
 }
 
@@ -124,21 +128,21 @@ impl Row {
 
     pub fn of_usage(org: OrgId, record: &UsageRecord) -> Self {
         let mut row = common(org, record.posted_at, record.amount_minor, &record.currency);
-        let category = if record.kind == "credit" { "Credit" } else { "Usage" };
+        let category = if record.kind == UsageKind::Credit { "Credit" } else { "Usage" };
         row.set("ChargeCategory", category.to_owned());
-        if record.kind == "correction" {
+        if record.kind == UsageKind::Correction {
             row.set("ChargeClass", "Correction".to_owned());
         }
-        let what = match record.kind.as_str() {
-            "credit" => "Given back",
-            "correction" => "Corrected",
-            _ => "Used",
+        let what = match record.kind {
+            UsageKind::Credit => "Given back",
+            UsageKind::Correction => "Corrected",
+            UsageKind::Usage => "Used",
         };
         row.set("ChargeDescription", format!("{what}: {} × {}", record.units, record.sku));
         row.set("ChargeFrequency", "Usage-Based".to_owned());
         row.set("ChargePeriodStart", time(record.window_start));
         row.set("ChargePeriodEnd", time(record.window_end));
-        let (quantity, unit) = (hours(record.unit_seconds), unit_name(&record.unit).to_owned());
+        let (quantity, unit) = (hours(record.unit_seconds), unit_name(record.unit).to_owned());
         row.set("ConsumedQuantity", quantity.clone());
         row.set("ConsumedUnit", unit.clone());
         row.set("PricingQuantity", quantity);
@@ -163,7 +167,7 @@ impl Row {
 
     pub fn of_grant(org: OrgId, grant: &Grant) -> Self {
         let mut row = common(org, grant.posted_at, grant.amount_minor, &grant.currency);
-        if grant.kind == "correction" {
+        if grant.kind == PostingKind::Correction {
             row.set("ChargeCategory", "Adjustment".to_owned());
             row.set("ChargeClass", "Correction".to_owned());
         } else {

@@ -22,6 +22,22 @@ lifecycle::lifecycle! {
     Closed on Settle => Settled;
 }
 
+lifecycle::named_enum! {
+    /// What is counted.
+    MeterUnit = "unit of a meter" {
+        GpuHour = "gpu_hour",
+        NodeHour = "node_hour",
+        RuntimeUptimeHour = "runtime_uptime_hour",
+        Request = "request",
+        JobHour = "job_hour",
+    }
+}
+
+lifecycle::named_enum! {
+    /// What is metered.
+    MeterSource = "source of a meter" { Allocation = "allocation", AppRuntime = "app_runtime" }
+}
+
 /// Machines of one kind that are launched together.
 #[derive(Clone, Debug)]
 pub struct Launch {

@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
+use super::meter::{MeterSource, MeterUnit};
+
 /// A time in the years 1970 to 9999: what the database can compare with.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(pub DateTime<Utc>);
@@ -125,28 +127,16 @@ impl JsonSchema for Month {
     }
 }
 
-/// What rows are added up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Group {
-    Org,
-    Project,
-    Person,
-    Sku,
-    AppInstance,
-    Allocation,
-}
-
-impl Group {
-    const ALL: [(&'static str, Self); 6] = [
-        ("org", Self::Org),
-        ("project", Self::Project),
-        ("person", Self::Person),
-        ("sku", Self::Sku),
-        ("app_instance", Self::AppInstance),
-        ("allocation", Self::Allocation),
-    ];
+lifecycle::named_enum! {
+    /// What rows are added up by.
+    Group = "group" {
+        Org = "org",
+        Project = "project",
+        Person = "person",
+        Sku = "sku",
+        AppInstance = "app_instance",
+        Allocation = "allocation",
+    }
 }
 
 /// Several of them, with commas between.
@@ -162,12 +152,10 @@ impl Groups {
 impl<'de> Deserialize<'de> for Groups {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(d)?;
-        let known = |name: &str| Group::ALL.iter().find(|(known, _)| *known == name).map(|(_, group)| *group);
-        let groups: Option<Vec<Group>> = text.split(',').map(known).collect();
-        groups.map(Self).ok_or_else(|| {
-            D::Error::custom(
-                "must be some of org, project, person, sku, app_instance, allocation, with commas between",
-            )
+        let groups: Result<Vec<Group>, _> = text.split(',').map(str::parse).collect();
+        groups.map(Self).map_err(|_| {
+            let names = Group::ALL.map(Group::name).join(", ");
+            D::Error::custom(format!("must be some of {names}, with commas between"))
         })
     }
 }
@@ -180,29 +168,19 @@ impl JsonSchema for Groups {
         "Groups".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let one = "(org|project|person|sku|app_instance|allocation)";
+        let one = format!("({})", Group::ALL.map(Group::name).join("|"));
         json_schema!({ "type": "string", "pattern": format!("^{one}(,{one})*$") })
     }
 }
 
-/// How long the times are that rows are added up over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Every {
-    Hour,
-    Day,
-    Month,
+lifecycle::named_enum! {
+    /// How long the times are that rows are added up over.
+    Every = "length of time" { Hour = "hour", Day = "day", Month = "month" }
 }
 
-impl Every {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Month => "month",
-        }
-    }
+lifecycle::named_enum! {
+    /// `usage`, or `credit` and `correction` for what was taken back.
+    UsageKind = "kind of usage" { Usage = "usage", Credit = "credit", Correction = "correction" }
 }
 
 /// Where the next page begins: opaque to clients, and carries no authority.
@@ -258,7 +236,7 @@ pub struct UsageRow {
     pub app_instance_id: Option<Uuid>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation_id: Option<AllocationId>,
-    pub unit: String,
+    pub unit: MeterUnit,
     /// For how long, without what was taken back.
     pub seconds: i64,
     /// Units times seconds: exact.
@@ -273,12 +251,10 @@ pub struct UsageRow {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UsageRecord {
     pub meter_id: MeterId,
-    /// `usage`, or `credit` and `correction` for what was taken back.
-    pub kind: String,
+    pub kind: UsageKind,
     pub window_start: DateTime<Utc>,
     pub window_end: DateTime<Utc>,
-    /// `allocation` or `app_runtime`.
-    pub source: String,
+    pub source: MeterSource,
     pub project_id: ProjectId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation_id: Option<AllocationId>,
@@ -295,7 +271,7 @@ pub struct UsageRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person_id: Option<UserId>,
     pub sku: String,
-    pub unit: String,
+    pub unit: MeterUnit,
     pub units: i32,
     /// Units times seconds; less than zero for what was taken back.
     pub unit_seconds: i64,

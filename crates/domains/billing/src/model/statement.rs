@@ -5,7 +5,11 @@ use kernel::ids::{OrgId, ProjectId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{account::Balances, report::Month};
+use super::{
+    account::{Balances, PostingKind},
+    meter::MeterUnit,
+    report::Month,
+};
 
 /// What the accounts of the organization gained in the month, by what for; losses are less than zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -33,15 +37,15 @@ impl Changes {
     }
 
     /// Adds what a kind of posting gained.
-    pub fn add(&mut self, kind: &str, amount_minor: i64) {
+    pub fn add(&mut self, kind: PostingKind, amount_minor: i64) {
         let place = match kind {
-            "topup" => &mut self.topups_minor,
-            "usage" => &mut self.usage_minor,
-            "credit" => &mut self.credits_minor,
-            "promo" => &mut self.promo_minor,
-            "refund" => &mut self.refunds_minor,
-            "correction" => &mut self.corrections_minor,
-            _ => &mut self.holds_minor,
+            PostingKind::Topup => &mut self.topups_minor,
+            PostingKind::Usage => &mut self.usage_minor,
+            PostingKind::Credit => &mut self.credits_minor,
+            PostingKind::Promo => &mut self.promo_minor,
+            PostingKind::Refund => &mut self.refunds_minor,
+            PostingKind::Correction => &mut self.corrections_minor,
+            PostingKind::Hold | PostingKind::HoldRelease => &mut self.holds_minor,
         };
         *place += amount_minor;
     }
@@ -66,7 +70,7 @@ impl Changes {
 pub struct StatementUsage {
     pub project_id: ProjectId,
     pub sku: String,
-    pub unit: String,
+    pub unit: MeterUnit,
     pub unit_seconds: i64,
     pub amount_minor: i64,
 }
@@ -77,7 +81,7 @@ pub struct StatementUsage {
 pub struct StatementMovement {
     pub seq: i64,
     pub posted_at: DateTime<Utc>,
-    pub kind: String,
+    pub kind: PostingKind,
     pub reason: String,
     pub amount_minor: i64,
 }

@@ -55,12 +55,12 @@ pub async fn adjustment_create(
     let mut adjustment = Adjustment {
         id: ambient.id(),
         org_id: wanted.org,
-        kind: wanted.kind.name().to_owned(),
+        kind: wanted.kind,
         amount_minor: wanted.amount_minor,
         currency,
         corrects_entry_id: wanted.corrects,
         reason: wanted.reason.into_string(),
-        state: AdjustmentLifecycle::INITIAL.name().to_owned(),
+        state: AdjustmentLifecycle::INITIAL,
         proposed_by: Some(by),
         fault: None,
         decided_by: None,
@@ -79,7 +79,7 @@ pub async fn adjustment_create(
     let before = store::unapproved(tx.conn(), wanted.org, by, now - SUMMED_OVER).await?;
     if !needs_approval(wanted.amount_minor, before, limit) {
         adjustment.seq = Some(make(billing, tx, wanted.kind, &adjustment).await?);
-        adjustment.state = AdjustmentState::Posted.name().to_owned();
+        adjustment.state = AdjustmentState::Posted;
         adjustment.decided_by = Some(by);
     }
     store::insert(tx.conn(), &adjustment).await?;
@@ -121,23 +121,19 @@ async fn decide(
     let mut before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
     before.fault = fault_credits::held(tx.conn(), id).await?;
     tx.audit_in_org(before.org_id);
-    let next =
-        AdjustmentState::parse(&before.state).and_then(|state| AdjustmentLifecycle::next(state, event));
-    let Some(next) = next else {
+    let Some(next) = AdjustmentLifecycle::next(before.state, event) else {
         let text = format!("This adjustment is {} already.", before.state);
-        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state.name()).into());
     };
     may_decide(before.proposed_by, by)?;
     let mut after = before.clone();
     if next == AdjustmentState::Posted {
-        let kind = AdjustmentKind::parse(&before.kind)
-            .ok_or_else(|| Failure::bug(format!("{} is of an unknown kind", before.id)))?;
         after.seq = Some(match &before.fault {
             Some(fault) => credit_approved(billing, tx, &mut after, fault).await?,
-            None => make(billing, tx, kind, &before).await?,
+            None => make(billing, tx, before.kind, &before).await?,
         });
     }
-    after.state = next.name().to_owned();
+    after.state = next;
     after.decided_by = Some(by);
     after.version += 1;
     after.updated_at = billing.db.ambient().now();

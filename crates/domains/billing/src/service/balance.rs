@@ -9,7 +9,6 @@ use kernel::{
     ids::OrgId,
     policy::{IntegerKey, keys},
 };
-use lifecycle::Named as _;
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
@@ -101,7 +100,7 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
         ending |= standing.state == BalanceState::AutoReleasePending && !same;
         changes.push(accounts::Change {
             org: account.org,
-            state: standing.state.name(),
+            state: standing.state,
             depletes_at: standing.depletes_at,
             version: account.version,
         });

@@ -13,7 +13,7 @@ use kernel::{
     ids::{AllocationId, FindingId},
     policy::{IntegerKey, keys},
 };
-use lifecycle::{Lifecycle as _, Named as _};
+use lifecycle::Lifecycle as _;
 use pg::WriteTx;
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ pub async fn credit(
     match cause {
         ReviewCause::TenantRoot => {
             let decided = fault_credits::decision(tx.conn(), allocation, fault.finding).await?;
-            match decided.as_deref().and_then(AdjustmentState::parse) {
+            match decided {
                 // It is for all of the time of the fault, this part of it too.
                 Some(AdjustmentState::Proposed | AdjustmentState::Rejected) => return Ok(()),
                 Some(AdjustmentState::Posted) => {
@@ -131,13 +131,13 @@ async fn propose(
     let adjustment = Adjustment {
         id: ambient.id(),
         org_id: quote.org,
-        kind: AdjustmentKind::Credit.name().to_owned(),
+        kind: AdjustmentKind::Credit,
         // As far as it is known now; what is posted is counted when somebody approves it.
         amount_minor: quote.amount_minor.max(1),
         currency: quote.currency.clone(),
         corrects_entry_id: None,
         reason: format!("{}; {}", reason(&wanted), wanted.cause.text()),
-        state: AdjustmentLifecycle::INITIAL.name().to_owned(),
+        state: AdjustmentLifecycle::INITIAL,
         proposed_by: None,
         fault: Some(wanted),
         decided_by: None,

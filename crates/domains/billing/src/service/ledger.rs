@@ -6,7 +6,6 @@ use kernel::{
     ids::OrgId,
     ledger::{Line, Posting},
 };
-use lifecycle::Named as _;
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,8 +33,7 @@ pub struct Balance {
     pub available_minor: i64,
     /// All that is left to be used.
     pub total_minor: i64,
-    /// `healthy`, `low_balance`, `auto_release_pending` or `depleted`.
-    pub state: String,
+    pub state: BalanceState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_changed_at: Option<DateTime<Utc>>,
     /// What everything that runs costs in an hour.
@@ -51,7 +49,7 @@ pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Resu
     let burn_per_hour_minor = store::ledger::burn_per_hour(tx.conn(), org).await?;
     let (state, state_changed_at, projected_depletion_at) = match standing {
         Some(standing) => (standing.state, Some(standing.state_changed_at), standing.projected_depletion_at),
-        None => (BalanceState::Healthy.name().to_owned(), None, None),
+        None => (BalanceState::Healthy, None, None),
     };
     Ok(Balance {
         currency,

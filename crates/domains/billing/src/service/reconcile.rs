@@ -118,8 +118,8 @@ pub async fn reconcile(
         orphans(conn, &mut keep, running).await?;
     }
     let open = findings::open(conn).await?;
-    let of = |kind: &Kind| (*kind, open.iter().find(|(name, _)| name == kind.name()).map_or(0, |(_, n)| *n));
-    keep.done.open = Kind::ALL.iter().map(of).collect();
+    let of = |kind: Kind| (kind, open.iter().find(|(known, _)| *known == kind).map_or(0, |(_, n)| *n));
+    keep.done.open = Kind::ALL.into_iter().map(of).collect();
     Ok(keep.done)
 }
 

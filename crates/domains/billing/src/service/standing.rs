@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{Connection, WriteTx};
 
-use crate::store::standing;
+use crate::{model::balance::BalanceState, store::standing};
 
 /// Whether the balance is used up, decided for this transaction: nothing is posted for the organization before it
 /// ends, so a top-up comes before (and this says no) or after. In a transaction of the platform that holds
@@ -16,7 +16,7 @@ pub async fn is_depleted(tx: &mut WriteTx, org: OrgId) -> Result<bool, Failure> 
     if !standing::hold(tx, org).await? {
         return Ok(false);
     }
-    Ok(standing::state(tx.conn(), org).await?.as_deref() == Some("depleted"))
+    Ok(standing::state(tx.conn(), org).await? == Some(BalanceState::Depleted))
 }
 
 /// Whether the project has spent its budget of this month and wants what it runs released for it.

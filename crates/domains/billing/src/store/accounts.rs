@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::OrgId;
+use lifecycle::Named as _;
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
@@ -36,7 +37,7 @@ pub async fn accounts(
     now: DateTime<Utc>,
 ) -> Result<Vec<Account>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT c.org_id AS "org_id!", c.currency AS "currency!", a.state AS "state?", a.version AS "version?",
+        r#"SELECT c.org_id AS "org_id!", c.currency AS "currency!", a.state AS "state?: BalanceState", a.version AS "version?",
              a.projected_depletion_at AS "projected_depletion_at?",
              p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!", b.unposted AS "unposted!"
            FROM unnest($1::uuid[]) AS o (org_id)
@@ -59,7 +60,7 @@ pub async fn accounts(
         .map(|row| Account {
             org: OrgId::from(row.org_id),
             currency: row.currency,
-            state: row.state.as_deref().and_then(BalanceState::parse),
+            state: row.state,
             version: row.version.unwrap_or(0),
             depletes_at: row.projected_depletion_at,
             total_minor: row.total,
@@ -72,7 +73,7 @@ pub async fn accounts(
 /// How an account is from now on.
 pub struct Change {
     pub org: OrgId,
-    pub state: &'static str,
+    pub state: BalanceState,
     pub depletes_at: Option<DateTime<Utc>>,
     /// The version that was decided on; 0 when there was none.
     pub version: i64,
@@ -89,7 +90,7 @@ pub async fn change(tx: &mut WriteTx, changes: &[Change], now: DateTime<Utc>) ->
              state_changed_at = CASE WHEN a.state = excluded.state THEN a.state_changed_at ELSE excluded.state_changed_at END
          WHERE a.version = excluded.version - 1",
         &changes.iter().map(|c| c.org.uuid()).collect::<Vec<_>>(),
-        &changes.iter().map(|c| c.state.to_owned()).collect::<Vec<_>>(),
+        &changes.iter().map(|c| c.state.name().to_owned()).collect::<Vec<_>>(),
         &changes.iter().map(|c| c.depletes_at).collect::<Vec<_>>() as &[Option<DateTime<Utc>>],
         &changes.iter().map(|c| c.version).collect::<Vec<_>>(),
         now,

@@ -8,18 +8,18 @@ use kernel::{
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::adjustment::{Adjustment, AdjustmentState, Unapproved};
+use crate::model::adjustment::{Adjustment, AdjustmentKind, AdjustmentState, Unapproved};
 use lifecycle::Named as _;
 
 struct Row {
     id: Uuid,
     org_id: Uuid,
-    kind: String,
+    kind: AdjustmentKind,
     amount_minor: i64,
     currency: String,
     corrects_entry_id: Option<Uuid>,
     reason: String,
-    state: String,
+    state: AdjustmentState,
     proposed_by: Option<Uuid>,
     decided_by: Option<Uuid>,
     seq: Option<i64>,
@@ -57,12 +57,12 @@ pub async fn insert(conn: &mut Connection, new: &Adjustment) -> Result<(), sqlx:
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
         new.id.uuid(),
         new.org_id.uuid(),
-        new.kind,
+        new.kind.name(),
         new.amount_minor,
         new.currency,
         new.corrects_entry_id.map(PostingId::uuid),
         new.reason,
-        new.state,
+        new.state.name(),
         new.proposed_by.map(UserId::uuid),
         new.decided_by.map(UserId::uuid),
         new.seq,
@@ -76,8 +76,9 @@ pub async fn insert(conn: &mut Connection, new: &Adjustment) -> Result<(), sqlx:
 }
 
 pub async fn get(conn: &mut Connection, id: AdjustmentId) -> Result<Option<Adjustment>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
-             created_at, updated_at FROM ledger_adjustments WHERE id = $1", id.uuid())
+    let row = sqlx::query_as!(Row, r#"SELECT id, org_id, kind AS "kind: AdjustmentKind", amount_minor, currency, corrects_entry_id, reason,
+                 state AS "state: AdjustmentState", proposed_by, decided_by, seq, version,
+             created_at, updated_at FROM ledger_adjustments WHERE id = $1"#, id.uuid())
         .fetch_optional(conn)
         .await?;
     Ok(row.map(Adjustment::from))
@@ -88,8 +89,9 @@ pub async fn get_for_update(
     conn: &mut Connection,
     id: AdjustmentId,
 ) -> Result<Option<Adjustment>, sqlx::Error> {
-    let row = sqlx::query_as!(Row, "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
-             created_at, updated_at FROM ledger_adjustments WHERE id = $1 FOR UPDATE", id.uuid())
+    let row = sqlx::query_as!(Row, r#"SELECT id, org_id, kind AS "kind: AdjustmentKind", amount_minor, currency, corrects_entry_id, reason,
+                 state AS "state: AdjustmentState", proposed_by, decided_by, seq, version,
+             created_at, updated_at FROM ledger_adjustments WHERE id = $1 FOR UPDATE"#, id.uuid())
         .fetch_optional(conn)
         .await?;
     Ok(row.map(Adjustment::from))
@@ -99,7 +101,7 @@ pub async fn decide(conn: &mut Connection, decided: &Adjustment) -> Result<(), s
     sqlx::query!(
         "UPDATE ledger_adjustments SET state = $2, decided_by = $3, seq = $4, version = $5, updated_at = $6 WHERE id = $1",
         decided.id.uuid(),
-        decided.state,
+        decided.state.name(),
         decided.decided_by.map(UserId::uuid),
         decided.seq,
         decided.version,
@@ -118,11 +120,12 @@ pub async fn list(
 ) -> Result<Vec<Adjustment>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, kind, amount_minor, currency, corrects_entry_id, reason, state, proposed_by, decided_by, seq, version,
+        r#"SELECT id, org_id, kind AS "kind: AdjustmentKind", amount_minor, currency, corrects_entry_id, reason,
+                 state AS "state: AdjustmentState", proposed_by, decided_by, seq, version,
              created_at, updated_at
          FROM ledger_adjustments
          WHERE id < $1 AND ($3::uuid IS NULL OR org_id = $3) AND ($4::text IS NULL OR state = $4)
-         ORDER BY id DESC LIMIT $2",
+         ORDER BY id DESC LIMIT $2"#,
         page.before(),
         page.limit(),
         org.map(OrgId::uuid),

@@ -5,7 +5,10 @@ use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, UserI
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::fault_credit::{FaultCredit, ReviewCause};
+use crate::model::{
+    adjustment::AdjustmentState,
+    fault_credit::{FaultCredit, ReviewCause},
+};
 
 /// Whose the meter of an allocation is; nothing when it has none.
 pub async fn org_of(conn: &mut Connection, allocation: AllocationId) -> Result<Option<OrgId>, sqlx::Error> {
@@ -112,10 +115,10 @@ pub async fn decision(
     conn: &mut Connection,
     allocation: AllocationId,
     finding: FindingId,
-) -> Result<Option<String>, sqlx::Error> {
+) -> Result<Option<AdjustmentState>, sqlx::Error> {
     sqlx::query_scalar!(
-        "SELECT a.state FROM fault_credits f JOIN ledger_adjustments a ON a.id = f.adjustment_id
-         WHERE f.allocation_id = $1 AND f.finding_id = $2 AND f.cause = 'tenant_root' ORDER BY f.since LIMIT 1",
+        r#"SELECT a.state AS "state: AdjustmentState" FROM fault_credits f JOIN ledger_adjustments a ON a.id = f.adjustment_id
+         WHERE f.allocation_id = $1 AND f.finding_id = $2 AND f.cause = 'tenant_root' ORDER BY f.since LIMIT 1"#,
         allocation.uuid(),
         finding.uuid(),
     )
@@ -129,7 +132,7 @@ struct Row {
     finding_id: Uuid,
     code: String,
     part: String,
-    cause: String,
+    cause: ReviewCause,
     since: DateTime<Utc>,
     until: Option<DateTime<Utc>>,
 }
@@ -141,8 +144,7 @@ impl From<Row> for FaultCredit {
             finding_id: row.finding_id.into(),
             code: row.code,
             part: row.part,
-            // The column admits only these; the strictest stands for what is not known.
-            cause: ReviewCause::parse(&row.cause).unwrap_or(ReviewCause::TenantRoot),
+            cause: row.cause,
             since: row.since,
             until: row.until,
         }
@@ -154,8 +156,8 @@ impl From<Row> for FaultCredit {
 pub async fn held(conn: &mut Connection, id: AdjustmentId) -> Result<Option<FaultCredit>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT adjustment_id, allocation_id, finding_id, code, part, cause, since, until
-         FROM fault_credits WHERE adjustment_id = $1 FOR UPDATE",
+        r#"SELECT adjustment_id, allocation_id, finding_id, code, part, cause AS "cause: ReviewCause", since, until
+         FROM fault_credits WHERE adjustment_id = $1 FOR UPDATE"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -170,8 +172,8 @@ pub async fn of_adjustments(
 ) -> Result<Vec<(AdjustmentId, FaultCredit)>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT adjustment_id, allocation_id, finding_id, code, part, cause, since, until
-         FROM fault_credits WHERE adjustment_id = ANY ($1)",
+        r#"SELECT adjustment_id, allocation_id, finding_id, code, part, cause AS "cause: ReviewCause", since, until
+         FROM fault_credits WHERE adjustment_id = ANY ($1)"#,
         &ids.iter().map(|id| id.uuid()).collect::<Vec<_>>(),
     )
     .fetch_all(conn)

@@ -13,7 +13,7 @@ use crate::model::finding::{BillingFinding, BillingFindingKind, BillingFindingSt
 
 struct Row {
     id: Uuid,
-    kind: String,
+    kind: BillingFindingKind,
     subject: String,
     org_id: Option<Uuid>,
     detail: Value,
@@ -24,15 +24,18 @@ struct Row {
 
 impl From<Row> for BillingFinding {
     fn from(row: Row) -> Self {
-        let suggestion = BillingFindingKind::parse(&row.kind).map_or("", BillingFindingKind::suggestion);
         Self {
             id: BillingFindingId::from(row.id),
             kind: row.kind,
             subject: row.subject,
             org_id: row.org_id.map(OrgId::from),
             detail: row.detail,
-            suggestion: suggestion.to_owned(),
-            state: if row.resolved_at.is_some() { "resolved" } else { "open" }.to_owned(),
+            suggestion: row.kind.suggestion().to_owned(),
+            state: if row.resolved_at.is_some() {
+                BillingFindingState::Resolved
+            } else {
+                BillingFindingState::Open
+            },
             first_seen_at: row.first_seen_at,
             last_seen_at: row.last_seen_at,
             resolved_at: row.resolved_at,
@@ -43,8 +46,8 @@ impl From<Row> for BillingFinding {
 pub async fn get(conn: &mut Connection, id: BillingFindingId) -> Result<Option<BillingFinding>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, kind, subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
-         FROM billing_findings WHERE id = $1",
+        r#"SELECT id, kind AS "kind: BillingFindingKind", subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
+         FROM billing_findings WHERE id = $1"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -60,10 +63,10 @@ pub async fn list(
 ) -> Result<Vec<BillingFinding>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, kind, subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
+        r#"SELECT id, kind AS "kind: BillingFindingKind", subject, org_id, detail, first_seen_at, last_seen_at, resolved_at
          FROM billing_findings
          WHERE id > $1 AND ($3::text IS NULL OR kind = $3) AND ($4::boolean IS NULL OR (resolved_at IS NULL) = $4)
-         ORDER BY id LIMIT $2",
+         ORDER BY id LIMIT $2"#,
         page.after(),
         page.limit(),
         kind.map(BillingFindingKind::name),
@@ -157,9 +160,10 @@ pub async fn clocks_agree(
 }
 
 /// How many of each kind are open.
-pub async fn open(conn: &mut Connection) -> Result<Vec<(String, i64)>, sqlx::Error> {
+pub async fn open(conn: &mut Connection) -> Result<Vec<(BillingFindingKind, i64)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT kind, count(*) AS "count!" FROM billing_findings WHERE resolved_at IS NULL GROUP BY kind"#
+        r#"SELECT kind AS "kind: BillingFindingKind", count(*) AS "count!" FROM billing_findings
+           WHERE resolved_at IS NULL GROUP BY kind"#
     )
     .fetch_all(conn)
     .await?;

@@ -6,7 +6,10 @@ use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
 use super::chains::PostingRow;
-use crate::model::account::{Balances, Posted, Posting};
+use crate::model::{
+    account::{Balances, Posted, Posting},
+    balance::BalanceState,
+};
 
 /// Appends a posting, as `gpuaas_system`. Nothing when its reference was posted before.
 pub async fn append(
@@ -150,7 +153,7 @@ pub async fn get(
 
 /// How an organization stands.
 pub struct Standing {
-    pub state: String,
+    pub state: BalanceState,
     pub state_changed_at: DateTime<Utc>,
     pub projected_depletion_at: Option<DateTime<Utc>>,
 }
@@ -158,7 +161,7 @@ pub struct Standing {
 pub async fn standing(conn: &mut Connection, org: OrgId) -> Result<Option<Standing>, sqlx::Error> {
     sqlx::query_as!(
         Standing,
-        "SELECT state, state_changed_at, projected_depletion_at FROM billing_accounts WHERE org_id = $1",
+        r#"SELECT state AS "state: BalanceState", state_changed_at, projected_depletion_at FROM billing_accounts WHERE org_id = $1"#,
         org.uuid()
     )
     .fetch_optional(conn)

@@ -16,3 +16,18 @@ pub mod provider_findings;
 pub mod reports;
 pub mod standing;
 pub mod statements;
+
+use crate::model::{
+    account::PostingKind,
+    adjustment::{AdjustmentKind, AdjustmentState},
+    balance::BalanceState,
+    fault_credit::ReviewCause,
+    finding::BillingFindingKind,
+    meter::{MeterSource, MeterUnit},
+    report::UsageKind,
+};
+
+pg::named_columns! {
+    AdjustmentKind, AdjustmentState, BalanceState, BillingFindingKind, MeterSource, MeterUnit, PostingKind, ReviewCause,
+    UsageKind,
+}

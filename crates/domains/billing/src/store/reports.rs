@@ -7,8 +7,10 @@ use pg::Connection;
 use uuid::Uuid;
 
 use crate::model::{
+    account::PostingKind,
     focus::Grant,
-    report::{After, Every, Group, Groups, Span, UsageRecord, UsageRow},
+    meter::{MeterSource, MeterUnit},
+    report::{After, Every, Group, Groups, Span, UsageKind, UsageRecord, UsageRow},
 };
 
 /// What is looked at.
@@ -38,7 +40,7 @@ pub async fn usage(
     limit: i64,
 ) -> Result<Vec<(String, UsageRow)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT r.key AS "key!", r.at, r.project_id, r.person_id, r.sku, r.app_instance_id, r.allocation_id, r.unit AS "unit!",
+        r#"SELECT r.key AS "key!", r.at, r.project_id, r.person_id, r.sku, r.app_instance_id, r.allocation_id, r.unit AS "unit!: MeterUnit",
              r.currency AS "currency!", r.seconds AS "seconds!", r.unit_seconds AS "unit_seconds!", r.amount AS "amount!"
            FROM (
              SELECT g.at, g.project_id, g.person_id, g.sku, g.app_instance_id, g.allocation_id, g.unit, g.currency, g.seconds,
@@ -106,10 +108,10 @@ pub async fn usage(
 
 struct Record {
     meter_id: Uuid,
-    kind: String,
+    kind: UsageKind,
     window_start: DateTime<Utc>,
     window_end: DateTime<Utc>,
-    source: String,
+    source: MeterSource,
     project_id: Uuid,
     allocation_id: Option<Uuid>,
     app_instance_id: Option<Uuid>,
@@ -119,7 +121,7 @@ struct Record {
     runtime_backend: Option<String>,
     person_id: Option<Uuid>,
     sku: String,
-    unit: String,
+    unit: MeterUnit,
     units: i32,
     unit_seconds: i64,
     unit_price_minor: i64,
@@ -170,9 +172,10 @@ pub async fn records(
 ) -> Result<Vec<UsageRecord>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Record,
-        r#"SELECT r.meter_id, r.kind, r.window_start, r.window_end, m.source, m.project_id, m.allocation_id, m.app_instance_id,
-             m.component, m.operating_mode, m.control_plane_scope, m.runtime_backend, m.person_id, m.sku, m.unit, m.units,
-             CASE r.kind WHEN 'usage' THEN m.units ELSE -m.units END
+        r#"SELECT r.meter_id, r.kind AS "kind: UsageKind", r.window_start, r.window_end,
+             m.source AS "source: MeterSource", m.project_id, m.allocation_id, m.app_instance_id,
+             m.component, m.operating_mode, m.control_plane_scope, m.runtime_backend, m.person_id, m.sku,
+             m.unit AS "unit: MeterUnit", m.units, CASE r.kind WHEN 'usage' THEN m.units ELSE -m.units END
                  * extract(epoch FROM r.window_end - r.window_start)::bigint AS "unit_seconds!",
              m.unit_price_minor, m.currency, r.amount_minor, r.seq, r.posted_at
            FROM usage_records r JOIN meters m ON m.id = r.meter_id
@@ -211,7 +214,7 @@ pub async fn grants(
     limit: i64,
 ) -> Result<Vec<Grant>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT p.seq, l.line, p.kind, p.reason, p.posted_at, l.amount_minor, p.currency, l.project_id, l.allocation_id
+        r#"SELECT p.seq, l.line, p.kind AS "kind: PostingKind", p.reason, p.posted_at, l.amount_minor, p.currency, l.project_id, l.allocation_id
            FROM ledger_postings p JOIN ledger_lines l ON l.org_id = p.org_id AND l.seq = p.seq AND l.posted_at = p.posted_at
            WHERE p.org_id = $1 AND p.posted_at >= $2 AND p.posted_at < $3 AND p.kind <> 'usage' AND l.meter_id IS NULL
                AND l.account IN ('revenue', 'credits_granted') AND (p.seq, l.line) > ($4, $5)

@@ -4,6 +4,8 @@ use chrono::{DateTime, Utc};
 use kernel::ids::{AllocationId, OrgId, ProjectId};
 use pg::{Connection, WriteTx};
 
+use crate::model::balance::BalanceState;
+
 /// Holds the end of the organization's chain; false when there is none.
 pub async fn hold(tx: &mut WriteTx, org: OrgId) -> Result<bool, sqlx::Error> {
     let held = sqlx::query_scalar!(
@@ -15,10 +17,13 @@ pub async fn hold(tx: &mut WriteTx, org: OrgId) -> Result<bool, sqlx::Error> {
     Ok(held.is_some())
 }
 
-pub async fn state(conn: &mut Connection, org: OrgId) -> Result<Option<String>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT state FROM billing_accounts WHERE org_id = $1", org.uuid())
-        .fetch_optional(conn)
-        .await
+pub async fn state(conn: &mut Connection, org: OrgId) -> Result<Option<BalanceState>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT state AS "state: BalanceState" FROM billing_accounts WHERE org_id = $1"#,
+        org.uuid(),
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 pub async fn budget_releases(

@@ -5,7 +5,8 @@ use kernel::ids::{OrgId, ProjectId};
 use pg::Connection;
 
 use crate::model::{
-    account::Balances,
+    account::{Balances, PostingKind},
+    meter::MeterUnit,
     report::Span,
     statement::{Changes, StatementMovement, StatementUsage},
 };
@@ -53,7 +54,7 @@ pub async fn changes(
     through: i64,
 ) -> Result<Changes, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT p.kind, sum(l.amount_minor)::bigint AS "amount!"
+        r#"SELECT p.kind AS "kind: PostingKind", sum(l.amount_minor)::bigint AS "amount!"
            FROM ledger_postings p JOIN ledger_lines l ON l.org_id = p.org_id AND l.seq = p.seq AND l.posted_at = p.posted_at
            WHERE p.org_id = $1 AND p.posted_at >= $2 AND p.posted_at < $3 AND p.seq <= $4
                AND l.account IN ('prepaid', 'held', 'promo', 'disputed')
@@ -67,7 +68,7 @@ pub async fn changes(
     .await?;
     let mut changes = Changes::default();
     for row in rows {
-        changes.add(&row.kind, row.amount);
+        changes.add(row.kind, row.amount);
     }
     Ok(changes)
 }
@@ -80,7 +81,7 @@ pub async fn usage(
     through: i64,
 ) -> Result<Vec<StatementUsage>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT m.project_id, m.sku, m.unit, sum(r.amount_minor)::bigint AS "amount!",
+        r#"SELECT m.project_id, m.sku, m.unit AS "unit: MeterUnit", sum(r.amount_minor)::bigint AS "amount!",
              sum(m.units * extract(epoch FROM r.window_end - r.window_start)::bigint)::bigint AS "unit_seconds!"
            FROM usage_records r JOIN meters m ON m.id = r.meter_id
            WHERE r.org_id = $1 AND m.org_id = $1 AND r.posted_at >= $2 AND r.posted_at < $3 AND r.kind = 'usage'
@@ -114,7 +115,7 @@ pub async fn movements(
     limit: i64,
 ) -> Result<(Vec<StatementMovement>, i64), sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT p.seq, p.posted_at, p.kind, p.reason, p.found AS "found!", sum(l.amount_minor)::bigint AS "amount!"
+        r#"SELECT p.seq, p.posted_at, p.kind AS "kind: PostingKind", p.reason, p.found AS "found!", sum(l.amount_minor)::bigint AS "amount!"
            FROM (
              SELECT seq, posted_at, kind, reason, count(*) OVER () AS found FROM ledger_postings
              WHERE org_id = $1 AND posted_at >= $2 AND posted_at < $3 AND seq <= $4

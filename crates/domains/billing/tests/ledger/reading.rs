@@ -1,5 +1,6 @@
 //! What people read: the balance, the list, a posting, the totals.
 
+use billing::model::balance::BalanceState;
 use billing::{
     api::{Account, PostingKind},
     service::{
@@ -32,14 +33,17 @@ async fn the_balance_is_what_the_last_posting_says() {
     assert_eq!(balance.available_minor, balance.prepaid_minor + balance.promo_minor);
     assert_eq!(balance.total_minor, balance.available_minor + balance.held_minor);
     assert_eq!((balance.currency.as_str(), balance.burn_per_hour_minor), ("USD", 377 * 3));
-    assert_eq!(balance.state, "healthy");
+    assert_eq!(balance.state, BalanceState::Healthy);
 }
 
 #[tokio::test]
 async fn an_organization_without_a_ledger_has_nothing() {
     let kit = Kit::new().await;
     let balance = balance_get(&kit.billing, &mut read(&kit).await, kit.org).await.unwrap();
-    assert_eq!((balance.total_minor, balance.state.as_str(), balance.burn_per_hour_minor), (0, "healthy", 0));
+    assert_eq!(
+        (balance.total_minor, balance.state, balance.burn_per_hour_minor),
+        (0, BalanceState::Healthy, 0)
+    );
     let found = kit.verify().await;
     assert!(found.ok && found.postings == 0);
 }

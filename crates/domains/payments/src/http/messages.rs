@@ -36,27 +36,6 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateName {
-    Received,
-    Processed,
-    Ignored,
-    Failed,
-}
-
-impl StateName {
-    const fn state(self) -> MessageState {
-        match self {
-            Self::Received => MessageState::Received,
-            Self::Processed => MessageState::Processed,
-            Self::Ignored => MessageState::Ignored,
-            Self::Failed => MessageState::Failed,
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -64,7 +43,7 @@ struct ListQuery {
     page: PageQuery,
     /// Only those in this state.
     #[serde(default)]
-    state: Given<StateName>,
+    state: Given<MessageState>,
 }
 
 async fn list(
@@ -72,8 +51,7 @@ async fn list(
     mut tx: ReadTx,
     input: In<Empty, ListQuery, ()>,
 ) -> Result<Json<Page<PaymentMessage>>, Failure> {
-    let state = input.query.state.0.map(StateName::state);
-    Ok(Json(messages::list(&mut tx, state, &input.query.page).await?))
+    Ok(Json(messages::list(&mut tx, input.query.state.0, &input.query.page).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -27,8 +27,7 @@ pub struct PaymentDay {
     pub id: Uuid,
     pub provider: String,
     pub day: NaiveDate,
-    /// `requested`, `clean`, `different` or `failed`.
-    pub state: String,
+    pub state: DayState,
     pub state_reason: String,
     /// Payments and refunds that the provider lists for the day.
     pub listed: i64,

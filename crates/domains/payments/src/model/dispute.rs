@@ -35,18 +35,11 @@ pub struct Dispute {
     pub amount_minor: i64,
     pub currency: String,
     pub reason: String,
-    /// `open`, `won` or `lost`.
-    pub state: String,
+    pub state: DisputeState,
     /// The entry of the ledger that froze the amount.
     pub posting_id: PostingId,
     pub closed_at: Option<DateTime<Utc>>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
-}
-
-impl Dispute {
-    pub fn state(&self) -> Option<DisputeState> {
-        DisputeState::parse(&self.state)
-    }
 }

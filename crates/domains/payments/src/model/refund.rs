@@ -6,6 +6,7 @@ use kernel::{
     ids::{OrgId, PaymentId, PostingId, RefundId, UserId},
     policy::Setting,
 };
+use lifecycle::Named as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -21,8 +22,15 @@ lifecycle::lifecycle! {
     Succeeded on Fail => Failed;
 }
 
-/// Where a refund goes. Earlier releases also made refunds that became credit; their rows say `credit`.
-pub const CARD: &str = "card";
+lifecycle::named_enum! {
+    /// Where a refund goes. Earlier releases also made refunds that became credit.
+    RefundDestination = "refund destination" { Card = "card", Credit = "credit" }
+}
+
+lifecycle::named_enum! {
+    /// Who made a refund: an operator here, or somebody at the provider.
+    RefundSource = "refund source" { Operator = "operator", Provider = "provider" }
+}
 
 /// Unused money goes to the card for so many days after the payment. After that it stays in the balance: a refund moves
 /// money and never makes any.
@@ -61,14 +69,14 @@ pub fn check_settle(
     settlement: &Settlement,
     by: UserId,
 ) -> Result<(), Problem> {
-    if refund.state() != Some(RefundState::Pending) {
+    if refund.state != RefundState::Pending {
         let text = format!("The refund is {} already.", refund.state);
-        return Err(Problem::new(Code::InvalidTransition, text).detail("state", refund.state.clone()));
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", refund.state.name()));
     }
     if refund.provider_refund.is_some() || (refund.unknown_since.is_none() && provider_is_set_up) {
         let text = "The refund is still on its way; only one whose sending is unknown is settled by hand.";
         return Err(Problem::new(Code::InvalidTransition, text)
-            .detail("state", refund.state.clone())
+            .detail("state", refund.state.name())
             .suggest("Wait until the provider answers, or until the refund has `unknown_since`."));
     }
     if let Some(seconds) = leased_seconds {
@@ -116,13 +124,10 @@ pub struct Refund {
     pub payment_id: PaymentId,
     pub amount_minor: i64,
     pub currency: String,
-    /// `card`; `credit` for some of earlier releases.
-    pub destination: String,
-    /// `operator`, or `provider` when it was made there.
-    pub source: String,
+    pub destination: RefundDestination,
+    pub source: RefundSource,
     pub reason: String,
-    /// `pending`, `succeeded` or `failed`.
-    pub state: String,
+    pub state: RefundState,
     pub state_reason: String,
     /// The provider's own id of it.
     pub provider_refund: Option<String>,
@@ -141,10 +146,4 @@ pub struct Refund {
     pub first_attempt_at: Option<DateTime<Utc>>,
     #[serde(skip)]
     pub correlation_id: uuid::Uuid,
-}
-
-impl Refund {
-    pub fn state(&self) -> Option<RefundState> {
-        RefundState::parse(&self.state)
-    }
 }

@@ -32,8 +32,7 @@ pub struct Topup {
     pub org_id: OrgId,
     pub amount_minor: i64,
     pub currency: String,
-    /// `created`, `open`, `paid`, `expired` or `failed`.
-    pub state: String,
+    pub state: TopupState,
     pub state_reason: String,
     /// Where to pay; there from `open` on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,13 +54,9 @@ pub struct Topup {
 }
 
 impl Topup {
-    pub fn state(&self) -> Option<TopupState> {
-        TopupState::parse(&self.state)
-    }
-
     /// Nothing more is to be waited for: it can be paid, or it is over.
     pub fn is_settled(&self) -> bool {
-        self.state() != Some(TopupState::Created)
+        self.state != TopupState::Created
     }
 }
 

@@ -26,8 +26,7 @@ pub struct PaymentMessage {
     /// The provider's own id of it.
     pub event_id: String,
     pub event_type: String,
-    /// `received`, `processed`, `ignored` or `failed`.
-    pub state: String,
+    pub state: MessageState,
     pub state_reason: String,
     pub attempts: i32,
     /// The payment that it waits for.

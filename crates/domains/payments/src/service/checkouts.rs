@@ -60,7 +60,7 @@ async fn open(payments: &Payments, topup: Topup) -> Result<(), Failure> {
     let mut tx = write(payments, reason, "topup.open", Some(topup.correlation_id)).await?;
     let Some(before) = topups::lock(tx.conn(), topup.id).await? else { return Ok(()) };
     // Canceled, or paid, in the meantime: nobody learns of the address.
-    if before.state() != Some(TopupState::Created) {
+    if before.state != TopupState::Created {
         tx.roll_back().await;
         return Ok(());
     }
@@ -105,7 +105,7 @@ async fn fail(payments: &Payments, topup: Topup, why: &str) -> Result<(), Failur
     let reason = "the provider makes no checkout";
     let mut tx = write(payments, reason, "topup.fail", Some(topup.correlation_id)).await?;
     let Some(before) = topups::lock(tx.conn(), topup.id).await? else { return Ok(()) };
-    if before.state() != Some(TopupState::Created) {
+    if before.state != TopupState::Created {
         tx.roll_back().await;
         return Ok(());
     }

@@ -30,14 +30,14 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Dispute) 
     };
     tx.audit_in_org(dispute.org_id);
     let to = DisputeState::of(&told.status);
-    let (kind, account, reason) = match (dispute.state(), to) {
-        (Some(DisputeState::Open), DisputeState::Won) => {
+    let (kind, account, reason) = match (dispute.state, to) {
+        (DisputeState::Open, DisputeState::Won) => {
             (PostingKind::HoldRelease, Account::Prepaid, "a dispute was won")
         }
-        (Some(DisputeState::Open), DisputeState::Lost) => {
+        (DisputeState::Open, DisputeState::Lost) => {
             (PostingKind::Refund, Account::Refunds, "a dispute was lost")
         }
-        (Some(DisputeState::Won), DisputeState::Lost) | (Some(DisputeState::Lost), DisputeState::Won) => {
+        (DisputeState::Won, DisputeState::Lost) | (DisputeState::Lost, DisputeState::Won) => {
             return Ok(Heard::Failed(format!(
                 "the dispute is {} already and now {}",
                 dispute.state, told.status
@@ -125,7 +125,7 @@ fn emit(tx: &mut WriteTx, dispute: &Dispute) -> Result<(), Failure> {
         dispute_id: dispute.id,
         amount_minor: dispute.amount_minor,
         currency: dispute.currency.clone(),
-        state: dispute.state.clone(),
+        state: dispute.state,
     };
     Ok(tx.emit_for(dispute.org_id, None, &event)?)
 }

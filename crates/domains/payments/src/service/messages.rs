@@ -5,6 +5,7 @@ use kernel::{
     ids::{EventId, OrgId, PaymentId},
     text::Reason,
 };
+use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx, changed, found};
 
 use crate::{
@@ -26,9 +27,9 @@ pub async fn list(
 /// A message that could not be processed is tried again.
 pub async fn requeue(tx: &mut WriteTx, id: EventId, reason: &Reason) -> Result<PaymentMessage, Failure> {
     let before = found(webhooks::lock(tx.conn(), id).await?, "webhook event")?;
-    if MessageState::parse(&before.state) != Some(MessageState::Failed) {
+    if before.state != MessageState::Failed {
         let text = format!("The event is {}; only one that failed is tried again.", before.state);
-        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state.name()).into());
     }
     let now = tx.db().ambient().now();
     let after = webhooks::requeue(tx.conn(), id, reason.as_str(), now).await?;

@@ -16,7 +16,7 @@ use crate::{
     Payments,
     model::{
         events::PaymentRefunded,
-        refund::{CARD, Refund, RefundState, check_amount, check_window},
+        refund::{Refund, RefundDestination, RefundSource, RefundState, check_amount, check_window},
         topup::Payment,
         wire,
     },
@@ -74,7 +74,7 @@ pub async fn create(
         payment: payment.id,
         amount_minor: amount,
         currency: &payment.currency,
-        source: "operator",
+        source: RefundSource::Operator,
         reason: reason.as_str(),
         state: RefundState::Pending,
         state_reason: "it is sent to the provider",
@@ -97,7 +97,7 @@ pub(super) fn emit(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
         refund_id: refund.id,
         amount_minor: refund.amount_minor,
         currency: refund.currency.clone(),
-        to_card: refund.destination == CARD,
+        to_card: refund.destination == RefundDestination::Card,
     };
     Ok(tx.emit_for(refund.org_id, None, &event)?)
 }
@@ -122,12 +122,12 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
     }
     let now = tx.db().ambient().now();
     // One that was taken back keeps no id: what the provider lists of it is then not in the books, and is found.
-    if refund.state() == Some(RefundState::Pending) {
+    if refund.state == RefundState::Pending {
         refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
     }
     known(tx, &refund).await?;
-    match refund.state() {
-        Some(RefundState::Pending) if told.has_succeeded() => {
+    match refund.state {
+        RefundState::Pending if told.has_succeeded() => {
             let after =
                 refunds::step(tx.conn(), refund.id, RefundState::Succeeded, "the provider sent it", now)
                     .await?;
@@ -135,7 +135,7 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
             changed(tx, "refund", refund.id, &refund, &after)?;
             Ok(Heard::Done("the refund was sent"))
         }
-        Some(RefundState::Pending | RefundState::Succeeded) if told.has_failed() => {
+        RefundState::Pending | RefundState::Succeeded if told.has_failed() => {
             let why =
                 told.failure_reason.clone().unwrap_or_else(|| "the provider gives no reason".to_owned());
             reverse(payments, tx, &refund, &format!("the provider could not send it: {why}")).await?;
@@ -143,7 +143,7 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -
         }
         // What is told of its beginning after the failure that followed it is old news; of one that the provider had refused
         // or that was settled as not sent it is not.
-        Some(RefundState::Failed) if !told.has_failed() && refund.provider_refund.is_none() => {
+        RefundState::Failed if !told.has_failed() && refund.provider_refund.is_none() => {
             let why = "the refund had failed and was taken back, and now the provider has it";
             Ok(Heard::Failed(why.to_owned()))
         }
@@ -237,7 +237,7 @@ async fn keep_made_there(
         payment: payment.id,
         amount_minor: told.amount,
         currency: &payment.currency,
-        source: "provider",
+        source: RefundSource::Provider,
         reason: "refunded at the payment provider",
         state,
         state_reason: "made at the payment provider",

@@ -80,7 +80,7 @@ async fn refused(payments: &Payments, refund: &Refund, why: &str) -> Result<(), 
     let reason = "the provider refused a refund";
     let mut tx = write(payments, reason, "refund.fail", Some(refund.correlation_id)).await?;
     let Some(now) = refunds::lock(tx.conn(), Some(refund.id), "").await? else { return Ok(()) };
-    if now.state() != Some(RefundState::Pending) || now.provider_refund.is_some() {
+    if now.state != RefundState::Pending || now.provider_refund.is_some() {
         tx.roll_back().await;
         return Ok(());
     }

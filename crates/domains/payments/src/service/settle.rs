@@ -29,7 +29,7 @@ pub async fn paid(
     tx.continues(kernel::CorrelationId(topup.correlation_id), None);
     tx.audit_in_org(topup.org_id);
     if !session.is_paid() {
-        let paid = topup.state() == Some(TopupState::Paid);
+        let paid = topup.state == TopupState::Paid;
         let why = if paid {
             "it was credited before"
         } else {
@@ -40,7 +40,7 @@ pub async fn paid(
     let Some(intent) = session.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
         return Ok(Heard::Failed("it names no payment".to_owned()));
     };
-    if topup.state() == Some(TopupState::Paid) {
+    if topup.state == TopupState::Paid {
         if rows::id_of(tx.conn(), &intent).await?.is_some() {
             return Ok(Heard::Done("it was credited before"));
         }
@@ -122,7 +122,7 @@ async fn disagree(
     });
     let (subject, org) = (format!("payment {intent}"), Some(topup.org_id));
     billing::api::provider_finding(tx, kind, &subject, org, &detail).await?;
-    if matches!(topup.state(), Some(TopupState::Created | TopupState::Open)) {
+    if matches!(topup.state, TopupState::Created | TopupState::Open) {
         let now = tx.db().ambient().now();
         let after = topups::step(tx.conn(), topup.id, TopupState::Failed, &why, now).await?;
         changed(tx, "topup", topup.id, &topup, &after)?;
@@ -143,7 +143,7 @@ pub async fn ended(
     };
     tx.continues(kernel::CorrelationId(topup.correlation_id), None);
     tx.audit_in_org(topup.org_id);
-    if !matches!(topup.state(), Some(TopupState::Created | TopupState::Open)) {
+    if !matches!(topup.state, TopupState::Created | TopupState::Open) {
         return Ok(Heard::Done("it was over before"));
     }
     let why = if topup.cancel_requested_at.is_some() { "it was canceled" } else { why };

@@ -7,6 +7,7 @@ use kernel::{
     ids::{OrgId, TopupId},
     policy::{IntegerKey, keys},
 };
+use lifecycle::Named as _;
 use pg::{ActorKind, ReadTx, WriteTx, changed, created, found};
 use tokio::sync::broadcast;
 
@@ -110,17 +111,19 @@ pub async fn cancel(tx: &mut WriteTx, org: OrgId, id: TopupId) -> Result<Topup, 
     let before = topups::lock(tx.conn(), id).await?.filter(|topup| topup.org_id == org);
     let before = found(before, "topup")?;
     let now = tx.db().ambient().now();
-    let after = match before.state() {
-        Some(TopupState::Created) => {
+    let after = match before.state {
+        TopupState::Created => {
             topups::step(tx.conn(), id, TopupState::Expired, "it was canceled", now).await?
         }
-        Some(TopupState::Open) if before.cancel_requested_at.is_none() => {
+        TopupState::Open if before.cancel_requested_at.is_none() => {
             topups::cancel_requested(tx.conn(), id, now).await?
         }
-        Some(TopupState::Open | TopupState::Expired) => return Ok(before),
+        TopupState::Open | TopupState::Expired => return Ok(before),
         _ => {
             let text = format!("The top-up is {}; it cannot be canceled.", before.state);
-            return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state).into());
+            return Err(Problem::new(Code::InvalidTransition, text)
+                .detail("state", before.state.name())
+                .into());
         }
     };
     changed(tx, "topup", id, &before, &after)?;

@@ -12,7 +12,7 @@ struct Row {
     id: Uuid,
     provider: String,
     day: NaiveDate,
-    state: String,
+    state: DayState,
     state_reason: String,
     listed: i64,
     missing: i64,
@@ -52,11 +52,12 @@ pub async fn request(
 ) -> Result<PaymentDay, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO payment_days AS d (id, provider, day, state, state_reason, next_attempt_at, requested_at)
+        r#"INSERT INTO payment_days AS d (id, provider, day, state, state_reason, next_attempt_at, requested_at)
          VALUES ($1, $2, $3, 'requested', 'asked for', $4, $4)
          ON CONFLICT (provider, day) DO UPDATE SET state = 'requested', state_reason = 'asked for again', attempts = 0,
              next_attempt_at = $4, requested_at = $4
-         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
+         RETURNING id, provider, day, state AS "state: DayState", state_reason, listed, missing, extra, different,
+             attempts, requested_at, checked_at"#,
         id,
         provider,
         day,
@@ -96,10 +97,11 @@ pub async fn take_due(
 ) -> Result<Option<PaymentDay>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE payment_days SET next_attempt_at = $3, attempts = attempts + 1
+        r#"UPDATE payment_days SET next_attempt_at = $3, attempts = attempts + 1
          WHERE id = (SELECT id FROM payment_days WHERE state = 'requested' AND next_attempt_at <= $2 AND provider = $1
              ORDER BY day LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
+         RETURNING id, provider, day, state AS "state: DayState", state_reason, listed, missing, extra, different,
+             attempts, requested_at, checked_at"#,
         provider,
         now,
         until,
@@ -127,9 +129,10 @@ pub async fn finish(
 ) -> Result<Option<PaymentDay>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE payment_days SET state = $2, state_reason = $3, listed = $4, missing = $5, extra = $6, different = $7,
+        r#"UPDATE payment_days SET state = $2, state_reason = $3, listed = $4, missing = $5, extra = $6, different = $7,
              checked_at = $8 WHERE id = $1 AND state = 'requested'
-         RETURNING id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at",
+         RETURNING id, provider, day, state AS "state: DayState", state_reason, listed, missing, extra, different,
+             attempts, requested_at, checked_at"#,
         id,
         result.state.name(),
         result.reason,
@@ -147,8 +150,9 @@ pub async fn finish(
 pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<PaymentDay>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, provider, day, state, state_reason, listed, missing, extra, different, attempts, requested_at, checked_at
-         FROM payment_days WHERE id < $1 ORDER BY id DESC LIMIT $2",
+        r#"SELECT id, provider, day, state AS "state: DayState", state_reason, listed, missing, extra, different, attempts,
+             requested_at, checked_at
+         FROM payment_days WHERE id < $1 ORDER BY id DESC LIMIT $2"#,
         page.before(),
         page.limit()
     )

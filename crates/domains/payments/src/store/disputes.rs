@@ -19,7 +19,7 @@ struct Row {
     amount_minor: i64,
     currency: String,
     reason: String,
-    state: String,
+    state: DisputeState,
     posting_id: Uuid,
     closed_at: Option<DateTime<Utc>>,
     version: i64,
@@ -62,11 +62,12 @@ pub struct New<'a> {
 pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Dispute, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO disputes (id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id,
+        r#"INSERT INTO disputes (id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id,
              created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, 'open', $8, $9, $9)
-         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
-             created_at, updated_at",
+         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason,
+             state AS "state: DisputeState", posting_id, closed_at, version,
+             created_at, updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.payment.uuid(),
@@ -89,9 +90,10 @@ pub async fn get(
 ) -> Result<Option<Dispute>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+        r#"SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state AS "state: DisputeState",
+                 posting_id, closed_at, version,
              created_at, updated_at
-         FROM disputes WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
+         FROM disputes WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)"#,
         id.uuid(),
         org.map(OrgId::uuid)
     )
@@ -103,9 +105,10 @@ pub async fn get(
 pub async fn lock(conn: &mut Connection, provider_dispute: &str) -> Result<Option<Dispute>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+        r#"SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state AS "state: DisputeState",
+                 posting_id, closed_at, version,
              created_at, updated_at
-         FROM disputes WHERE provider_dispute = $1 FOR NO KEY UPDATE",
+         FROM disputes WHERE provider_dispute = $1 FOR NO KEY UPDATE"#,
         provider_dispute
     )
     .fetch_optional(conn)
@@ -120,9 +123,10 @@ pub async fn list(
 ) -> Result<Vec<Dispute>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
+        r#"SELECT id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state AS "state: DisputeState",
+                 posting_id, closed_at, version,
              created_at, updated_at
-         FROM disputes WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
+         FROM disputes WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3"#,
         org.map(OrgId::uuid),
         page.before(),
         page.limit(),
@@ -140,9 +144,10 @@ pub async fn close(
 ) -> Result<Dispute, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE disputes SET state = $2, closed_at = $3, version = version + 1, updated_at = $3 WHERE id = $1
-         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason, state, posting_id, closed_at, version,
-             created_at, updated_at",
+        r#"UPDATE disputes SET state = $2, closed_at = $3, version = version + 1, updated_at = $3 WHERE id = $1
+         RETURNING id, org_id, payment_id, provider_dispute, amount_minor, currency, reason,
+             state AS "state: DisputeState", posting_id, closed_at, version,
+             created_at, updated_at"#,
         id.uuid(),
         to.name(),
         now,

@@ -6,3 +6,15 @@ pub mod payments;
 pub mod refunds;
 pub mod topups;
 pub mod webhooks;
+
+use crate::model::{
+    day::DayState,
+    dispute::DisputeState,
+    refund::{RefundDestination, RefundSource, RefundState},
+    topup::TopupState,
+    webhook::MessageState,
+};
+
+pg::named_columns! {
+    DayState, DisputeState, MessageState, RefundDestination, RefundSource, RefundState, TopupState,
+}

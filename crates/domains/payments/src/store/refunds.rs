@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::model::{
     day::Books,
-    refund::{CARD, Refund, RefundState},
+    refund::{Refund, RefundDestination, RefundSource, RefundState},
 };
 
 struct Row {
@@ -20,10 +20,10 @@ struct Row {
     payment_id: Uuid,
     amount_minor: i64,
     currency: String,
-    destination: String,
-    source: String,
+    destination: RefundDestination,
+    source: RefundSource,
     reason: String,
-    state: String,
+    state: RefundState,
     state_reason: String,
     provider_refund: Option<String>,
     posting_id: Uuid,
@@ -70,7 +70,7 @@ pub struct New<'a> {
     pub payment: PaymentId,
     pub amount_minor: i64,
     pub currency: &'a str,
-    pub source: &'static str,
+    pub source: RefundSource,
     pub reason: &'a str,
     pub state: RefundState,
     pub state_reason: &'a str,
@@ -84,18 +84,20 @@ pub struct New<'a> {
 pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Refund, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO refunds (id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason,
+        r#"INSERT INTO refunds (id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason,
              provider_refund, posting_id, requested_by, next_attempt_at, correlation_id, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $14, $14)
-         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+             source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.payment.uuid(),
         new.amount_minor,
         new.currency,
-        CARD,
-        new.source,
+        RefundDestination::Card.name(),
+        new.source.name(),
         new.reason,
         new.state.name(),
         new.state_reason,
@@ -117,9 +119,11 @@ pub async fn get(
 ) -> Result<Option<Refund>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
-         FROM refunds WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)",
+        r#"SELECT id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+                 source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at
+         FROM refunds WHERE id = $1 AND ($2::uuid IS NULL OR org_id = $2)"#,
         id.uuid(),
         org.map(OrgId::uuid)
     )
@@ -136,9 +140,11 @@ pub async fn lock(
 ) -> Result<Option<Refund>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
-         FROM refunds WHERE id = $1 OR provider_refund = $2 ORDER BY id LIMIT 1 FOR NO KEY UPDATE",
+        r#"SELECT id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+                 source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at
+         FROM refunds WHERE id = $1 OR provider_refund = $2 ORDER BY id LIMIT 1 FOR NO KEY UPDATE"#,
         id.map(RefundId::uuid),
         provider_refund
     )
@@ -154,9 +160,11 @@ pub async fn list(
 ) -> Result<Vec<Refund>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at
-         FROM refunds WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3",
+        r#"SELECT id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+                 source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at
+         FROM refunds WHERE ($1::uuid IS NULL OR org_id = $1) AND id < $2 ORDER BY id DESC LIMIT $3"#,
         org.map(OrgId::uuid),
         page.before(),
         page.limit(),
@@ -175,9 +183,11 @@ pub async fn step(
 ) -> Result<Refund, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE refunds SET state = $2, state_reason = $3, unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1
-         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
+        r#"UPDATE refunds SET state = $2, state_reason = $3, unknown_since = NULL, version = version + 1, updated_at = $4 WHERE id = $1
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+             source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at"#,
         id.uuid(),
         to.name(),
         reason,
@@ -220,14 +230,16 @@ pub async fn take_due(
 ) -> Result<Option<(Refund, String)>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1, first_attempt_at = coalesce(first_attempt_at, $2),
+        r#"UPDATE refunds SET next_attempt_at = $3, attempts = attempts + 1, first_attempt_at = coalesce(first_attempt_at, $2),
              leased_until = clock_timestamp() + make_interval(secs => $4)
          WHERE id = (SELECT r.id FROM refunds r JOIN payments p ON p.id = r.payment_id
              WHERE r.state = 'pending' AND r.unknown_since IS NULL AND p.provider = $1
                  AND (r.next_attempt_at <= $2 OR r.next_attempt_at > $2::timestamptz + interval '1 year')
              ORDER BY r.next_attempt_at LIMIT 1 FOR NO KEY UPDATE OF r SKIP LOCKED)
-         RETURNING id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason, provider_refund,
-             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, payment_id, amount_minor, currency, destination AS "destination: RefundDestination",
+             source AS "source: RefundSource", reason, state AS "state: RefundState", state_reason, provider_refund,
+             posting_id, requested_by, attempts, first_attempt_at, unknown_since, correlation_id, version,
+                 created_at, updated_at"#,
         provider,
         now,
         now + lease,

@@ -17,7 +17,7 @@ struct Row {
     provider: String,
     amount_minor: i64,
     currency: String,
-    state: String,
+    state: TopupState,
     state_reason: String,
     session_id: Option<String>,
     url: Option<String>,
@@ -66,11 +66,12 @@ pub struct New<'a> {
 pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Topup, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at, creator_kind,
+        r#"INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at, creator_kind,
              creator_id, correlation_id, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, 'created', 'a checkout is being made', $6, $7, $8, $9, $6, $6)
-         RETURNING id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
-             cancel_requested_at, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
+             session_id, url, attempts,
+             cancel_requested_at, correlation_id, version, created_at, updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.provider,
@@ -89,9 +90,9 @@ pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Topup, sqlx::
 pub async fn get(conn: &mut Connection, org: OrgId, id: TopupId) -> Result<Option<Topup>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
+        r#"SELECT id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason, session_id, url, attempts,
              cancel_requested_at, correlation_id, version, created_at, updated_at
-         FROM topups WHERE id = $1 AND org_id = $2",
+         FROM topups WHERE id = $1 AND org_id = $2"#,
         id.uuid(),
         org.uuid()
     )
@@ -104,9 +105,9 @@ pub async fn get(conn: &mut Connection, org: OrgId, id: TopupId) -> Result<Optio
 pub async fn lock(conn: &mut Connection, id: TopupId) -> Result<Option<Topup>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
+        r#"SELECT id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason, session_id, url, attempts,
              cancel_requested_at, correlation_id, version, created_at, updated_at
-         FROM topups WHERE id = $1 FOR NO KEY UPDATE",
+         FROM topups WHERE id = $1 FOR NO KEY UPDATE"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -117,9 +118,9 @@ pub async fn lock(conn: &mut Connection, id: TopupId) -> Result<Option<Topup>, s
 pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result<Vec<Topup>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
+        r#"SELECT id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason, session_id, url, attempts,
              cancel_requested_at, correlation_id, version, created_at, updated_at
-         FROM topups WHERE org_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3",
+         FROM topups WHERE org_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3"#,
         org.uuid(),
         page.before(),
         page.limit(),
@@ -138,9 +139,10 @@ pub async fn step(
 ) -> Result<Topup, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE topups SET state = $2, state_reason = $3, version = version + 1, updated_at = $4 WHERE id = $1
-         RETURNING id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
-             cancel_requested_at, correlation_id, version, created_at, updated_at",
+        r#"UPDATE topups SET state = $2, state_reason = $3, version = version + 1, updated_at = $4 WHERE id = $1
+         RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
+             session_id, url, attempts,
+             cancel_requested_at, correlation_id, version, created_at, updated_at"#,
         id.uuid(),
         to.name(),
         reason,
@@ -161,10 +163,11 @@ pub async fn opened(
 ) -> Result<Topup, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE topups SET state = 'open', state_reason = 'it can be paid', session_id = $2, url = $3, next_attempt_at = $4,
+        r#"UPDATE topups SET state = 'open', state_reason = 'it can be paid', session_id = $2, url = $3, next_attempt_at = $4,
              attempts = 0, version = version + 1, updated_at = $5 WHERE id = $1
-         RETURNING id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
-             cancel_requested_at, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
+             session_id, url, attempts,
+             cancel_requested_at, correlation_id, version, created_at, updated_at"#,
         id.uuid(),
         session,
         url,
@@ -184,10 +187,11 @@ pub async fn cancel_requested(
 ) -> Result<Topup, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE topups SET cancel_requested_at = $2, next_attempt_at = $2, attempts = 0, version = version + 1, updated_at = $2
+        r#"UPDATE topups SET cancel_requested_at = $2, next_attempt_at = $2, attempts = 0, version = version + 1, updated_at = $2
          WHERE id = $1
-         RETURNING id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
-             cancel_requested_at, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
+             session_id, url, attempts,
+             cancel_requested_at, correlation_id, version, created_at, updated_at"#,
         id.uuid(),
         now,
     )
@@ -205,11 +209,12 @@ pub async fn take_due(
 ) -> Result<Option<Topup>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE topups SET next_attempt_at = $3, attempts = attempts + 1
+        r#"UPDATE topups SET next_attempt_at = $3, attempts = attempts + 1
          WHERE id = (SELECT id FROM topups WHERE state IN ('created', 'open') AND next_attempt_at <= $2 AND provider = $1
              ORDER BY next_attempt_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-         RETURNING id, org_id, provider, amount_minor, currency, state, state_reason, session_id, url, attempts,
-             cancel_requested_at, correlation_id, version, created_at, updated_at",
+         RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
+             session_id, url, attempts,
+             cancel_requested_at, correlation_id, version, created_at, updated_at"#,
         provider,
         now,
         until,

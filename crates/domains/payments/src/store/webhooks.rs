@@ -142,7 +142,7 @@ struct Row {
     provider: String,
     event_id: String,
     event_type: String,
-    state: String,
+    state: MessageState,
     state_reason: String,
     attempts: i32,
     waits_for: Option<String>,
@@ -176,9 +176,10 @@ pub async fn list(
 ) -> Result<Vec<PaymentMessage>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, provider, event_id, event_type, state, state_reason, attempts, waits_for, received_at, next_attempt_at,
+        r#"SELECT id, provider, event_id, event_type, state AS "state: MessageState", state_reason, attempts, waits_for,
+                 received_at, next_attempt_at,
              processed_at
-         FROM payment_messages WHERE id < $1 AND ($3::text IS NULL OR state = $3) ORDER BY id DESC LIMIT $2",
+         FROM payment_messages WHERE id < $1 AND ($3::text IS NULL OR state = $3) ORDER BY id DESC LIMIT $2"#,
         page.before(),
         page.limit(),
         state.map(|state| state.name()),
@@ -191,9 +192,10 @@ pub async fn list(
 pub async fn lock(conn: &mut Connection, id: EventId) -> Result<Option<PaymentMessage>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, provider, event_id, event_type, state, state_reason, attempts, waits_for, received_at, next_attempt_at,
+        r#"SELECT id, provider, event_id, event_type, state AS "state: MessageState", state_reason, attempts, waits_for,
+                 received_at, next_attempt_at,
              processed_at
-         FROM payment_messages WHERE id = $1 FOR NO KEY UPDATE",
+         FROM payment_messages WHERE id = $1 FOR NO KEY UPDATE"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -209,9 +211,10 @@ pub async fn requeue(
 ) -> Result<PaymentMessage, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE payment_messages SET state = 'received', state_reason = $2, attempts = 0, next_attempt_at = $3 WHERE id = $1
-         RETURNING id, provider, event_id, event_type, state, state_reason, attempts, waits_for, received_at, next_attempt_at,
-             processed_at",
+        r#"UPDATE payment_messages SET state = 'received', state_reason = $2, attempts = 0, next_attempt_at = $3 WHERE id = $1
+         RETURNING id, provider, event_id, event_type, state AS "state: MessageState", state_reason, attempts,
+             waits_for, received_at, next_attempt_at,
+             processed_at"#,
         id.uuid(),
         reason,
         now,

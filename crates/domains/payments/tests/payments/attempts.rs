@@ -1,5 +1,6 @@
 //! Attempts to send a refund: what earlier releases left, what they do beside this one, and operators who settle meanwhile.
 
+use payments::model::refund::RefundState;
 use std::sync::Arc;
 
 use chrono::TimeDelta;
@@ -248,13 +249,17 @@ async fn an_attempt_that_has_ended_can_be_settled_at_once_and_a_dead_one_when_it
     taken_by_previous_release(&kit).await;
     assert_in_progress(&settle(&kit, &replica, &refund, 7).await.unwrap_err(), &refund);
     kit.test.sql("UPDATE refunds SET leased_until = now() - interval '1 millisecond'").await;
-    assert_eq!(settle(&kit, &replica, &refund, 7).await.unwrap().state, "failed");
+    assert_eq!(settle(&kit, &replica, &refund, 7).await.unwrap().state, RefundState::Failed);
     assert_eq!(kit.has().await, (5000, 0));
 
     let refund = ask(&kit, payment, 2000).await.unwrap();
     kit.provider.desk().faults.push(ProviderError::Unavailable("away".to_owned()));
     send(&kit).await;
-    assert_eq!(settle(&kit, &replica, &refund, 7).await.unwrap().state, "failed", "its attempt has ended");
+    assert_eq!(
+        settle(&kit, &replica, &refund, 7).await.unwrap().state,
+        RefundState::Failed,
+        "its attempt has ended"
+    );
     assert_eq!(kit.has().await, (5000, 0));
 }
 

@@ -7,7 +7,7 @@ use kernel::{
     text::Reason,
 };
 use payments::{
-    model::refund::{Refund, Settlement},
+    model::refund::{Refund, RefundDestination, RefundState, Settlement},
     provider::ProviderError,
     service::{refund_settlement::refund_settle, refunds, sending},
 };
@@ -43,7 +43,7 @@ async fn a_refund_leaves_the_balance_at_once_and_is_sent_to_the_card() {
     let kit = Kit::new().await;
     let payment = kit.paid(5000, "pi_1").await;
     let refund = ask(&kit, payment, 2000).await.unwrap();
-    assert_eq!((refund.destination.as_str(), refund.state.as_str()), ("card", "pending"));
+    assert_eq!((refund.destination, refund.state), (RefundDestination::Card, RefundState::Pending));
     assert_eq!(kit.has().await, (3000, 0));
     send(&kit).await;
     assert_eq!(kit.states("refunds").await, ["succeeded"]);
@@ -194,7 +194,7 @@ async fn an_unknown_refund_that_was_not_sent_goes_back_to_the_balance_by_another
     assert_eq!(status(refused), 403, "who took it out cannot put it back alone");
     assert_eq!(kit.has().await, (3000, 0));
     let done = settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap();
-    assert_eq!((done.state.as_str(), done.unknown_since), ("failed", None));
+    assert_eq!((done.state, done.unknown_since), (RefundState::Failed, None));
     assert_eq!((kit.has().await, open_findings(&kit).await), ((5000, 0), 0));
     assert_eq!(status(settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap_err()), 409, "once");
     assert_eq!(kit.has().await, (5000, 0));
@@ -209,7 +209,7 @@ async fn an_unknown_refund_that_was_sent_keeps_the_providers_id_and_is_asked_for
     let calls = kit.provider.desk().calls;
     let sent = || Settlement::Sent { provider_refund: "re_there".to_owned() };
     let done = settle(&kit, &refund, kit.org.uuid().as_u128(), sent()).await.unwrap();
-    assert_eq!((done.state.as_str(), done.provider_refund.as_deref()), ("succeeded", Some("re_there")));
+    assert_eq!((done.state, done.provider_refund.as_deref()), (RefundState::Succeeded, Some("re_there")));
     kit.pass(TimeDelta::days(2));
     send(&kit).await;
     let asked = kit.provider.desk().calls;

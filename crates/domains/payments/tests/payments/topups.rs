@@ -2,6 +2,8 @@
 
 use chrono::TimeDelta;
 use kernel::{Failure, text::Reason};
+use payments::model::topup::TopupState;
+use payments::model::webhook::MessageState;
 use payments::{
     Payments, Settings,
     provider::{Disabled, ProviderError},
@@ -22,12 +24,12 @@ fn problem(failure: Failure) -> kernel::Problem {
 async fn a_top_up_is_opened_paid_and_credited_once() {
     let kit = Kit::new().await;
     let topup = kit.open(2500).await;
-    assert_eq!((topup.state.as_str(), topup.url.is_some()), ("open", true));
+    assert_eq!((topup.state, topup.url.is_some()), (TopupState::Open, true));
     for event in ["evt_a", "evt_a", "evt_b"] {
         kit.hear(&completed(&topup, "pi_1", event)).await;
     }
     assert_eq!(kit.has().await, (2500, 0));
-    assert_eq!(kit.look(&topup).await.state, "paid");
+    assert_eq!(kit.look(&topup).await.state, TopupState::Paid);
     assert_eq!(kit.states("payment_messages").await, ["processed", "processed"]);
     let told: i64 =
         kit.one("SELECT count(*) FROM outbox_events WHERE event_type = 'payments.balance_credited'").await;
@@ -63,15 +65,15 @@ async fn a_provider_that_is_away_is_asked_again_and_one_that_refuses_is_not() {
     let kit = Kit::new().await;
     kit.provider.desk().faults.push(ProviderError::Unavailable("gone".to_owned()));
     let topup = kit.open(2500).await;
-    assert_eq!(topup.state, "created");
+    assert_eq!(topup.state, TopupState::Created);
     assert!(!checkouts::advance_next(&kit.payments).await.unwrap(), "not before its time");
     kit.pass(TimeDelta::seconds(3));
     assert!(checkouts::advance_next(&kit.payments).await.unwrap());
-    assert_eq!(kit.look(&topup).await.state, "open");
+    assert_eq!(kit.look(&topup).await.state, TopupState::Open);
 
     kit.provider.desk().faults.push(ProviderError::Refused("card_declined".to_owned()));
     let refused = kit.open(3000).await;
-    assert_eq!(refused.state, "failed");
+    assert_eq!(refused.state, TopupState::Failed);
     assert!(refused.state_reason.contains("card_declined"));
 
     kit.provider.desk().faults.extend((0..50).map(|_| ProviderError::Unavailable("gone".to_owned())));
@@ -80,7 +82,7 @@ async fn a_provider_that_is_away_is_asked_again_and_one_that_refuses_is_not() {
         kit.pass(TimeDelta::seconds(301));
         while checkouts::advance_next(&kit.payments).await.unwrap() {}
     }
-    assert_eq!(kit.look(&given_up).await.state, "failed", "there is an end to it");
+    assert_eq!(kit.look(&given_up).await.state, TopupState::Failed, "there is an end to it");
 }
 
 #[tokio::test]
@@ -117,14 +119,14 @@ async fn a_canceled_top_up_ends_at_the_provider_and_what_was_paid_before_is_cred
     }
     while checkouts::advance_next(&kit.payments).await.unwrap() {}
     assert_eq!(
-        (kit.look(&one).await.state.as_str(), kit.look(&other).await.state.as_str()),
-        ("expired", "paid")
+        (kit.look(&one).await.state, kit.look(&other).await.state),
+        (TopupState::Expired, TopupState::Paid)
     );
     assert_eq!(kit.has().await, (3000, 0));
     // Not yet at the provider: over at once.
     let young = kit.topup(1000).await.unwrap();
     let mut tx = kit.write(kit.owner()).await;
-    assert_eq!(topups::cancel(&mut tx, kit.org, young.id).await.unwrap().state, "expired");
+    assert_eq!(topups::cancel(&mut tx, kit.org, young.id).await.unwrap().state, TopupState::Expired);
 }
 
 #[tokio::test]
@@ -133,9 +135,9 @@ async fn money_that_arrives_after_the_end_is_credited_all_the_same() {
     let topup = kit.open(2500).await;
     let session = json!({ "id": "cs", "status": "expired", "metadata": { "topup_id": topup.id } });
     kit.hear(&message("evt_1", "checkout.session.expired", session)).await;
-    assert_eq!(kit.look(&topup).await.state, "expired");
+    assert_eq!(kit.look(&topup).await.state, TopupState::Expired);
     kit.hear(&completed(&topup, "pi_1", "evt")).await;
-    assert_eq!((kit.look(&topup).await.state.as_str(), kit.has().await), ("paid", (2500, 0)));
+    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
 }
 
 #[tokio::test]
@@ -148,7 +150,7 @@ async fn another_amount_or_currency_credits_nothing_and_is_a_finding() {
             "metadata": { "topup_id": topup.id },
         });
         kit.hear(&message(&format!("evt_{at}"), "checkout.session.completed", session)).await;
-        assert_eq!(kit.look(&topup).await.state, "failed");
+        assert_eq!(kit.look(&topup).await.state, TopupState::Failed);
     }
     assert_eq!(kit.has().await, (0, 0));
     assert_eq!(kit.states("payment_messages").await, ["failed", "failed"]);
@@ -164,7 +166,7 @@ async fn a_second_payment_for_one_top_up_is_not_taken_for_the_first() {
     let topup = kit.open(2500).await;
     kit.hear(&completed(&topup, "pi_1", "evt_a")).await;
     kit.hear(&completed(&topup, "pi_2", "evt_b")).await;
-    assert_eq!((kit.look(&topup).await.state.as_str(), kit.has().await), ("paid", (2500, 0)));
+    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
     assert_eq!(kit.states("payment_messages").await, ["failed", "processed"]);
     let subject: String = kit
         .one("SELECT subject FROM billing_findings WHERE kind = 'provider_extra' AND resolved_at IS NULL")
@@ -179,7 +181,7 @@ async fn a_top_up_in_another_currency_than_the_ledger_is_not_credited() {
     // The ledger was begun in another currency since.
     let _: i64 = kit.one(&format!("SELECT (ledger_lock('{}', 'JPY')).seq", kit.org.uuid())).await;
     kit.hear(&completed(&topup, "pi_1", "evt")).await;
-    assert_eq!((kit.look(&topup).await.state.as_str(), kit.has().await), ("failed", (0, 0)));
+    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Failed, (0, 0)));
     assert_eq!(kit.states("payment_messages").await, ["failed"]);
 }
 
@@ -196,7 +198,10 @@ async fn messages_that_mean_nothing_are_kept_and_ignored_and_failed_ones_can_be_
     let mut tx = kit.write(kit.admin()).await;
     let ids: Vec<uuid::Uuid> = kit.one("SELECT array_agg(id ORDER BY event_id) FROM payment_messages").await;
     let reason = Reason::parse("the cause is gone").unwrap();
-    assert_eq!(messages::requeue(&mut tx, ids[2].into(), &reason).await.unwrap().state, "received");
+    assert_eq!(
+        messages::requeue(&mut tx, ids[2].into(), &reason).await.unwrap().state,
+        MessageState::Received
+    );
     let refused = problem(messages::requeue(&mut tx, ids[0].into(), &reason).await.unwrap_err());
     assert_eq!(refused.code.status(), 409);
     tx.commit(None).await.unwrap();

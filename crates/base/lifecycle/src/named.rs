@@ -62,7 +62,9 @@ pub fn name_schema<T: Named>(description: &str) -> Schema {
 /// ```
 /// lifecycle::named_enum! {
 ///     /// How a door is locked.
+///     #[derive(Default)]
 ///     Lock = "lock" {
+///         #[default]
 ///         Bolt = "bolt",
 ///         /// Opens from inside without a key.
 ///         Latch = "latch",
@@ -74,13 +76,14 @@ pub fn name_schema<T: Named>(description: &str) -> Schema {
 #[macro_export]
 macro_rules! named_enum {
     (
-        $(#[doc = $doc:literal])* $name:ident = $kind:literal $(as $schema:literal)? {
-            $($(#[doc = $value_doc:literal])* $value:ident = $text:literal),* $(,)?
+        $(#[doc = $doc:literal])* $(#[derive($more:ident)])? $name:ident = $kind:literal $(as $schema:literal)? {
+            $($(#[$value_attribute:meta])* $value:ident = $text:literal),* $(,)?
         }
     ) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[doc = $value_doc])* $value),* }
+        $(#[derive($more)])?
+        pub enum $name { $($(#[$value_attribute])* $value),* }
         $crate::names! { $name, $kind, $($value = $text),* }
         $crate::wire_names! { $name, concat!($($doc, "\n",)* "") $(, $schema)? }
         impl $name {

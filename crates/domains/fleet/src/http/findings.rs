@@ -13,7 +13,10 @@ use serde::Deserialize;
 use super::Given;
 use crate::{
     Fleet,
-    model::{finding::Finding, health_rule::HealthAction},
+    model::{
+        finding::{Finding, FindingState},
+        health_rule::HealthAction,
+    },
     service::findings::{FindingFilter, finding_acknowledge, finding_get, finding_list, finding_resolve},
 };
 
@@ -60,25 +63,6 @@ struct FindingPath {
     finding_id: FindingId,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Open,
-    Acknowledged,
-    Resolved,
-}
-
-impl StateFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Acknowledged => "acknowledged",
-            Self::Resolved => "resolved",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -89,7 +73,7 @@ struct ListQuery {
     node_id: Given<NodeId>,
     /// Only findings in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<FindingState>,
     /// Only findings with this code.
     #[serde(default)]
     code: Given<Term>,
@@ -106,9 +90,9 @@ async fn list(
     let query = input.query;
     let filter = FindingFilter {
         node: query.node_id.0,
-        state: query.state.0.map(StateFilter::name),
+        state: query.state.0,
         code: query.code.0.as_ref().map(Term::as_str),
-        action: query.action.0.map(HealthAction::name),
+        action: query.action.0,
     };
     Ok(Json(finding_list(&mut tx, filter, &query.page).await?))
 }

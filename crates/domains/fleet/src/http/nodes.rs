@@ -12,7 +12,7 @@ use super::{Because, Flag, Given, NodePath};
 use crate::{
     Fleet,
     model::{
-        node::{HistoryEntry, Node, NodeDetail, NodeSummary, Serves},
+        node::{HistoryEntry, Node, NodeDetail, NodeState, NodeSummary, Serves},
         text::{Hostname, LabelFilter, Labels, MOST_SKUS, Reach, RegionCode, Sku, SshHost},
         token::IssuedToken,
     },
@@ -75,37 +75,6 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    BootstrapIssued,
-    Enrolling,
-    Active,
-    Offline,
-    Quarantined,
-    Draining,
-    Retired,
-    Removing,
-    Deleted,
-}
-
-impl StateFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::BootstrapIssued => "bootstrap_issued",
-            Self::Enrolling => "enrolling",
-            Self::Active => "active",
-            Self::Offline => "offline",
-            Self::Quarantined => "quarantined",
-            Self::Draining => "draining",
-            Self::Retired => "retired",
-            Self::Removing => "removing",
-            Self::Deleted => "deleted",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -113,7 +82,7 @@ struct ListQuery {
     page: PageQuery,
     /// Only nodes in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<NodeState>,
     /// Only nodes in this region.
     #[serde(default)]
     region: Given<RegionCode>,
@@ -138,7 +107,7 @@ async fn list(
 ) -> Result<Json<Page<NodeSummary>>, Failure> {
     let query = input.query;
     let filter = NodeFilter {
-        state: query.state.0.map(StateFilter::name),
+        state: query.state.0,
         region: query.region.0.as_ref().map(RegionCode::as_str),
         pool: query.pool_id.0,
         label: query.label.0.as_ref().map(LabelFilter::pair),

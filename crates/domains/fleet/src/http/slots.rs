@@ -13,7 +13,7 @@ use super::{Given, NodePath};
 use crate::{
     Fleet,
     model::{
-        slot::{Approval, Slot},
+        slot::{Approval, Slot, SlotHealth, SlotState},
         text::{RegionCode, Sku},
     },
     service::slots::{
@@ -76,56 +76,6 @@ struct SlotPath {
     slot_id: SlotId,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Discovered,
-    Approved,
-    Available,
-    Reserved,
-    InUse,
-    Cleaning,
-    CleanupBlocked,
-    Quarantined,
-}
-
-impl StateFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Discovered => "discovered",
-            Self::Approved => "approved",
-            Self::Available => "available",
-            Self::Reserved => "reserved",
-            Self::InUse => "in_use",
-            Self::Cleaning => "cleaning",
-            Self::CleanupBlocked => "cleanup_blocked",
-            Self::Quarantined => "quarantined",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum HealthFilter {
-    Unknown,
-    Healthy,
-    Degraded,
-    Failed,
-}
-
-impl HealthFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Healthy => "healthy",
-            Self::Degraded => "degraded",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -133,10 +83,10 @@ struct ListQuery {
     page: PageQuery,
     /// Only slots in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<SlotState>,
     /// Only slots of this health.
     #[serde(default)]
-    health: Given<HealthFilter>,
+    health: Given<SlotHealth>,
     /// Only slots in this region.
     #[serde(default)]
     region: Given<RegionCode>,
@@ -156,8 +106,8 @@ async fn list(
     let query = input.query;
     let filter = SlotFilter {
         node: query.node_id.0,
-        state: query.state.0.map(StateFilter::name),
-        health: query.health.0.map(HealthFilter::name),
+        state: query.state.0,
+        health: query.health.0,
         region: query.region.0.as_ref().map(RegionCode::as_str),
         sku: query.sku.0.as_ref().map(Sku::as_str),
     };

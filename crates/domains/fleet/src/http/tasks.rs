@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     Fleet,
-    model::task::TaskView,
+    model::task::{TaskState, TaskView},
     service::{
         dispatch,
         task_views::{Filter, task_get, task_list},
@@ -38,33 +38,6 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     ]
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateName {
-    Queued,
-    Dispatched,
-    Running,
-    Succeeded,
-    Failed,
-    Expired,
-    Cancelled,
-}
-
-impl StateName {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Dispatched => "dispatched",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -76,8 +49,8 @@ struct ListQuery {
     node_id: Option<NodeId>,
     /// Only tasks in this state.
     #[serde(default)]
-    #[schemars(with = "StateName")]
-    state: Option<StateName>,
+    #[schemars(with = "TaskState")]
+    state: Option<TaskState>,
     /// Only tasks of this type.
     #[serde(default)]
     #[schemars(with = "String")]
@@ -90,11 +63,7 @@ async fn list(
     input: In<Empty, ListQuery, ()>,
 ) -> Result<Json<Page<TaskView>>, Failure> {
     let query = input.query;
-    let filter = Filter {
-        node: query.node_id,
-        state: query.state.map(StateName::name),
-        task_type: query.task_type.as_deref(),
-    };
+    let filter = Filter { node: query.node_id, state: query.state, task_type: query.task_type.as_deref() };
     Ok(Json(task_list(&mut tx, &filter, &query.page).await?))
 }
 

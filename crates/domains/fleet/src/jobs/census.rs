@@ -43,7 +43,7 @@ pub async fn census(fleet: &Fleet) -> Result<Census, Failure> {
     let mut read = fleet.db().read(&by_itself(fleet.db(), "count the fleet")).await?;
     let counted = store::census::states(read.conn()).await?;
     let of = |state: &NodeState| {
-        let count = counted.iter().find(|(name, _)| name == state.name()).map_or(0, |(_, count)| *count);
+        let count = counted.iter().find(|(known, _)| known == state).map_or(0, |(_, count)| *count);
         (state.name(), count)
     };
     let states = NodeLifecycle::STATES.iter().filter(|state| **state != NodeState::Deleted).map(of).collect();

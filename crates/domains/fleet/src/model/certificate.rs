@@ -8,6 +8,10 @@ use kernel::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+lifecycle::named_enum! {
+    CertificateState = "certificate state" { Valid = "valid", Expired = "expired", Revoked = "revoked" }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "NodeCertificate")]
 pub struct Certificate {
@@ -16,8 +20,7 @@ pub struct Certificate {
     pub authority_id: AuthorityId,
     /// SHA-256 of the certificate.
     pub fingerprint: Hex,
-    #[schemars(extend("enum" = ["valid", "expired", "revoked"]))]
-    pub state: String,
+    pub state: CertificateState,
     pub not_before: DateTime<Utc>,
     pub not_after: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,11 +26,15 @@ pub struct Contact {
     pub inventory: Value,
 }
 
+lifecycle::named_enum! {
+    ContactState = "contact state" { Never = "never", Current = "current", Late = "late" }
+}
+
 /// Whether a node is heard of as often as it should be.
-pub fn contact_state(last_seen: Option<DateTime<Utc>>, late_before: DateTime<Utc>) -> &'static str {
+pub fn contact_state(last_seen: Option<DateTime<Utc>>, late_before: DateTime<Utc>) -> ContactState {
     match last_seen {
-        None => "never",
-        Some(at) if at < late_before => "late",
-        Some(_) => "current",
+        None => ContactState::Never,
+        Some(at) if at < late_before => ContactState::Late,
+        Some(_) => ContactState::Current,
     }
 }

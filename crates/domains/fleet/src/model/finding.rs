@@ -36,8 +36,7 @@ pub struct Finding {
     pub evidence: Value,
     /// What the table said when it was opened.
     pub action: HealthAction,
-    #[schemars(extend("enum" = ["open", "acknowledged", "resolved"]))]
-    pub state: String,
+    pub state: FindingState,
     /// How often it was reported.
     pub seen: i64,
     pub first_seen_at: DateTime<Utc>,
@@ -50,12 +49,10 @@ pub struct Finding {
 
 impl Finding {
     pub fn after(&self, event: FindingEvent) -> Result<FindingState, Problem> {
-        FindingState::parse(&self.state).and_then(|state| FindingLifecycle::next(state, event)).ok_or_else(
-            || {
-                let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
-                Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone())
-            },
-        )
+        FindingLifecycle::next(self.state, event).ok_or_else(|| {
+            let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
+            Problem::new(Code::InvalidTransition, text).detail("state", self.state.name())
+        })
     }
 }
 

@@ -2,40 +2,20 @@
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum HealthAction {
-    /// Kept, nothing else.
-    Observe,
-    /// Kept and told.
-    Warn,
-    /// No new work is placed on the node.
-    Cordon,
-    /// The slot, or the node, is taken out of service.
-    Quarantine,
-    /// Cordoned, and whoever used it is owed a credit.
-    Credit,
-}
-
-impl HealthAction {
-    pub const ALL: [Self; 5] = [Self::Observe, Self::Warn, Self::Cordon, Self::Quarantine, Self::Credit];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Warn => "warn",
-            Self::Cordon => "cordon",
-            Self::Quarantine => "quarantine",
-            Self::Credit => "credit",
-        }
-    }
-
-    /// Reads a stored name; the column admits only these.
-    pub fn stored(name: &str) -> Self {
-        Self::ALL.into_iter().find(|action| action.name() == name).unwrap_or(Self::Observe)
+lifecycle::named_enum! {
+    HealthAction = "health action" {
+        /// Kept, nothing else.
+        Observe = "observe",
+        /// Kept and told.
+        Warn = "warn",
+        /// No new work is placed on the node.
+        Cordon = "cordon",
+        /// The slot, or the node, is taken out of service.
+        Quarantine = "quarantine",
+        /// Cordoned, and whoever used it is owed a credit.
+        Credit = "credit",
     }
 }
 

@@ -7,10 +7,15 @@ use kernel::{
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use uuid::Uuid;
 
-use super::{contact::Contact, onboarding::Onboarding, slot::SlotCount, text::Labels};
+use super::{
+    contact::{Contact, ContactState},
+    onboarding::Onboarding,
+    slot::SlotCount,
+    text::Labels,
+};
 
 lifecycle::lifecycle! {
     /// Offline only says that nobody has heard of the node: it stops new placement and nothing else.
@@ -70,30 +75,19 @@ const SLICES_ONLY: [&str; 7] = [
     "numa_unknown",
 ];
 
-/// What a node is sold as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Serves {
-    /// Anything that its slots fit.
-    #[default]
-    Any,
-    /// Only whole, with the drivers that it has.
-    Baremetal,
+lifecycle::named_enum! {
+    /// What a node is sold as.
+    #[derive(Default)]
+    Serves = "way to serve" {
+        /// Anything that its slots fit.
+        #[default]
+        Any = "any",
+        /// Only whole, with the drivers that it has.
+        Baremetal = "baremetal",
+    }
 }
 
 impl Serves {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::Baremetal => "baremetal",
-        }
-    }
-
-    pub fn stored(name: &str) -> Self {
-        if name == Self::Baremetal.name() { Self::Baremetal } else { Self::Any }
-    }
-
     /// Whether what has this code stands in the way of selling it so.
     pub fn is_blocked_by(self, code: &str) -> bool {
         self == Self::Any || !SLICES_ONLY.contains(&code)
@@ -114,8 +108,7 @@ pub struct Node {
     pub serves: Serves,
     /// Made of software: for tests and demonstrations.
     pub simulated: bool,
-    #[schemars(extend("enum" = ["bootstrap_issued", "enrolling", "active", "offline", "quarantined", "draining", "retired", "removing", "deleted"]))]
-    pub state: String,
+    pub state: NodeState,
     pub state_reason: String,
     pub state_changed_at: DateTime<Utc>,
     /// While there is one, no new work is placed here, whatever the state.
@@ -137,27 +130,23 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn state(&self) -> Option<NodeState> {
-        NodeState::parse(&self.state)
-    }
-
     /// Where `event` leads from here.
     pub fn after(&self, event: NodeEvent) -> Result<NodeState, Problem> {
-        self.state().and_then(|state| NodeLifecycle::next(state, event)).ok_or_else(|| {
+        NodeLifecycle::next(self.state, event).ok_or_else(|| {
             let text = format!("The node is {}; that does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text)
-                .detail("state", self.state.clone())
+                .detail("state", self.state.name())
                 .detail("event", event.name())
         })
     }
 
     /// Work can be queued for it.
     pub fn check_takes_tasks(&self) -> Result<(), Problem> {
-        if self.state().is_some_and(NodeState::takes_tasks) {
+        if self.state.takes_tasks() {
             return Ok(());
         }
         let text = format!("The node is {}; it takes no work.", self.state);
-        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.clone()))
+        Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.name()))
     }
 
     pub fn check_version(&self, if_match: Option<i64>) -> Result<(), Problem> {
@@ -204,8 +193,7 @@ impl From<node_proto::catalog::Blocker> for ReadinessBlocker {
 pub struct NodeDetail {
     #[serde(flatten)]
     pub node: Node,
-    #[schemars(extend("enum" = ["never", "current", "late"]))]
-    pub contact_state: String,
+    pub contact_state: ContactState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Contact")]
     pub contact: Option<Contact>,
@@ -226,8 +214,8 @@ pub struct NodeDetail {
 pub struct HistoryEntry {
     pub seq: i64,
     pub at: DateTime<Utc>,
-    pub from_state: String,
-    pub to_state: String,
+    pub from_state: NodeState,
+    pub to_state: NodeState,
     pub event: String,
     pub reason: String,
     pub actor_kind: String,

@@ -36,8 +36,7 @@ lifecycle::lifecycle! {
 #[schemars(rename = "NodeOnboarding")]
 pub struct Onboarding {
     pub node_id: NodeId,
-    #[schemars(extend("enum" = ["waiting_for_agent", "discovering", "awaiting_approval", "validating", "done", "failed"]))]
-    pub state: String,
+    pub state: OnboardingState,
     pub detail: String,
     /// The task that it waits for, or waited for last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,35 +47,31 @@ pub struct Onboarding {
 }
 
 impl Onboarding {
-    pub fn state(&self) -> Option<OnboardingState> {
-        OnboardingState::parse(&self.state)
-    }
-
     pub fn is_done(&self) -> bool {
-        self.state() == Some(OnboardingState::Done)
+        self.state == OnboardingState::Done
     }
 
     pub fn after(&self, event: OnboardingEvent) -> Result<OnboardingState, Problem> {
-        self.state().and_then(|state| OnboardingLifecycle::next(state, event)).ok_or_else(|| {
+        OnboardingLifecycle::next(self.state, event).ok_or_else(|| {
             let text = format!("Onboarding is {}; that does not allow {}.", self.state, event.name());
-            Problem::new(Code::InvalidTransition, text).detail("onboarding", self.state.clone())
+            Problem::new(Code::InvalidTransition, text).detail("onboarding", self.state.name())
         })
     }
 
     /// The step that a new discovery is, if it is one: a node that was onboarded is looked over again freely.
     pub fn discovery(&self) -> Result<Option<OnboardingEvent>, Problem> {
-        match self.state() {
-            Some(OnboardingState::WaitingForAgent) => Ok(Some(OnboardingEvent::Enrolled)),
-            Some(OnboardingState::Done) => Ok(None),
+        match self.state {
+            OnboardingState::WaitingForAgent => Ok(Some(OnboardingEvent::Enrolled)),
+            OnboardingState::Done => Ok(None),
             _ => self.after(OnboardingEvent::Rediscover).map(|_| Some(OnboardingEvent::Rediscover)),
         }
     }
 
     /// The step that a new probe is, if it is one.
     pub fn validation(&self) -> Result<Option<OnboardingEvent>, Problem> {
-        match self.state() {
-            Some(OnboardingState::AwaitingApproval) => Ok(Some(OnboardingEvent::Approve)),
-            Some(OnboardingState::Done) => Ok(None),
+        match self.state {
+            OnboardingState::AwaitingApproval => Ok(Some(OnboardingEvent::Approve)),
+            OnboardingState::Done => Ok(None),
             _ => self.after(OnboardingEvent::Revalidate).map(|_| Some(OnboardingEvent::Revalidate)),
         }
     }

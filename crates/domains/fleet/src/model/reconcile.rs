@@ -71,22 +71,19 @@ fn change(slot: &Slot, candidate: &CandidateSlot) -> Change {
     if same {
         return Change::Same { blockers: candidate.blockers.clone() };
     }
-    match slot.state() {
-        Some(state) if state.is_occupied() => {
-            let mut blockers = candidate.blockers.clone();
-            blockers.push(Blocker {
-                code: "changed".to_owned(),
-                subject: candidate.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
-                message:
-                    "Discovered with other surroundings while in use; discover it again when it is free."
-                        .to_owned(),
-            });
-            Change::Same { blockers }
-        }
-        state => Change::Other {
-            candidate: candidate.clone(),
-            withdraw: matches!(state, Some(SlotState::Approved | SlotState::Available)),
-        },
+    if slot.is_occupied() {
+        let mut blockers = candidate.blockers.clone();
+        blockers.push(Blocker {
+            code: "changed".to_owned(),
+            subject: candidate.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
+            message: "Discovered with other surroundings while in use; discover it again when it is free."
+                .to_owned(),
+        });
+        return Change::Same { blockers };
+    }
+    Change::Other {
+        candidate: candidate.clone(),
+        withdraw: matches!(slot.state, SlotState::Approved | SlotState::Available),
     }
 }
 
@@ -103,12 +100,12 @@ pub fn missing(slot: &Slot) -> Blocker {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use lifecycle::{Lifecycle as _, Named as _};
+    use lifecycle::Lifecycle as _;
     use node_proto::catalog::SlotKind;
     use uuid::Uuid;
 
     use super::*;
-    use crate::model::slot::SlotLifecycle;
+    use crate::model::slot::{self, FabricMode, SlotHealth, SlotLifecycle};
 
     fn candidate(index: u32, pci: &str) -> CandidateSlot {
         CandidateSlot {
@@ -129,21 +126,21 @@ mod tests {
             id: Uuid::from_u128(u128::try_from(index).unwrap() + 1).into(),
             node_id: Uuid::nil().into(),
             slot_index: index,
-            kind: "gpu".to_owned(),
-            state: state.name().to_owned(),
+            kind: slot::SlotKind::Gpu,
+            state,
             pci_address: Some(pci.to_owned()),
             model: "H200".to_owned(),
             iommu_group: Some(index),
             nvme_device: Some(format!("nvme-{pci}")),
             numa_node: Some(0),
-            fabric_mode: "none".to_owned(),
+            fabric_mode: FabricMode::None,
             fabric_vf: None,
             fabric_numa: None,
             cleanup_reason: None,
             mac_address: None,
             private_ip: None,
             sku: None,
-            health: "healthy".to_owned(),
+            health: SlotHealth::Healthy,
             blockers: Vec::new(),
             version: 1,
             created_at: DateTime::UNIX_EPOCH,

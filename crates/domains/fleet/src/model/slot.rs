@@ -6,6 +6,7 @@ use kernel::{
     ids::{NodeId, SlotId},
 };
 use lifecycle::{Lifecycle as _, Named as _};
+use node_proto::catalog;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -50,16 +51,44 @@ impl SlotState {
     }
 }
 
+lifecycle::named_enum! {
+    SlotKind = "kind of slot" { Gpu = "gpu", Cpu = "cpu" }
+}
+
+impl From<catalog::SlotKind> for SlotKind {
+    fn from(found: catalog::SlotKind) -> Self {
+        match found {
+            catalog::SlotKind::Gpu => Self::Gpu,
+            catalog::SlotKind::Cpu => Self::Cpu,
+        }
+    }
+}
+
+lifecycle::named_enum! {
+    FabricMode = "fabric mode" {
+        None = "none",
+        /// A function of a fabric's device is the slot's.
+        Vf = "vf",
+    }
+}
+
+lifecycle::named_enum! {
+    SlotHealth = "health of a slot" {
+        Unknown = "unknown",
+        Healthy = "healthy",
+        Degraded = "degraded",
+        Failed = "failed",
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "NodeSlot")]
 pub struct Slot {
     pub id: SlotId,
     pub node_id: NodeId,
     pub slot_index: i32,
-    #[schemars(extend("enum" = ["gpu", "cpu"]))]
-    pub kind: String,
-    #[schemars(extend("enum" = ["discovered", "approved", "available", "reserved", "in_use", "cleaning", "cleanup_blocked", "quarantined"]))]
-    pub state: String,
+    pub kind: SlotKind,
+    pub state: SlotState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
     pub model: String,
@@ -69,8 +98,7 @@ pub struct Slot {
     pub nvme_device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<i32>,
-    #[schemars(extend("enum" = ["none", "vf"]))]
-    pub fabric_mode: String,
+    pub fabric_mode: FabricMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric_vf: Option<String>,
     /// The NUMA node of the fabric's function; none while it is not known.
@@ -87,8 +115,7 @@ pub struct Slot {
     pub private_ip: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<String>,
-    #[schemars(extend("enum" = ["unknown", "healthy", "degraded", "failed"]))]
-    pub health: String,
+    pub health: SlotHealth,
     pub blockers: Vec<ReadinessBlocker>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
@@ -96,21 +123,17 @@ pub struct Slot {
 }
 
 impl Slot {
-    pub fn state(&self) -> Option<SlotState> {
-        SlotState::parse(&self.state)
-    }
-
     pub fn after(&self, event: SlotEvent) -> Result<SlotState, Problem> {
-        self.state().and_then(|state| SlotLifecycle::next(state, event)).ok_or_else(|| {
+        SlotLifecycle::next(self.state, event).ok_or_else(|| {
             let text = format!("The slot is {}; that does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text)
                 .detail("slot_id", self.id.to_string())
-                .detail("state", self.state.clone())
+                .detail("state", self.state.name())
         })
     }
 
     pub fn is_occupied(&self) -> bool {
-        self.state().is_some_and(SlotState::is_occupied)
+        self.state.is_occupied()
     }
 }
 
@@ -129,7 +152,7 @@ pub fn stored_blockers(value: &Value) -> Vec<ReadinessBlocker> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "NodeSlotCount")]
 pub struct SlotCount {
-    pub state: String,
+    pub state: SlotState,
     pub count: i64,
 }
 
@@ -146,7 +169,7 @@ pub fn approvable<'a>(slots: &'a [Slot], approval: &Approval) -> Result<Vec<&'a 
     let chosen: Vec<&Slot> = match approval {
         Approval::AllReady => slots
             .iter()
-            .filter(|slot| slot.state() == Some(SlotState::Discovered) && slot.blockers.is_empty())
+            .filter(|slot| slot.state == SlotState::Discovered && slot.blockers.is_empty())
             .collect(),
         Approval::Slots(ids) => {
             let find = |id: &SlotId| {

@@ -42,8 +42,7 @@ pub struct TaskView {
     pub id: TaskId,
     pub node_id: NodeId,
     pub task_type: String,
-    #[schemars(extend("enum" = ["queued", "dispatched", "running", "succeeded", "failed", "expired", "cancelled"]))]
-    pub state: String,
+    pub state: TaskState,
     pub params: Value,
     pub signer_version: i32,
     pub correlation_id: uuid::Uuid,

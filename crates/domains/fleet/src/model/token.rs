@@ -12,26 +12,11 @@ use serde::Serialize;
 
 use super::node::{Node, NodeState};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum TokenPurpose {
-    Bootstrap,
-    Repair,
+lifecycle::named_enum! {
+    TokenPurpose = "purpose of a token" { Bootstrap = "bootstrap", Repair = "repair" }
 }
 
 impl TokenPurpose {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bootstrap => "bootstrap",
-            Self::Repair => "repair",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Bootstrap, Self::Repair].into_iter().find(|purpose| purpose.name() == name)
-    }
-
     /// A bootstrap token makes a node; a repair token gives one that is in the fleet its identity back.
     pub fn fits(self, state: NodeState) -> bool {
         match self {
@@ -46,7 +31,7 @@ impl TokenPurpose {
 pub struct StoredToken {
     pub id: NodeTokenId,
     pub node_id: NodeId,
-    pub purpose: Option<TokenPurpose>,
+    pub purpose: TokenPurpose,
     pub expires_at: DateTime<Utc>,
     pub used_at: Option<DateTime<Utc>>,
     pub revoked_at: Option<DateTime<Utc>>,
@@ -102,8 +87,10 @@ impl StoredToken {
         if node.hostname != hostname {
             return Err(TokenRefusal::OtherHostname);
         }
-        let fits = |purpose: &TokenPurpose| node.state().is_some_and(|state| purpose.fits(state));
-        self.purpose.filter(fits).ok_or(TokenRefusal::WrongState)
+        if !self.purpose.fits(node.state) {
+            return Err(TokenRefusal::WrongState);
+        }
+        Ok(self.purpose)
     }
 }
 

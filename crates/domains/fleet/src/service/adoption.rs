@@ -15,7 +15,6 @@ use super::{found, standing::invalidation_key};
 use crate::{
     Fleet,
     authority::BACKDATED,
-    model::node::NodeState,
     store::{self, certificates::SinceRestore},
 };
 
@@ -62,12 +61,12 @@ pub async fn certificate_adopt(
 
 async fn adopt(tx: &mut WriteTx, shown: &PeerCertificate) -> Result<Adoption, Failure> {
     let (now, node) = (tx.db().ambient().now(), shown.node_id);
-    let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state();
+    let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state;
     let Some(noticed_at) = store::certificates::restore_noticed_at(tx.conn()).await? else {
         return Ok(Adoption::Refused);
     };
     let issued_at = shown.not_before + BACKDATED;
-    if issued_at > noticed_at + CLOCKS_DIFFER || !state.is_some_and(NodeState::is_enrolled) {
+    if issued_at > noticed_at + CLOCKS_DIFFER || !state.is_enrolled() {
         return Ok(Adoption::Refused);
     }
     let latest = issued_at + CLOCKS_DIFFER;

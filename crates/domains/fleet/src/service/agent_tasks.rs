@@ -6,6 +6,7 @@ use kernel::{
     ids::{NodeId, TaskId},
     text::Reason,
 };
+use lifecycle::Named as _;
 use node_proto::{
     TaskKind,
     catalog::{
@@ -122,7 +123,7 @@ async fn check_validated(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> 
     match store::onboarding::get(tx.conn(), node).await? {
         Some(onboarding) if onboarding.is_done() => Ok(()),
         onboarding => {
-            let state = onboarding.map(|onboarding| onboarding.state).unwrap_or_default();
+            let state = onboarding.map_or("", |onboarding| onboarding.state.name());
             let text = "The node has not passed its validation; it cannot serve.";
             Err(Problem::new(Code::InvalidTransition, text)
                 .detail("onboarding", state)

@@ -120,15 +120,11 @@ async fn reject(fleet: &Fleet, row: &Claimed, reason: TaskError) -> Result<(), F
     pg::refuse(fleet.db(), refusal, &origin).await?;
     let mut tx = fleet.db().write(permit, "task.reject").await?;
     let Some(open) = rows::lock(tx.conn(), row.id).await? else { return Ok(()) };
-    let Some(to) = next(&open.state, TaskEvent::Reject) else { return Ok(()) };
-    let ended = rows::Ended { state: to.name(), outcome: None, phases: None };
+    let Some(to) = TaskLifecycle::next(open.state, TaskEvent::Reject) else { return Ok(()) };
+    let ended = rows::Ended { state: to, outcome: None, phases: None };
     finish(fleet, &mut tx, &open, ended, TaskEnding::Rejected).await?;
     tx.commit(None).await?;
     Ok(())
-}
-
-fn next(state: &str, event: TaskEvent) -> Option<TaskState> {
-    TaskState::parse(state).and_then(|from| TaskLifecycle::next(from, event))
 }
 
 /// Writes the end, tells whoever waits, and says in the audit row what was touched.
@@ -171,7 +167,7 @@ pub async fn progress(
     if rows::progress(upkeep.conn(), node, task, &phases, fleet.db().ambient().now()).await? {
         return Ok(ProgressAnswer { cancelled: false });
     }
-    match rows::state_of(upkeep.conn(), node, task).await?.as_deref().and_then(TaskState::parse) {
+    match rows::state_of(upkeep.conn(), node, task).await? {
         None => Err(Problem::not_found("task").into()),
         Some(TaskState::Queued) => Err(not_handed_out().into()),
         // Over, or ended in this moment by somebody else.
@@ -235,27 +231,27 @@ async fn settle(
     let open = open.filter(|open| open.node_id == node).ok_or_else(|| Problem::not_found("task"))?;
     tx.continues(CorrelationId(open.correlation_id), open.traceparent.clone());
     let told_digest = digest::sha256(canonical::encode(&told.ending)?);
-    match TaskState::parse(&open.state) {
-        Some(TaskState::Dispatched | TaskState::Running) => {}
-        Some(TaskState::Succeeded | TaskState::Failed) if open.outcome_digest.is_some() => {
+    match open.state {
+        TaskState::Dispatched | TaskState::Running => {}
+        TaskState::Succeeded | TaskState::Failed if open.outcome_digest.is_some() => {
             if open.outcome_digest.as_deref() == Some(&told_digest[..]) {
                 return Ok(Settled::Known(ResultAnswer { counted: true }));
             }
             let text = "The task ended differently before; a task ends once.";
             return Err(Problem::new(Code::Conflict, text).into());
         }
-        Some(TaskState::Expired | TaskState::Cancelled | TaskState::Succeeded | TaskState::Failed) => {
+        TaskState::Expired | TaskState::Cancelled | TaskState::Succeeded | TaskState::Failed => {
             return late(fleet, tx, &open, &told.ending).await;
         }
-        Some(TaskState::Queued) | None => return Err(not_handed_out().into()),
+        TaskState::Queued => return Err(not_handed_out().into()),
     }
     let ending = believable(&open.task_type, told.ending);
     let event = if matches!(ending, Ending::Succeeded { .. }) { TaskEvent::Succeed } else { TaskEvent::Fail };
-    let Some(to) = next(&open.state, event) else { return Err(not_handed_out().into()) };
+    let Some(to) = TaskLifecycle::next(open.state, event) else { return Err(not_handed_out().into()) };
     let outcome = serde_json::to_value(&ending)?;
     let phases = bounded(told.phases);
     let ended = rows::Ended {
-        state: to.name(),
+        state: to,
         outcome: Some((&outcome, &told_digest)),
         phases: (!phases.is_empty()).then_some(&phases[..]),
     };
@@ -314,11 +310,11 @@ pub async fn cancel(
     if if_match.is_some_and(|version| version != open.version) {
         return Err(Problem::version_conflict(open.version).into());
     }
-    let Some(to) = next(&open.state, TaskEvent::Cancel) else {
+    let Some(to) = TaskLifecycle::next(open.state, TaskEvent::Cancel) else {
         let problem = Problem::new(Code::InvalidTransition, format!("The task is {} already.", open.state));
-        return Err(problem.detail("state", open.state).into());
+        return Err(problem.detail("state", open.state.name()).into());
     };
-    let ended = rows::Ended { state: to.name(), outcome: None, phases: None };
+    let ended = rows::Ended { state: to, outcome: None, phases: None };
     finish(fleet, tx, &open, ended, TaskEnding::Cancelled).await?;
     metrics::counter!("node_tasks_total", "event" => to.name()).increment(1);
     let view = store::task_views::get(tx.conn(), task).await?;
@@ -351,13 +347,13 @@ async fn expire(fleet: &Fleet, overdue: Vec<rows::Place>) -> Result<usize, Failu
         let mut tx = fleet.db().write(permit, "task.expire").await?;
         let open = rows::lock(tx.conn(), task).await?.filter(|open| open.expires_at <= now);
         let Some((open, to)) =
-            open.and_then(|open| next(&open.state, TaskEvent::Expire).map(|to| (open, to)))
+            open.and_then(|open| TaskLifecycle::next(open.state, TaskEvent::Expire).map(|to| (open, to)))
         else {
             tx.roll_back().await;
             continue;
         };
         tx.continues(CorrelationId(open.correlation_id), open.traceparent.clone());
-        let row = rows::Ended { state: to.name(), outcome: None, phases: None };
+        let row = rows::Ended { state: to, outcome: None, phases: None };
         match finish(fleet, &mut tx, &open, row, TaskEnding::Expired).await {
             Ok(()) => {
                 tx.commit(None).await?;

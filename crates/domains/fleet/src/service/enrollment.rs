@@ -15,7 +15,7 @@ use super::{by_itself, found, nodes::transition, standing::invalidation_key, tok
 use crate::{
     Fleet,
     model::{
-        node::{Node, NodeEvent, NodeState},
+        node::{Node, NodeEvent},
         text::tame,
         token::{StoredToken, TokenPurpose, TokenRefusal},
     },
@@ -254,7 +254,7 @@ async fn prolong(
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     // Under the node's lock: a revocation that came in between is seen here, also one of this certificate alone.
     let live = store::certificates::live(tx.conn(), id, now).await?;
-    let Some(live) = live.filter(|_| node.state().is_some_and(NodeState::is_enrolled)) else {
+    let Some(live) = live.filter(|_| node.state.is_enrolled()) else {
         return Err(over().into());
     };
     if live.serial != shown {

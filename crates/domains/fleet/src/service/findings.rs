@@ -24,7 +24,7 @@ use crate::{
         finding::{Finding, FindingEvent, Report, ReportWindow, readable},
         health_rule::{HealthAction, decide},
         node::NodeEvent,
-        slot::{Slot, SlotEvent},
+        slot::{Slot, SlotEvent, SlotHealth, SlotState},
     },
     store::{self, findings::NewFinding, slots::Along},
 };
@@ -168,7 +168,7 @@ async fn quarantine(
 async fn mark_failed(tx: &mut WriteTx, slot: &Slot, step: Option<SlotEvent>) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
     let to = step.map(|event| slot.after(event)).transpose()?;
-    let along = Along { health: Some("failed"), sku: None };
+    let along = Along { health: Some(SlotHealth::Failed), sku: None };
     store::slots::transition(tx.conn(), slot, to, along, now).await?.or_problem("slot")?;
     Ok(())
 }
@@ -208,12 +208,12 @@ pub async fn finding_resolve(
     if let Some(slot_id) = finding.slot_id.filter(|_| took_out)
         && store::findings::others_about_slot(tx.conn(), slot_id, id).await? == 0
         && let Some(slot) = store::slots::lock(tx.conn(), slot_id).await?
-        && slot.health == "failed"
-        && slot.state != "quarantined"
+        && slot.health == SlotHealth::Failed
+        && slot.state != SlotState::Quarantined
         && slot.blockers.iter().all(|blocker| blocker.code != "missing")
     {
         let now = tx.db().ambient().now();
-        let along = Along { health: Some("unknown"), sku: None };
+        let along = Along { health: Some(SlotHealth::Unknown), sku: None };
         store::slots::transition(tx.conn(), &slot, None, along, now).await?.or_problem("slot")?;
     }
     if finding.action == HealthAction::Credit {

@@ -47,7 +47,7 @@ pub async fn node_key_blocker(
 
 /// Adds it to slots that are cleaned meanwhile.
 pub async fn slots_explain(conn: &mut Connection, slots: &mut [Slot]) -> Result<(), Failure> {
-    let cleaned = |slot: &&mut Slot| slot.state() == Some(SlotState::Cleaning);
+    let cleaned = |slot: &&mut Slot| slot.state == SlotState::Cleaning;
     let nodes: Vec<NodeId> = slots.iter_mut().filter(cleaned).map(|slot| slot.node_id).collect();
     if nodes.is_empty() {
         return Ok(());

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use kernel::{CorrelationId, Failure, Problem, ids::NodeId, policy::keys};
-use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogsTaken};
+use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogsTaken};
 use pg::{Origin, Permit, ReadTx, Wake};
 use tokio::time::Instant;
 
 use crate::{
     Fleet,
-    model::log::LogTail,
+    model::log::{LogLevel, LogTail},
     service::contacts::keepable,
     store::logs::{self as rows, Line},
 };
@@ -30,7 +30,7 @@ impl LogKeeper {
         if batch.dropped > 0 {
             let message = format!("{} lines were dropped on the node before this one", batch.dropped);
             let at = fleet.db().ambient().now();
-            lines.push(Line { at, level: "warn", source: "agent".to_owned(), message });
+            lines.push(Line { at, level: LogLevel::Warn, source: "agent".to_owned(), message });
         }
         let taken = LogsTaken { lines: u32::try_from(lines.len()).unwrap_or(u32::MAX) };
         if lines.is_empty() {
@@ -62,15 +62,9 @@ impl LogKeeper {
 }
 
 fn line(line: node_proto::contract::LogLine) -> Line {
-    let level = match line.level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-    };
     Line {
         at: keepable(line.at),
-        level,
+        level: line.level.into(),
         source: cut(line.source, SOURCE_BYTES),
         message: cut(line.message, LOG_LINE_BYTES),
     }

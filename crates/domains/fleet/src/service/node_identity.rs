@@ -13,12 +13,7 @@ use serde_json::json;
 use super::{found, nodes::transition, standing::invalidation_key};
 use crate::{
     Fleet,
-    model::{
-        events::FindingOpened,
-        finding::Report,
-        health_rule::HealthAction,
-        node::{NodeEvent, NodeState},
-    },
+    model::{events::FindingOpened, finding::Report, health_rule::HealthAction, node::NodeEvent},
     store::{self, findings::NewFinding},
 };
 
@@ -150,8 +145,8 @@ pub async fn node_rekey(
     unless_since: DateTime<Utc>,
 ) -> Result<Rekey, Failure> {
     let now = tx.db().ambient().now();
-    let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state();
-    if !state.is_some_and(NodeState::is_enrolled) {
+    let state = found(store::nodes::lock(tx.conn(), node).await?, "node")?.state;
+    if !state.is_enrolled() {
         return Ok(Rekey::Done);
     }
     let Some(asked) = store::certificates::rekey(tx.conn(), node, unless_since, now).await? else {

@@ -18,7 +18,7 @@ use crate::{
             NodeActivated, NodeDeleted, NodeDraining, NodeEnrolled, NodeOffline, NodeQuarantined,
             NodeRecovered, NodeRemoving, NodeRetired,
         },
-        node::{Node, NodeDetail, NodeEvent, NodeSummary, Serves},
+        node::{Node, NodeDetail, NodeEvent, NodeState, NodeSummary, Serves},
         slot::stored_blockers,
         text::{Hostname, Labels, Reach, RegionCode, Sku},
         token::{IssuedToken, TokenPurpose},
@@ -45,7 +45,7 @@ pub async fn transition(
     let to = before.after(event)?;
     let after = store::nodes::transition(tx.conn(), &before, to, reason, now).await?.or_problem("node")?;
     let (actor, origin) = (tx.permit().actor(), tx.permit().origin().clone());
-    let step = Step { node, from: &before.state, to: &after.state, event: event.name(), reason };
+    let step = Step { node, from: before.state, to: after.state, event: event.name(), reason };
     store::history::insert(tx.conn(), &step, actor, &origin, now).await?;
     announce(tx, &after, event, reason)?;
     tx.invalidate(invalidation_key(node));
@@ -150,7 +150,7 @@ pub async fn node_get(fleet: &Fleet, tx: &mut ReadTx, id: NodeId) -> Result<Node
     blockers.extend(store::slots::blockers(tx.conn(), id).await?);
     let (open_findings, open_tasks) = store::nodes::open_counts(tx.conn(), id).await?;
     let late_before = now - silence(fleet).await?;
-    let contact_state = contact_state(contact.as_ref().map(|c| c.last_seen_at), late_before).to_owned();
+    let contact_state = contact_state(contact.as_ref().map(|c| c.last_seen_at), late_before);
     Ok(NodeDetail { node, contact_state, contact, onboarding, slots, blockers, open_findings, open_tasks })
 }
 
@@ -237,7 +237,7 @@ pub async fn cordon_once(tx: &mut WriteTx, id: NodeId, reason: &str) -> Result<(
 async fn editable(tx: &mut WriteTx, id: NodeId, if_match: Option<i64>) -> Result<Node, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     node.check_version(if_match)?;
-    if node.state == "deleted" {
+    if node.state == NodeState::Deleted {
         return Err(Problem::new(Code::InvalidTransition, "The node was deleted.").into());
     }
     Ok(node)

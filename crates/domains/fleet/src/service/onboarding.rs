@@ -40,7 +40,7 @@ use crate::{
         node::{NodeEvent, NodeState, Serves},
         onboarding::{Onboarding, OnboardingEvent},
         reconcile::{Change, missing, plan},
-        slot::{Approval, SlotEvent, SlotLifecycle, SlotState, approvable},
+        slot::{Approval, SlotEvent, SlotHealth, SlotLifecycle, SlotState, approvable},
         task::TaskView,
         text::tame,
     },
@@ -122,13 +122,13 @@ impl Completion for Onboarder {
         // The node's lock first, as everywhere.
         let Some(node) = store::nodes::lock(tx.conn(), task.node_id).await? else { return Ok(()) };
         let Some(onboarding) = store::onboarding::lock(tx.conn(), task.node_id).await? else { return Ok(()) };
-        if !node.state().is_some_and(NodeState::is_enrolled) {
+        if !node.state.is_enrolled() {
             return Ok(());
         }
         if task.task_type == TopologyDiscover::TYPE.name() {
             discovered(tx, node.serves, &onboarding, task).await
         } else if task.task_type == HealthProbe::TYPE.name() {
-            probed(tx, &onboarding, node.state(), task).await
+            probed(tx, &onboarding, node.state, task).await
         } else {
             Ok(())
         }
@@ -225,7 +225,7 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
         match change {
             Change::Same { blockers } => {
                 let was_missing = slot.blockers.iter().any(|blocker| blocker.code == "missing");
-                let health = was_missing.then_some("unknown");
+                let health = was_missing.then_some(SlotHealth::Unknown);
                 if was_missing || !same(&slot.blockers, &blockers) {
                     store::slots::set_blockers(tx.conn(), slot, &blockers, health, now).await?;
                 }
@@ -240,7 +240,8 @@ async fn reconcile(tx: &mut WriteTx, node: NodeId, topology: &Topology) -> Resul
                 store::slots::propose(tx.conn(), slot, to, &candidate, numa, now).await?;
             }
             Change::Missing => {
-                store::slots::set_blockers(tx.conn(), slot, &[missing(slot)], Some("failed"), now).await?;
+                store::slots::set_blockers(tx.conn(), slot, &[missing(slot)], Some(SlotHealth::Failed), now)
+                    .await?;
             }
         }
     }
@@ -271,7 +272,7 @@ fn same(known: &[crate::model::node::ReadinessBlocker], found: &[node_proto::cat
 async fn probed(
     tx: &mut WriteTx,
     onboarding: &Onboarding,
-    state: Option<NodeState>,
+    state: NodeState,
     task: &CompletedTask,
 ) -> Result<(), Failure> {
     let report = match &task.ending {
@@ -299,7 +300,7 @@ async fn probed(
             store::slots::validated(tx.conn(), node, (SlotState::Approved, to), now).await?;
         }
         let done = step(tx, onboarding, task.id, OnboardingEvent::Passed, "").await?;
-        if done && state == Some(NodeState::Enrolling) {
+        if done && state == NodeState::Enrolling {
             transition(tx, node, NodeEvent::Activate, "the validation probe passed").await?;
         }
         return Ok(());
@@ -308,7 +309,7 @@ async fn probed(
     // Only what the node itself told is evidence about it.
     let told = matches!(task.ending, TaskEnding::Reported(_));
     let reason = format!("the validation probe failed: {detail}");
-    if failed && told && state == Some(NodeState::Enrolling) {
+    if failed && told && state == NodeState::Enrolling {
         transition(tx, node, NodeEvent::Quarantine, &reason).await?;
     } else if told && onboarding.is_done() {
         cordon_once(tx, node, &reason).await?;

@@ -84,7 +84,7 @@ async fn step(
     }
     let now = tx.db().ambient().now();
     let states = rows::lock(tx.conn(), &ids).await?;
-    let fitting = states.iter().filter(|state| *state == from.name()).count();
+    let fitting = states.iter().filter(|state| **state == from).count();
     if fitting != ids.len() {
         let text = format!("{fitting} of {} slots are {}; all must be.", ids.len(), from.name());
         return Err(conflict(text).into());

@@ -4,6 +4,7 @@ use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{NodeId, SlotId, TaskId},
 };
+use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx};
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use super::{changed, found, key_waits::slots_explain, onboarding::validate_after
 use crate::{
     Fleet,
     model::{
-        slot::{Approval, Slot, SlotEvent, approvable},
+        slot::{Approval, Slot, SlotEvent, SlotHealth, approvable},
         text::Sku,
     },
     store::{self, slots::Along},
@@ -75,16 +76,16 @@ pub(crate) async fn approve(
 
 /// Takes the approval back. Refused while somebody's work is there.
 pub async fn slot_withdraw(tx: &mut WriteTx, id: SlotId, if_match: Option<i64>) -> Result<Slot, Failure> {
-    step(tx, id, SlotEvent::Withdraw, Along { health: Some("unknown"), sku: None }, if_match).await
+    step(tx, id, SlotEvent::Withdraw, Along { health: Some(SlotHealth::Unknown), sku: None }, if_match).await
 }
 
 pub async fn slot_quarantine(tx: &mut WriteTx, id: SlotId, if_match: Option<i64>) -> Result<Slot, Failure> {
-    step(tx, id, SlotEvent::Quarantine, Along { health: Some("failed"), sku: None }, if_match).await
+    step(tx, id, SlotEvent::Quarantine, Along { health: Some(SlotHealth::Failed), sku: None }, if_match).await
 }
 
 /// Out of quarantine; it can be sold again after the next probe that passes.
 pub async fn slot_restore(tx: &mut WriteTx, id: SlotId, if_match: Option<i64>) -> Result<Slot, Failure> {
-    step(tx, id, SlotEvent::Restore, Along { health: Some("unknown"), sku: None }, if_match).await
+    step(tx, id, SlotEvent::Restore, Along { health: Some(SlotHealth::Unknown), sku: None }, if_match).await
 }
 
 async fn step(
@@ -103,7 +104,7 @@ async fn step(
     if before.is_occupied() {
         let text = format!("The slot is {}: what was done there is not cleaned up yet.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text)
-            .detail("state", before.state)
+            .detail("state", before.state.name())
             .suggest("Wait until it is clean; where that failed, repeat the cleaning.")
             .into());
     }

@@ -140,14 +140,14 @@ impl Standings {
         let origin = Origin::internal(CorrelationId(inner.db.ambient().uuid()));
         let mut read = inner.db.read(&Permit::system("whether a node may speak", origin)).await?;
         let Some(row) = store::standing::get(read.conn(), node, now).await? else { return Ok(None) };
-        let Some(state) = NodeState::parse(&row.state) else { return Ok(None) };
         let (used_at, rekey) = (row.live_used_at, row.rekey);
         let live = row.live_serial.zip(row.live_made_at);
         let live =
             live.map(|(serial, made_at)| Arc::new(LiveCertificate { serial, made_at, used_at, rekey }));
         let (revoked, superseded, renewing) =
             (row.revoked.into(), row.superseded.into(), row.renewing.into());
-        let standing = Standing { state, revoked, superseded, renewing, live, simulated: row.simulated };
+        let standing =
+            Standing { state: row.state, revoked, superseded, renewing, live, simulated: row.simulated };
         inner.known.insert(node, Arc::new(Dated { at: now, standing: standing.clone() }));
         if inner.generation.load(Ordering::SeqCst) != generation {
             // It changed while it was read; whoever asks next reads anew.

@@ -8,6 +8,7 @@ use kernel::{
     policy::keys,
     secret::ShownOnce,
 };
+use lifecycle::Named as _;
 use pg::WriteTx;
 
 use super::found;
@@ -53,10 +54,10 @@ pub async fn node_bootstrap_token(
     id: NodeId,
 ) -> Result<IssuedToken, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
-    if node.state() != Some(NodeState::BootstrapIssued) {
+    if node.state != NodeState::BootstrapIssued {
         let text = "The node has enrolled already; a bootstrap token is for its first time.";
         return Err(Problem::new(Code::InvalidTransition, text)
-            .detail("state", node.state)
+            .detail("state", node.state.name())
             .suggest("Use a repair token for a node that lost its certificate.")
             .into());
     }
@@ -66,9 +67,9 @@ pub async fn node_bootstrap_token(
 /// For a node that lost its certificate. Using it revokes every earlier certificate of the node.
 pub async fn node_repair_token(fleet: &Fleet, tx: &mut WriteTx, id: NodeId) -> Result<IssuedToken, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
-    if !node.state().is_some_and(NodeState::is_enrolled) {
+    if !node.state.is_enrolled() {
         let text = format!("The node is {}; only an enrolled one can be repaired.", node.state);
-        return Err(Problem::new(Code::InvalidTransition, text).detail("state", node.state).into());
+        return Err(Problem::new(Code::InvalidTransition, text).detail("state", node.state.name()).into());
     }
     recorded(fleet, tx, &node, TokenPurpose::Repair).await
 }

@@ -5,6 +5,7 @@ use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{NodeId, TaskId},
 };
+use lifecycle::Named as _;
 use node_proto::catalog::{HealthProbe, HealthProbeInput, HealthReport, ProbeProfile};
 use pg::{ReadTx, WriteTx};
 use serde_json::json;
@@ -61,7 +62,7 @@ pub(crate) async fn probe(
     if to.is_some() && store::slots::approved(tx.conn(), node).await? == 0 {
         let text = "No slot of the node is approved; there is nothing to prove.";
         return Err(Problem::new(Code::InvalidTransition, text)
-            .detail("onboarding", onboarding.state)
+            .detail("onboarding", onboarding.state.name())
             .suggest("Approve slots of the node; that has it probed, too.")
             .into());
     }

@@ -4,10 +4,13 @@ use chrono::{DateTime, Utc};
 use kernel::ids::NodeId;
 use pg::{Connection, WriteTx};
 
+use crate::model::node::NodeState;
+
 /// How many nodes are in each state; those that are gone do not count.
-pub async fn states(conn: &mut Connection) -> Result<Vec<(String, i64)>, sqlx::Error> {
+pub async fn states(conn: &mut Connection) -> Result<Vec<(NodeState, i64)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT state, count(*) AS "nodes!" FROM nodes WHERE state <> 'deleted' GROUP BY state ORDER BY state"#
+        r#"SELECT state AS "state: NodeState", count(*) AS "nodes!" FROM nodes WHERE state <> 'deleted'
+           GROUP BY state ORDER BY state"#
     );
     Ok(rows.fetch_all(conn).await?.into_iter().map(|row| (row.state, row.nodes)).collect())
 }

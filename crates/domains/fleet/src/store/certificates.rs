@@ -6,7 +6,7 @@ use pg::Connection;
 use trust::peer::PeerCertificate;
 use uuid::Uuid;
 
-use crate::model::certificate::Certificate;
+use crate::model::certificate::{Certificate, CertificateState};
 
 struct Row {
     serial: String,
@@ -23,16 +23,16 @@ struct Row {
 impl Row {
     fn read(self, now: DateTime<Utc>) -> Certificate {
         let state = match self.revoked_at {
-            Some(_) => "revoked",
-            None if self.not_after <= now => "expired",
-            None => "valid",
+            Some(_) => CertificateState::Revoked,
+            None if self.not_after <= now => CertificateState::Expired,
+            None => CertificateState::Valid,
         };
         Certificate {
             serial: self.serial,
             node_id: self.node_id.into(),
             authority_id: self.authority_id.into(),
             fingerprint: Hex(self.fingerprint),
-            state: state.to_owned(),
+            state,
             not_before: self.not_before,
             not_after: self.not_after,
             revoked_at: self.revoked_at,

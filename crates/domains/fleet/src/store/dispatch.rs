@@ -2,12 +2,15 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{NodeId, TaskId};
+use lifecycle::Named as _;
 use node_proto::contract::Phase;
 use pg::Connection;
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
+
+use crate::model::task::TaskState;
 
 /// A task is handed out at most so often; then it waits for its end.
 pub const MOST_DELIVERIES: i32 = 20;
@@ -201,9 +204,9 @@ pub async fn state_of(
     conn: &mut Connection,
     node: NodeId,
     task: TaskId,
-) -> Result<Option<String>, sqlx::Error> {
+) -> Result<Option<TaskState>, sqlx::Error> {
     sqlx::query_scalar!(
-        "SELECT state FROM node_tasks WHERE id = $1 AND node_id = $2",
+        r#"SELECT state AS "state: TaskState" FROM node_tasks WHERE id = $1 AND node_id = $2"#,
         task.uuid(),
         node.uuid()
     )
@@ -217,7 +220,7 @@ pub struct Open {
     pub id: TaskId,
     pub node_id: NodeId,
     pub task_type: String,
-    pub state: String,
+    pub state: TaskState,
     pub outcome_digest: Option<Vec<u8>>,
     pub has_late_outcome: bool,
     pub expires_at: DateTime<Utc>,
@@ -231,8 +234,8 @@ pub struct Open {
 
 pub async fn lock(conn: &mut Connection, task: TaskId) -> Result<Option<Open>, sqlx::Error> {
     let row = sqlx::query!(
-        r#"SELECT id, node_id, task_type, state, outcome_digest, late_outcome IS NOT NULL AS "has_late_outcome!",
-               expires_at, correlation_id, payload, waiting_kind, waiting_key, version
+        r#"SELECT id, node_id, task_type, state AS "state: TaskState", outcome_digest,
+               late_outcome IS NOT NULL AS "has_late_outcome!", expires_at, correlation_id, payload, waiting_kind, waiting_key, version
            FROM node_tasks WHERE id = $1 FOR UPDATE"#,
         task.uuid(),
     )
@@ -284,7 +287,7 @@ pub async fn open_of(
 
 /// What a task ended with.
 pub struct Ended<'a> {
-    pub state: &'static str,
+    pub state: TaskState,
     /// What the node told, and the digest of what it told.
     pub outcome: Option<(&'a Value, &'a [u8])>,
     pub phases: Option<&'a [Phase]>,
@@ -305,7 +308,7 @@ pub async fn end(
              lease_until = NULL, version = version + 1, updated_at = $6
          WHERE id = $1",
         task.uuid(),
-        ended.state,
+        ended.state.name(),
         outcome as Option<&Value>,
         digest as Option<&[u8]>,
         ended.phases.map(Json) as _,

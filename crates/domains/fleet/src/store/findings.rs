@@ -23,8 +23,8 @@ struct Row {
     subject: String,
     message: String,
     evidence: Value,
-    action: String,
-    state: String,
+    action: HealthAction,
+    state: FindingState,
     seen: i64,
     first_seen_at: DateTime<Utc>,
     last_seen_at: DateTime<Utc>,
@@ -44,7 +44,7 @@ impl From<Row> for Finding {
             subject: row.subject,
             message: row.message,
             evidence: row.evidence,
-            action: HealthAction::stored(&row.action),
+            action: row.action,
             state: row.state,
             seen: row.seen,
             first_seen_at: row.first_seen_at,
@@ -91,12 +91,13 @@ pub struct NewFinding<'a> {
 pub async fn open(conn: &mut Connection, new: &NewFinding<'_>) -> Result<Option<Finding>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO health_findings (id, node_id, slot_id, code, subject, message, evidence, action,
+        r#"INSERT INTO health_findings (id, node_id, slot_id, code, subject, message, evidence, action,
              first_seen_at, last_seen_at, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $10)
          ON CONFLICT (node_id, code, subject) WHERE state <> 'resolved' DO NOTHING
-         RETURNING id, node_id, slot_id, code, subject, message, evidence, action, state, seen, first_seen_at,
-             last_seen_at, note, version, created_at, updated_at",
+         RETURNING id, node_id, slot_id, code, subject, message, evidence, action AS "action: HealthAction",
+             state AS "state: FindingState", seen, first_seen_at,
+             last_seen_at, note, version, created_at, updated_at"#,
         new.id.uuid(),
         new.node.uuid(),
         new.slot.map(SlotId::uuid),
@@ -153,9 +154,10 @@ pub async fn others_about_slot(
 pub async fn get(conn: &mut Connection, id: FindingId) -> Result<Option<Finding>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, node_id, slot_id, code, subject, message, evidence, action, state, seen, first_seen_at,
+        r#"SELECT id, node_id, slot_id, code, subject, message, evidence, action AS "action: HealthAction",
+                 state AS "state: FindingState", seen, first_seen_at,
              last_seen_at, note, version, created_at, updated_at
-         FROM health_findings WHERE id = $1",
+         FROM health_findings WHERE id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -173,9 +175,9 @@ pub async fn lock(conn: &mut Connection, id: FindingId) -> Result<Option<Finding
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter<'a> {
     pub node: Option<NodeId>,
-    pub state: Option<&'a str>,
+    pub state: Option<FindingState>,
     pub code: Option<&'a str>,
-    pub action: Option<&'a str>,
+    pub action: Option<HealthAction>,
 }
 
 /// Newest first.
@@ -186,18 +188,19 @@ pub async fn list(
 ) -> Result<Vec<Finding>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, node_id, slot_id, code, subject, message, evidence, action, state, seen, first_seen_at,
+        r#"SELECT id, node_id, slot_id, code, subject, message, evidence, action AS "action: HealthAction",
+                 state AS "state: FindingState", seen, first_seen_at,
              last_seen_at, note, version, created_at, updated_at
          FROM health_findings
          WHERE id < $1 AND ($3::uuid IS NULL OR node_id = $3) AND ($4::text IS NULL OR state = $4)
            AND ($5::text IS NULL OR code = $5) AND ($6::text IS NULL OR action = $6)
-         ORDER BY id DESC LIMIT $2",
+         ORDER BY id DESC LIMIT $2"#,
         page.before(),
         page.limit(),
         filter.node.map(NodeId::uuid),
-        filter.state,
+        filter.state.map(FindingState::name),
         filter.code,
-        filter.action,
+        filter.action.map(HealthAction::name),
     )
     .fetch_all(conn)
     .await?;
@@ -213,10 +216,11 @@ pub async fn transition(
 ) -> Result<Swap<Finding>, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE health_findings SET state = $3, note = coalesce($4, note), version = version + 1, updated_at = $5
+        r#"UPDATE health_findings SET state = $3, note = coalesce($4, note), version = version + 1, updated_at = $5
          WHERE id = $1 AND version = $2
-         RETURNING id, node_id, slot_id, code, subject, message, evidence, action, state, seen, first_seen_at,
-             last_seen_at, note, version, created_at, updated_at",
+         RETURNING id, node_id, slot_id, code, subject, message, evidence, action AS "action: HealthAction",
+             state AS "state: FindingState", seen, first_seen_at,
+             last_seen_at, note, version, created_at, updated_at"#,
         finding.id.uuid(),
         finding.version,
         to.name(),

@@ -8,7 +8,7 @@ use crate::model::health_rule::{HealthAction, HealthRule};
 
 struct Row {
     pattern: String,
-    action: String,
+    action: HealthAction,
     meaning: String,
     version: i64,
     created_at: DateTime<Utc>,
@@ -18,7 +18,7 @@ struct Row {
 impl From<Row> for HealthRule {
     fn from(row: Row) -> Self {
         Self {
-            action: HealthAction::stored(&row.action),
+            action: row.action,
             pattern: row.pattern,
             meaning: row.meaning,
             version: row.version,
@@ -38,14 +38,17 @@ pub async fn lock_changes(conn: &mut Connection) -> Result<(), sqlx::Error> {
 
 /// All of them, for a decision.
 pub async fn all(conn: &mut Connection) -> Result<Vec<(String, HealthAction)>, sqlx::Error> {
-    let rows = sqlx::query!("SELECT pattern, action FROM health_rules").fetch_all(conn).await?;
-    Ok(rows.into_iter().map(|row| (row.pattern, HealthAction::stored(&row.action))).collect())
+    let rows = sqlx::query!(r#"SELECT pattern, action AS "action: HealthAction" FROM health_rules"#)
+        .fetch_all(conn)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.pattern, row.action)).collect())
 }
 
 pub async fn get(conn: &mut Connection, pattern: &str) -> Result<Option<HealthRule>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT pattern, action, meaning, version, created_at, updated_at FROM health_rules WHERE pattern = $1",
+        r#"SELECT pattern, action AS "action: HealthAction", meaning, version, created_at,
+               updated_at FROM health_rules WHERE pattern = $1"#,
         pattern,
     )
     .fetch_optional(conn)
@@ -64,8 +67,8 @@ pub async fn list(
 ) -> Result<Vec<HealthRule>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT pattern, action, meaning, version, created_at, updated_at FROM health_rules
-         WHERE $1::text IS NULL OR pattern > $1 ORDER BY pattern LIMIT $2",
+        r#"SELECT pattern, action AS "action: HealthAction", meaning, version, created_at, updated_at FROM health_rules
+         WHERE $1::text IS NULL OR pattern > $1 ORDER BY pattern LIMIT $2"#,
         after,
         limit,
     )
@@ -83,13 +86,13 @@ pub async fn put(
 ) -> Result<Swap<HealthRule>, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO health_rules AS r (pattern, action, meaning, created_at, updated_at)
+        r#"INSERT INTO health_rules AS r (pattern, action, meaning, created_at, updated_at)
          SELECT $1, $2, $3, $5, $5
          WHERE $4::bigint IS NULL OR EXISTS (SELECT FROM health_rules WHERE pattern = $1)
          ON CONFLICT (pattern) DO UPDATE SET action = excluded.action, meaning = excluded.meaning,
              version = r.version + 1, updated_at = excluded.updated_at
          WHERE r.version = coalesce($4, r.version)
-         RETURNING pattern, action, meaning, version, created_at, updated_at",
+         RETURNING pattern, action AS "action: HealthAction", meaning, version, created_at, updated_at"#,
         pattern,
         action.name(),
         meaning,
@@ -108,8 +111,8 @@ pub async fn delete(
 ) -> Result<Swap<HealthRule>, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "DELETE FROM health_rules WHERE pattern = $1 AND version = coalesce($2, version)
-         RETURNING pattern, action, meaning, version, created_at, updated_at",
+        r#"DELETE FROM health_rules WHERE pattern = $1 AND version = coalesce($2, version)
+         RETURNING pattern, action AS "action: HealthAction", meaning, version, created_at, updated_at"#,
         pattern,
         if_match,
     )

@@ -2,14 +2,15 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::NodeId;
+use lifecycle::Named as _;
 use pg::{Actor, Connection, Origin};
 
-use crate::model::node::HistoryEntry;
+use crate::model::node::{HistoryEntry, NodeState};
 
 pub struct Step<'a> {
     pub node: NodeId,
-    pub from: &'a str,
-    pub to: &'a str,
+    pub from: NodeState,
+    pub to: NodeState,
     pub event: &'a str,
     pub reason: &'a str,
 }
@@ -26,8 +27,8 @@ pub async fn insert(
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         step.node.uuid(),
         now,
-        step.from,
-        step.to,
+        step.from.name(),
+        step.to.name(),
         step.event,
         step.reason,
         actor.kind.name(),
@@ -48,8 +49,9 @@ pub async fn list(
 ) -> Result<Vec<HistoryEntry>, sqlx::Error> {
     sqlx::query_as!(
         HistoryEntry,
-        "SELECT seq, at, from_state, to_state, event, reason, actor_kind, actor_id, correlation_id
-         FROM node_history WHERE node_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3",
+        r#"SELECT seq, at, from_state AS "from_state: NodeState", to_state AS "to_state: NodeState", event, reason,
+             actor_kind, actor_id, correlation_id
+         FROM node_history WHERE node_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"#,
         node.uuid(),
         before,
         limit,

@@ -5,13 +5,13 @@ use kernel::ids::NodeId;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::log::LogEntry;
+use crate::model::log::{LogEntry, LogLevel};
 
 /// One line, ready to be kept.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub at: DateTime<Utc>,
-    pub level: &'static str,
+    pub level: LogLevel,
     pub source: String,
     pub message: String,
 }
@@ -28,7 +28,7 @@ pub async fn append(conn: &mut Connection, node: NodeId, lines: &[Line]) -> Resu
          SELECT pg_notify('gpuaas_logs', $1::uuid::text) FROM (SELECT max(seq) FROM kept) AS done",
         node.uuid(),
         &lines.iter().map(|line| line.at).collect::<Vec<_>>(),
-        &lines.iter().map(|line| line.level.to_owned()).collect::<Vec<_>>(),
+        &lines.iter().map(|line| line.level.to_string()).collect::<Vec<_>>(),
         &lines.iter().map(|line| line.source.clone()).collect::<Vec<_>>(),
         &lines.iter().map(|line| line.message.clone()).collect::<Vec<_>>(),
     )
@@ -46,8 +46,8 @@ pub async fn after(
 ) -> Result<Vec<LogEntry>, sqlx::Error> {
     sqlx::query_as!(
         LogEntry,
-        "SELECT seq, at, level, source, message FROM node_log_lines WHERE node_id = $1 AND seq > $2
-         ORDER BY seq LIMIT $3",
+        r#"SELECT seq, at, level AS "level: LogLevel", source, message FROM node_log_lines WHERE node_id = $1 AND seq > $2
+         ORDER BY seq LIMIT $3"#,
         node.uuid(),
         after,
         limit,
@@ -60,7 +60,7 @@ pub async fn after(
 pub async fn last(conn: &mut Connection, node: NodeId, limit: i64) -> Result<Vec<LogEntry>, sqlx::Error> {
     let mut lines = sqlx::query_as!(
         LogEntry,
-        "SELECT seq, at, level, source, message FROM node_log_lines WHERE node_id = $1 ORDER BY seq DESC LIMIT $2",
+        r#"SELECT seq, at, level AS "level: LogLevel", source, message FROM node_log_lines WHERE node_id = $1 ORDER BY seq DESC LIMIT $2"#,
         node.uuid(),
         limit,
     )

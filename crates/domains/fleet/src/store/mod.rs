@@ -26,6 +26,22 @@ pub mod validations;
 
 use kernel::{Failure, Problem};
 
+use crate::model::{
+    finding::FindingState,
+    health_rule::HealthAction,
+    log::LogLevel,
+    node::{NodeState, Serves},
+    onboarding::OnboardingState,
+    slot::{FabricMode, SlotHealth, SlotKind, SlotState},
+    task::TaskState,
+    token::TokenPurpose,
+};
+
+pg::named_columns! {
+    FabricMode, FindingState, HealthAction, LogLevel, NodeState, OnboardingState, Serves, SlotHealth, SlotKind, SlotState,
+    TaskState, TokenPurpose,
+}
+
 /// What to say when a constraint is violated.
 type Meaning<'a> = (&'a str, fn() -> Problem);
 

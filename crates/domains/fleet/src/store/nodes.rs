@@ -23,9 +23,9 @@ pub(super) struct Row {
     pub pool_id: Option<Uuid>,
     pub labels: Value,
     pub sku_eligibility: Vec<String>,
-    pub serves: String,
+    pub serves: Serves,
     pub simulated: bool,
-    pub state: String,
+    pub state: NodeState,
     pub state_reason: String,
     pub state_changed_at: DateTime<Utc>,
     pub cordon_reason: Option<String>,
@@ -47,7 +47,7 @@ impl From<Row> for Node {
             pool_id: row.pool_id.map(PoolId::from),
             labels: Labels::stored(row.labels),
             sku_eligibility: row.sku_eligibility,
-            serves: Serves::stored(&row.serves),
+            serves: row.serves,
             simulated: row.simulated,
             state: row.state,
             state_reason: row.state_reason,
@@ -83,8 +83,10 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
         r#"INSERT INTO nodes (id, hostname, region, pool_id, labels, sku_eligibility, simulated, ssh_host, ssh_port, serves,
                state_changed_at, created_at, updated_at)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $10, $11, $8, $8, $8)
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
-               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves AS "serves: Serves", simulated,
+               state AS "state: NodeState", state_reason,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version,
+                   created_at, updated_at"#,
         new.id.uuid(),
         new.hostname,
         new.region,
@@ -118,8 +120,10 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
 pub async fn get(conn: &mut Connection, id: NodeId) -> Result<Option<Node>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
-               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at
+        r#"SELECT id, hostname, region, pool_id, labels, sku_eligibility, serves AS "serves: Serves", simulated,
+                   state AS "state: NodeState", state_reason,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version,
+                   created_at, updated_at
            FROM nodes WHERE id = $1"#,
         id.uuid(),
     )
@@ -139,7 +143,7 @@ pub async fn lock(conn: &mut Connection, id: NodeId) -> Result<Option<Node>, sql
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter<'a> {
-    pub state: Option<&'a str>,
+    pub state: Option<NodeState>,
     pub region: Option<&'a str>,
     pub pool: Option<PoolId>,
     pub label: Option<(&'a str, &'a str)>,
@@ -155,8 +159,10 @@ pub async fn list(
 ) -> Result<Vec<NodeSummary>, sqlx::Error> {
     let label = filter.label.map(|(key, value)| serde_json::json!({ key: value }));
     let rows = sqlx::query!(
-        r#"SELECT n.id, n.hostname, n.region, n.pool_id, n.labels, n.sku_eligibility, n.serves, n.simulated, n.state,
-                  n.state_reason, n.state_changed_at, n.cordon_reason, n.ssh_host, n.ssh_port, n.desired_version, n.enrolled_at, n.version,
+        r#"SELECT n.id, n.hostname, n.region, n.pool_id, n.labels, n.sku_eligibility, n.serves AS "serves: Serves", n.simulated,
+                      n.state AS "state: NodeState",
+                  n.state_reason, n.state_changed_at, n.cordon_reason, n.ssh_host, n.ssh_port, n.desired_version,
+                      n.enrolled_at, n.version,
                   n.created_at, n.updated_at,
                   c.last_seen_at AS "last_seen_at?", c.agent_version AS "agent_version?", c.certificate_expires_at,
                   (SELECT count(*) FROM health_findings f WHERE f.node_id = n.id AND f.state <> 'resolved')
@@ -177,7 +183,7 @@ pub async fn list(
            ORDER BY n.id LIMIT $2"#,
         page.after(),
         page.limit(),
-        filter.state,
+        filter.state.map(NodeState::name),
         filter.region,
         filter.pool.map(PoolId::uuid),
         label as Option<Value>,
@@ -250,8 +256,10 @@ pub async fn update(
                ssh_host = coalesce($10, ssh_host), ssh_port = coalesce($11, ssh_port),
                serves = coalesce($12, serves), version = version + 1, updated_at = $9
            WHERE id = $1 AND version = $2
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
-               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves AS "serves: Serves", simulated,
+               state AS "state: NodeState", state_reason,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version,
+                   created_at, updated_at"#,
         node.id.uuid(),
         node.version,
         labels as Option<Value>,
@@ -287,8 +295,10 @@ pub async fn transition(
                enrolled_at = CASE WHEN $3 = 'enrolling' THEN $5 ELSE enrolled_at END,
                version = version + 1, updated_at = $5
            WHERE id = $1 AND version = $2
-           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves, simulated, state, state_reason,
-               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version, created_at, updated_at"#,
+           RETURNING id, hostname, region, pool_id, labels, sku_eligibility, serves AS "serves: Serves", simulated,
+               state AS "state: NodeState", state_reason,
+               state_changed_at, cordon_reason, ssh_host, ssh_port, desired_version, enrolled_at, version,
+                   created_at, updated_at"#,
         node.id.uuid(),
         node.version,
         to.name(),

@@ -13,7 +13,7 @@ use crate::model::onboarding::{Onboarding, OnboardingState};
 
 struct Row {
     node_id: Uuid,
-    state: String,
+    state: OnboardingState,
     detail: String,
     task_id: Option<Uuid>,
     version: i64,
@@ -49,7 +49,8 @@ pub async fn insert(conn: &mut Connection, node: NodeId, now: DateTime<Utc>) -> 
 pub async fn get(conn: &mut Connection, node: NodeId) -> Result<Option<Onboarding>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT node_id, state, detail, task_id, version, created_at, updated_at FROM node_onboardings WHERE node_id = $1",
+        r#"SELECT node_id, state AS "state: OnboardingState", detail, task_id, version, created_at,
+               updated_at FROM node_onboardings WHERE node_id = $1"#,
         node.uuid(),
     )
     .fetch_optional(conn)
@@ -73,13 +74,13 @@ pub async fn update(
     (detail, task): (&str, Option<TaskId>),
     now: DateTime<Utc>,
 ) -> Result<Swap<Onboarding>, Failure> {
-    let state = to.map_or(before.state.as_str(), |to| to.name());
+    let state = to.unwrap_or(before.state).name();
     let row = sqlx::query_as!(
         Row,
-        "UPDATE node_onboardings SET state = $3, detail = $4, task_id = coalesce($5, task_id),
+        r#"UPDATE node_onboardings SET state = $3, detail = $4, task_id = coalesce($5, task_id),
              version = version + 1, updated_at = $6
          WHERE node_id = $1 AND version = $2
-         RETURNING node_id, state, detail, task_id, version, created_at, updated_at",
+         RETURNING node_id, state AS "state: OnboardingState", detail, task_id, version, created_at, updated_at"#,
         before.node_id.uuid(),
         before.version,
         state,

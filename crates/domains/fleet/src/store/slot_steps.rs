@@ -13,9 +13,10 @@ fn uuids(slots: &[SlotId]) -> Vec<Uuid> {
 }
 
 /// Holds the slots until the transaction ends; their states, of those that exist.
-pub async fn lock(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<String>, sqlx::Error> {
+pub async fn lock(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<SlotState>, sqlx::Error> {
     sqlx::query_scalar!(
-        "SELECT state FROM node_resource_slots WHERE id = ANY ($1) ORDER BY node_id, slot_index FOR NO KEY UPDATE",
+        r#"SELECT state AS "state: SlotState" FROM node_resource_slots WHERE id = ANY ($1)
+           ORDER BY node_id, slot_index FOR NO KEY UPDATE"#,
         &uuids(slots),
     )
     .fetch_all(conn)

@@ -6,35 +6,35 @@ use kernel::{
     ids::{NodeId, SlotId},
 };
 use lifecycle::Named as _;
-use node_proto::catalog::{Blocker, CandidateSlot, SlotKind};
+use node_proto::catalog::{Blocker, CandidateSlot};
 use pg::{Connection, Swap};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::model::{
     node::ReadinessBlocker,
-    slot::{Slot, SlotCount, SlotState, stored_blockers},
+    slot::{FabricMode, Slot, SlotCount, SlotHealth, SlotKind, SlotState, stored_blockers},
 };
 
 struct Row {
     id: Uuid,
     node_id: Uuid,
     slot_index: i32,
-    kind: String,
-    state: String,
+    kind: SlotKind,
+    state: SlotState,
     pci_address: Option<String>,
     model: String,
     iommu_group: Option<i32>,
     nvme_device: Option<String>,
     numa_node: Option<i32>,
-    fabric_mode: String,
+    fabric_mode: FabricMode,
     fabric_vf: Option<String>,
     fabric_numa: Option<i32>,
     cleanup_reason: Option<String>,
     mac_address: Option<String>,
     private_ip: Option<String>,
     sku: Option<String>,
-    health: String,
+    health: SlotHealth,
     blockers: Value,
     version: i64,
     created_at: DateTime<Utc>,
@@ -73,9 +73,11 @@ impl From<Row> for Slot {
 pub async fn get(conn: &mut Connection, id: SlotId) -> Result<Option<Slot>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
-         FROM node_resource_slots WHERE id = $1",
+        r#"SELECT id, node_id, slot_index, kind AS "kind: SlotKind", state AS "state: SlotState", pci_address, model,
+                 iommu_group, nvme_device, numa_node,
+             fabric_mode AS "fabric_mode: FabricMode", fabric_vf, fabric_numa, cleanup_reason, mac_address,
+                 private_ip, sku, health AS "health: SlotHealth", blockers, version, created_at, updated_at
+         FROM node_resource_slots WHERE id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -100,9 +102,11 @@ pub async fn lock_of_node(conn: &mut Connection, node: NodeId) -> Result<Vec<Slo
     .await?;
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at
-         FROM node_resource_slots WHERE node_id = $1 ORDER BY slot_index",
+        r#"SELECT id, node_id, slot_index, kind AS "kind: SlotKind", state AS "state: SlotState", pci_address, model,
+                 iommu_group, nvme_device, numa_node,
+             fabric_mode AS "fabric_mode: FabricMode", fabric_vf, fabric_numa, cleanup_reason, mac_address,
+                 private_ip, sku, health AS "health: SlotHealth", blockers, version, created_at, updated_at
+         FROM node_resource_slots WHERE node_id = $1 ORDER BY slot_index"#,
         node.uuid(),
     )
     .fetch_all(conn)
@@ -113,8 +117,8 @@ pub async fn lock_of_node(conn: &mut Connection, node: NodeId) -> Result<Vec<Slo
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter<'a> {
     pub node: Option<NodeId>,
-    pub state: Option<&'a str>,
-    pub health: Option<&'a str>,
+    pub state: Option<SlotState>,
+    pub health: Option<SlotHealth>,
     pub region: Option<&'a str>,
     pub sku: Option<&'a str>,
 }
@@ -127,19 +131,21 @@ pub async fn list(
 ) -> Result<Vec<Slot>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT s.id, s.node_id, s.slot_index, s.kind, s.state, s.pci_address, s.model, s.iommu_group, s.nvme_device,
-             s.numa_node, s.fabric_mode, s.fabric_vf, s.fabric_numa, s.cleanup_reason, s.mac_address, s.private_ip, s.sku, s.health, s.blockers,
+        r#"SELECT s.id, s.node_id, s.slot_index, s.kind AS "kind: SlotKind", s.state AS "state: SlotState", s.pci_address,
+                 s.model, s.iommu_group, s.nvme_device,
+             s.numa_node, s.fabric_mode AS "fabric_mode: FabricMode", s.fabric_vf, s.fabric_numa, s.cleanup_reason,
+                 s.mac_address, s.private_ip, s.sku, s.health AS "health: SlotHealth", s.blockers,
              s.version, s.created_at, s.updated_at
          FROM node_resource_slots s JOIN nodes n ON n.id = s.node_id
          WHERE s.id > $1 AND n.state <> 'deleted' AND ($3::uuid IS NULL OR s.node_id = $3)
            AND ($4::text IS NULL OR s.state = $4) AND ($5::text IS NULL OR s.health = $5)
            AND ($6::text IS NULL OR n.region = $6) AND ($7::text IS NULL OR s.sku = $7)
-         ORDER BY s.id LIMIT $2",
+         ORDER BY s.id LIMIT $2"#,
         page.after(),
         page.limit(),
         filter.node.map(NodeId::uuid),
-        filter.state,
-        filter.health,
+        filter.state.map(SlotState::name),
+        filter.health.map(SlotHealth::name),
         filter.region,
         filter.sku,
     )
@@ -151,7 +157,8 @@ pub async fn list(
 pub async fn counts(conn: &mut Connection, node: NodeId) -> Result<Vec<SlotCount>, sqlx::Error> {
     sqlx::query_as!(
         SlotCount,
-        r#"SELECT state, count(*) AS "count!" FROM node_resource_slots WHERE node_id = $1 GROUP BY state ORDER BY state"#,
+        r#"SELECT state AS "state: SlotState", count(*) AS "count!" FROM node_resource_slots
+           WHERE node_id = $1 GROUP BY state ORDER BY state"#,
         node.uuid(),
     )
     .fetch_all(conn)
@@ -172,7 +179,7 @@ pub async fn blockers(conn: &mut Connection, node: NodeId) -> Result<Vec<Readine
 /// What changes along with a slot's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Along<'a> {
-    pub health: Option<&'a str>,
+    pub health: Option<SlotHealth>,
     pub sku: Option<&'a str>,
 }
 
@@ -186,15 +193,17 @@ pub async fn transition(
 ) -> Result<Swap<Slot>, Failure> {
     let row = sqlx::query_as!(
         Row,
-        "UPDATE node_resource_slots SET state = $3, health = coalesce($4, health), sku = coalesce($5, sku),
+        r#"UPDATE node_resource_slots SET state = $3, health = coalesce($4, health), sku = coalesce($5, sku),
              version = version + 1, updated_at = $6
          WHERE id = $1 AND version = $2
-         RETURNING id, node_id, slot_index, kind, state, pci_address, model, iommu_group, nvme_device, numa_node,
-             fabric_mode, fabric_vf, fabric_numa, cleanup_reason, mac_address, private_ip, sku, health, blockers, version, created_at, updated_at",
+         RETURNING id, node_id, slot_index, kind AS "kind: SlotKind", state AS "state: SlotState", pci_address,
+             model, iommu_group, nvme_device, numa_node,
+             fabric_mode AS "fabric_mode: FabricMode", fabric_vf, fabric_numa, cleanup_reason, mac_address,
+                 private_ip, sku, health AS "health: SlotHealth", blockers, version, created_at, updated_at"#,
         slot.id.uuid(),
         slot.version,
-        to.map_or(slot.state.as_str(), |to| to.name()),
-        along.health,
+        to.unwrap_or(slot.state).name(),
+        along.health.map(SlotHealth::name),
         along.sku,
         now,
     )
@@ -209,13 +218,6 @@ pub async fn transition(
 
 fn number(value: Option<u32>) -> Option<i32> {
     value.and_then(|n| i32::try_from(n).ok())
-}
-
-const fn kind_name(kind: SlotKind) -> &'static str {
-    match kind {
-        SlotKind::Gpu => "gpu",
-        SlotKind::Cpu => "cpu",
-    }
 }
 
 /// A new slot as discovery proposes it.
@@ -235,7 +237,7 @@ pub async fn insert(
         id.uuid(),
         node.uuid(),
         number(Some(place)),
-        kind_name(candidate.kind),
+        SlotKind::from(candidate.kind).name(),
         candidate.pci_address.as_deref(),
         candidate.model,
         number(candidate.iommu_group),
@@ -266,7 +268,7 @@ pub async fn propose(
              health = 'unknown', version = version + 1, updated_at = $9
          WHERE id = $1",
         slot.id.uuid(),
-        to.map_or(slot.state.as_str(), |to| to.name()),
+        to.unwrap_or(slot.state).name(),
         candidate.model,
         number(candidate.iommu_group),
         candidate.nvme_device.as_deref(),
@@ -304,7 +306,7 @@ pub async fn set_blockers(
     conn: &mut Connection,
     slot: &Slot,
     blockers: &[Blocker],
-    health: Option<&str>,
+    health: Option<SlotHealth>,
     now: DateTime<Utc>,
 ) -> Result<(), Failure> {
     sqlx::query!(
@@ -313,7 +315,7 @@ pub async fn set_blockers(
          WHERE id = $1",
         slot.id.uuid(),
         serde_json::to_value(blockers)?,
-        health,
+        health.map(SlotHealth::name),
         now,
     )
     .execute(conn)

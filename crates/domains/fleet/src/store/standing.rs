@@ -4,8 +4,10 @@ use chrono::{DateTime, Utc};
 use kernel::ids::NodeId;
 use pg::Connection;
 
+use crate::model::node::NodeState;
+
 pub struct StandingRow {
-    pub state: String,
+    pub state: NodeState,
     pub simulated: bool,
     pub revoked: Vec<String>,
     pub superseded: Vec<String>,
@@ -24,7 +26,7 @@ pub async fn get(
 ) -> Result<Option<StandingRow>, sqlx::Error> {
     sqlx::query_as!(
         StandingRow,
-        r#"SELECT n.state, n.simulated,
+        r#"SELECT n.state AS "state: NodeState", n.simulated,
                   ARRAY(SELECT c.serial FROM node_certificates c
                         WHERE c.node_id = n.id AND c.revoked_at IS NOT NULL AND NOT c.superseded
                           AND c.not_after > $2::timestamptz - interval '1 hour') AS "revoked!",

@@ -2,19 +2,20 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{NodeId, TaskId};
+use lifecycle::Named as _;
 use node_proto::contract::{Ending, Phase};
 use pg::Connection;
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::model::task::TaskView;
+use crate::model::task::{TaskState, TaskView};
 
 struct Row {
     id: Uuid,
     node_id: Uuid,
     task_type: String,
-    state: String,
+    state: TaskState,
     payload: Vec<u8>,
     signer_version: i32,
     correlation_id: Uuid,
@@ -62,7 +63,7 @@ impl From<Row> for TaskView {
 pub async fn get(conn: &mut Connection, task: TaskId) -> Result<Option<TaskView>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, node_id, task_type, state, payload, signer_version, correlation_id, issued_at, expires_at,
+        r#"SELECT id, node_id, task_type, state AS "state: TaskState", payload, signer_version, correlation_id, issued_at, expires_at,
                deliveries, started_at, finished_at, phases AS "phases: Json<Vec<Phase>>",
                outcome AS "outcome: Json<Ending>", late_outcome AS "late_outcome: Json<Ending>",
                version, created_at, updated_at
@@ -78,7 +79,7 @@ pub async fn get(conn: &mut Connection, task: TaskId) -> Result<Option<TaskView>
 #[derive(Clone, Debug, Default)]
 pub struct Filter<'a> {
     pub node: Option<NodeId>,
-    pub state: Option<&'a str>,
+    pub state: Option<TaskState>,
     pub task_type: Option<&'a str>,
 }
 
@@ -91,7 +92,7 @@ pub async fn list(
 ) -> Result<Vec<TaskView>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, node_id, task_type, state, payload, signer_version, correlation_id, issued_at, expires_at,
+        r#"SELECT id, node_id, task_type, state AS "state: TaskState", payload, signer_version, correlation_id, issued_at, expires_at,
                deliveries, started_at, finished_at, phases AS "phases: Json<Vec<Phase>>",
                outcome AS "outcome: Json<Ending>", late_outcome AS "late_outcome: Json<Ending>",
                version, created_at, updated_at
@@ -101,7 +102,7 @@ pub async fn list(
            ORDER BY id DESC LIMIT $5"#,
         before,
         filter.node.map(|node| node.uuid()) as Option<Uuid>,
-        filter.state as Option<&str>,
+        filter.state.map(TaskState::name),
         filter.task_type as Option<&str>,
         limit,
     )

@@ -35,7 +35,8 @@ pub async fn find(
     hash: &[u8; 32],
 ) -> Result<Option<(StoredToken, Vec<u8>)>, sqlx::Error> {
     let row = sqlx::query!(
-        "SELECT id, node_id, purpose, token_hash, expires_at, used_at, revoked_at FROM node_tokens WHERE token_hash = $1",
+        r#"SELECT id, node_id, purpose AS "purpose: TokenPurpose", token_hash, expires_at, used_at,
+               revoked_at FROM node_tokens WHERE token_hash = $1"#,
         &hash[..],
     )
     .fetch_optional(conn)
@@ -44,7 +45,7 @@ pub async fn find(
         let token = StoredToken {
             id: row.id.into(),
             node_id: row.node_id.into(),
-            purpose: TokenPurpose::parse(&row.purpose),
+            purpose: row.purpose,
             expires_at: row.expires_at,
             used_at: row.used_at,
             revoked_at: row.revoked_at,

@@ -1,4 +1,5 @@
 use chrono::TimeDelta;
+use fleet::authority::model::authority::AuthorityState;
 use fleet::authority::{Trust, model::Step, model::authority::Authority};
 use kernel::{Code, Failure, ids::AuthorityId};
 use trust::peer::PeerRefusal;
@@ -9,7 +10,7 @@ async fn stage(kit: &Kit, trust: &Trust) -> AuthorityId {
     let mut tx = kit.write().await;
     let staged = trust.authority_stage(&mut tx, None).await.unwrap();
     tx.commit(None).await.unwrap();
-    assert_eq!(staged.state, "staged");
+    assert_eq!(staged.state, AuthorityState::Staged);
     staged.id
 }
 
@@ -39,7 +40,7 @@ fn forced() -> Step {
 }
 
 async fn states(kit: &Kit, trust: &Trust) -> Vec<String> {
-    kit.authorities(trust).await.into_iter().map(|a| a.state).collect()
+    kit.authorities(trust).await.into_iter().map(|a| a.state.to_string()).collect()
 }
 
 #[tokio::test]
@@ -66,7 +67,7 @@ async fn a_rotation_waits_for_nodes_and_loses_none() {
     kit.confirm(node, &[old, new], 1).await;
     let listed = kit.authorities(&trust).await;
     assert_eq!((listed[1].nodes_confirmed, listed[1].nodes_total), (1, 1));
-    assert_eq!(activate(&kit, &trust, new, Step::default()).await.unwrap().state, "active");
+    assert_eq!(activate(&kit, &trust, new, Step::default()).await.unwrap().state, AuthorityState::Active);
     assert_eq!(states(&kit, &trust).await, ["grace", "active"]);
     let after = trust.issue_node(&csr(), node, TimeDelta::hours(24)).await.unwrap();
     assert_eq!(
@@ -78,7 +79,7 @@ async fn a_rotation_waits_for_nodes_and_loses_none() {
 
     assert_eq!(code(retire(&kit, &trust, old, Step::default()).await), Code::InUse);
     kit.clock.advance(TimeDelta::hours(25));
-    assert_eq!(retire(&kit, &trust, old, Step::default()).await.unwrap().state, "retired");
+    assert_eq!(retire(&kit, &trust, old, Step::default()).await.unwrap().state, AuthorityState::Retired);
     let at = before.validity.not_after;
     assert_eq!(judge(&trust, &before.chain_pem, at).await, Err(PeerRefusal::UnknownAuthority));
     assert!(trust.believes(new).await.unwrap() && !trust.believes(old).await.unwrap());
@@ -152,7 +153,7 @@ async fn a_revoked_authority_counts_nowhere_from_then_on_and_the_staged_one_take
     let heir = stage(&kit, &trust).await;
     kit.node(&[leaked], 1).await;
     assert_eq!(code(revoke(&kit, &trust, leaked, Step::because(reason())).await), Code::InvalidTransition);
-    assert_eq!(revoke(&kit, &trust, leaked, forced()).await.unwrap().state, "revoked");
+    assert_eq!(revoke(&kit, &trust, leaked, forced()).await.unwrap().state, AuthorityState::Revoked);
     assert_eq!(trust.issuing().await.unwrap().id(), heir);
     let unknown = Err(PeerRefusal::UnknownAuthority);
     assert_eq!(judge(&trust, &certificate.chain_pem, kit.now()).await, unknown);

@@ -1,6 +1,7 @@
 use chrono::TimeDelta;
 use fleet::authority::{Trust, model::Step, model::signer::Signer};
 use kernel::{Code, Failure};
+use lifecycle::Named as _;
 use node_proto::{SignerState, TaskError};
 use trust::signer::{CustodyError, KeyCustody as _};
 
@@ -36,7 +37,7 @@ async fn revoke(kit: &Kit, trust: &Trust, version: u32) -> Result<Signer, Failur
 
 async fn states(kit: &Kit, trust: &Trust) -> Vec<(u32, String, bool)> {
     let list = kit.signers(trust).await;
-    list.into_iter().map(|s| (s.signer_version, s.state, s.genuine)).collect()
+    list.into_iter().map(|s| (s.signer_version, s.state.to_string(), s.genuine)).collect()
 }
 
 fn is(version: u32, state: &str) -> (u32, String, bool) {
@@ -62,7 +63,7 @@ async fn a_rotation_waits_for_nodes_and_old_work_counts_until_its_signer_is_reti
     let (_, list) = trust.keyset().await.unwrap();
     let on_node = list.open_newer(&pinned, &on_node).unwrap();
     kit.confirm(node, &[], on_node.serial).await;
-    assert_eq!(activate(&kit, &trust, 2, Step::default()).await.unwrap().state, "active");
+    assert_eq!(activate(&kit, &trust, 2, Step::default()).await.unwrap().state.name(), "active");
     assert_eq!(states(&kit, &trust).await, [is(1, "grace"), is(2, "active")]);
     let new_work = signed(&kit, &trust).await;
     assert_eq!(new_work.signer_version, 2);
@@ -96,7 +97,7 @@ async fn revoking_the_active_signer_needs_a_staged_one_which_then_signs() {
 
     stage(&kit, &trust).await;
     kit.node(&[], 1).await;
-    assert_eq!(revoke(&kit, &trust, 1).await.unwrap().state, "revoked", "it does not wait for nodes");
+    assert_eq!(revoke(&kit, &trust, 1).await.unwrap().state.name(), "revoked", "it does not wait for nodes");
     let (keyset, _) = trust.keyset().await.unwrap();
     assert_eq!(
         keyset.signers.iter().map(|s| (s.signer_version, s.state)).collect::<Vec<_>>(),

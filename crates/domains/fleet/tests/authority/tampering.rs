@@ -2,8 +2,10 @@
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use chrono::TimeDelta;
+use fleet::authority::model::authority::AuthorityState;
 use fleet::authority::{Trust, model::Step};
 use kernel::{Ambient, Code, Secret, hex::Hex, ids::AuthorityId};
+use lifecycle::Named as _;
 use node_proto::{
     Keyset, SignedKeyset, SignedTask, SignerKey, SignerState, TaskError, canonical, keyset,
     task::signing_bytes, text::Base64,
@@ -87,7 +89,7 @@ async fn a_signer_written_into_the_database_signs_nothing_that_counts_and_never_
     assert_eq!(code(trust.signer_activate(&mut tx, 7, forced()).await), Code::InvalidTransition);
     drop(tx);
     let mut tx = kit.write().await;
-    assert_eq!(trust.signer_revoke(&mut tx, 7, reason()).await.unwrap().state, "revoked");
+    assert_eq!(trust.signer_revoke(&mut tx, 7, reason()).await.unwrap().state.name(), "revoked");
     tx.commit(None).await.unwrap();
     let mut tx = kit.write().await;
     let staged = trust.signer_stage(&mut tx, None).await.unwrap();
@@ -190,7 +192,10 @@ async fn an_authority_written_into_the_database_is_neither_believed_nor_used() {
     assert_eq!(code(trust.authority_activate(&mut tx, theirs.id(), forced()).await), Code::Unprocessable);
     drop(tx);
     let mut tx = kit.write().await;
-    assert_eq!(trust.authority_revoke(&mut tx, theirs.id(), forced()).await.unwrap().state, "revoked");
+    assert_eq!(
+        trust.authority_revoke(&mut tx, theirs.id(), forced()).await.unwrap().state,
+        AuthorityState::Revoked
+    );
     tx.commit(None).await.unwrap();
 }
 

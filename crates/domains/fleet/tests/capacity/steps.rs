@@ -13,7 +13,7 @@ async fn facts(kit: &Kit, slots: &[SlotId]) -> Vec<(String, Option<String>)> {
     let mut tx = kit.write().await;
     let facts = slot_facts(tx.conn(), slots).await.unwrap();
     tx.roll_back().await;
-    facts.into_iter().map(|slot| (slot.state, slot.cleanup_reason)).collect()
+    facts.into_iter().map(|slot| (slot.state.to_string(), slot.cleanup_reason)).collect()
 }
 
 fn all(state: &str, reason: Option<&str>, count: usize) -> Vec<(String, Option<String>)> {

@@ -1,5 +1,6 @@
 //! Results, the end of time, and cancelling: exactly one of them ends a task.
 
+use fleet::model::task::TaskState;
 use fleet::{
     api::{CompletedTask, TaskEnding, TaskRequest},
     service::dispatch,
@@ -112,8 +113,8 @@ async fn a_cancelled_task_tells_its_node_to_stop() {
     let view = dispatch::cancel(&kit.fleet, &mut tx, task, None).await.map_err(|_| "refused").unwrap();
     tx.commit(None).await.unwrap();
     assert_eq!(
-        (view.state.as_str(), view.phases.len(), view.params),
-        ("cancelled", 1, json!({ "parts": [] }))
+        (view.state, view.phases.len(), view.params),
+        (TaskState::Cancelled, 1, json!({ "parts": [] }))
     );
     assert!(progress().await.is_ok_and(|answer| answer.cancelled));
     let mut tx = kit.write().await;

@@ -1,4 +1,5 @@
 use chrono::{DateTime, TimeDelta, Utc};
+use fleet::model::contact::ContactState;
 use fleet::{
     jobs::{census::census, certificates::certificates_notify, offline::nodes_lose_contact},
     service::contacts::{Contact, Contacts, regained},
@@ -35,7 +36,7 @@ async fn a_silent_node_is_offline_and_nothing_of_its_work_is_touched() {
         (world.state(node.id).await, world.state(away.id).await),
         ("active".to_owned(), "offline".to_owned())
     );
-    assert_eq!(world.detail(away.id).await.contact_state, "late");
+    assert_eq!(world.detail(away.id).await.contact_state, ContactState::Late);
     assert_eq!(world.count(work).await, before);
     world.heard(away.id).await;
     regained(&world.fleet, &[away.id, node.id]).await;

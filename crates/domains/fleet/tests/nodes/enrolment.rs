@@ -1,4 +1,6 @@
 use chrono::TimeDelta;
+use fleet::model::certificate::CertificateState;
+use fleet::model::node::NodeState;
 use fleet::{
     model::{page::KeyPageQuery, text::CertificateSerial},
     service::{
@@ -61,7 +63,7 @@ async fn a_token_becomes_a_certificate_that_names_the_node_and_the_trust_to_chec
     assert!(enrolled.certificate.not_before <= world.now() - TimeDelta::minutes(4), "clocks may be behind");
     assert_eq!(enrolled.trust.authorities.len(), 1);
     let detail = world.detail(node.id).await;
-    assert_eq!((detail.node.state.as_str(), detail.node.enrolled_at.is_some()), ("enrolling", true));
+    assert_eq!((detail.node.state, detail.node.enrolled_at.is_some()), (NodeState::Enrolling, true));
     assert_eq!(world.events("nodes.enrolled").await.len(), 1);
     assert_eq!(world.count("SELECT count(*) FROM node_certificates").await, 1);
     let audited = "SELECT count(*) FROM audit_logs WHERE action = 'node.enroll' AND result = 'allowed' AND actor_kind = 'node'";
@@ -312,12 +314,12 @@ async fn a_revoked_node_cannot_renew_and_a_renewing_one_has_bounds() {
     let page = node_certificates(&world.fleet, &mut world.read().await, node.id, &KeyPageQuery::default())
         .await
         .unwrap();
-    assert_eq!(page.items.iter().filter(|one| one.state == "valid").count(), 1);
+    assert_eq!(page.items.iter().filter(|one| one.state == CertificateState::Valid).count(), 1);
     let serial = CertificateSerial::parse(world.serial(node.id).await).unwrap();
     let mut tx = world.write("node.certificate_revoke").await;
     let one =
         node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await.unwrap();
-    assert_eq!((one.len(), one[0].state.as_str()), (1, "revoked"));
+    assert_eq!((one.len(), one[0].state), (1, CertificateState::Revoked));
     let again = node_certificate_revoke(&mut tx, node.id, Some(&serial), &reason("it was copied")).await;
     assert_eq!(code(again), Some(Code::InvalidTransition));
     let rest = node_certificate_revoke(&mut tx, node.id, None, &reason("it was stolen")).await;

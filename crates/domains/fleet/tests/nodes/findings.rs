@@ -1,3 +1,7 @@
+use fleet::model::finding::FindingState;
+use fleet::model::node::NodeState;
+use fleet::model::slot::SlotHealth;
+use fleet::model::slot::SlotState;
 use fleet::{
     model::{health_rule::HealthAction, text::RulePattern},
     service::{
@@ -44,11 +48,11 @@ async fn a_finding_is_opened_once_acted_on_once_and_counted() {
         tell(&world, node.id, &[finding(&world, "xid.74", &pci(0))]).await;
     }
     let open = only(&world).await;
-    assert_eq!((open.seen, open.action, open.state.as_str()), (3, HealthAction::Cordon, "open"));
+    assert_eq!((open.seen, open.action, open.state), (3, HealthAction::Cordon, FindingState::Open));
     assert_eq!(open.slot_id, Some(world.slots(node.id).await[0].id));
     let detail = world.detail(node.id).await;
     assert_eq!(detail.node.cordon_reason.as_deref(), Some("finding xid.74 on 0000:10:00.0"));
-    assert_eq!((detail.node.state.as_str(), detail.open_findings), ("active", 1));
+    assert_eq!((detail.node.state, detail.open_findings), (NodeState::Active, 1));
     assert_eq!(world.events("nodes.finding_opened").await.len(), 1);
     let version = detail.node.version;
     tell(&world, node.id, &[finding(&world, "xid.74", &pci(1))]).await;
@@ -65,8 +69,7 @@ async fn a_broken_gpu_that_is_free_is_quarantined_alone_and_one_in_use_takes_the
         let slot = world.slots(node.id).await.remove(n);
         (slot.state, slot.health)
     };
-    let is = |state: &str, health: &str| (state.to_owned(), health.to_owned());
-    assert_eq!(facts(0).await, is("quarantined", "failed"));
+    assert_eq!(facts(0).await, (SlotState::Quarantined, SlotHealth::Failed));
     assert_eq!(world.state(node.id).await, "active");
     world
         .tamper(&format!(
@@ -75,7 +78,7 @@ async fn a_broken_gpu_that_is_free_is_quarantined_alone_and_one_in_use_takes_the
         ))
         .await;
     tell(&world, node.id, &[finding(&world, "xid.48", &pci(1))]).await;
-    assert_eq!(facts(1).await, is("in_use", "failed"), "the work goes on");
+    assert_eq!(facts(1).await, (SlotState::InUse, SlotHealth::Failed), "the work goes on");
     assert_eq!(world.state(node.id).await, "quarantined");
     assert_eq!(world.events("nodes.quarantined").await.len(), 1);
     // Another one about the node itself changes nothing more, and is kept.
@@ -95,10 +98,10 @@ async fn a_credit_is_told_with_its_evidence() {
     assert_eq!(due[0]["slot_id"], slot.id.to_string());
     assert_eq!(due[0]["evidence"]["line"], 7);
     let detail = world.detail(node.id).await;
-    assert_eq!(detail.node.state, "active");
+    assert_eq!(detail.node.state, NodeState::Active);
     assert!(detail.node.cordon_reason.is_some());
     let slot = world.slots(node.id).await.remove(0);
-    assert_eq!((slot.state.as_str(), slot.health.as_str()), ("in_use", "failed"));
+    assert_eq!((slot.state, slot.health), (SlotState::InUse, SlotHealth::Failed));
 }
 
 fn contact(world: &World, node: NodeId) -> Contact {
@@ -194,19 +197,22 @@ async fn a_resolved_finding_puts_its_slot_in_doubt_until_a_probe_passes_and_what
     tell(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
     let first = only(&world).await;
     let mut tx = world.write("finding.resolve").await;
-    assert_eq!(finding_acknowledge(&mut tx, first.id, None, None).await.unwrap().state, "acknowledged");
+    assert_eq!(
+        finding_acknowledge(&mut tx, first.id, None, None).await.unwrap().state,
+        FindingState::Acknowledged
+    );
     assert_eq!(code(finding_acknowledge(&mut tx, first.id, None, None).await), Some(Code::InvalidTransition));
     let resolved = finding_resolve(&mut tx, first.id, &reason("The card was reseated."), None).await.unwrap();
-    assert_eq!((resolved.state.as_str(), resolved.note.as_str()), ("resolved", "The card was reseated."));
+    assert_eq!((resolved.state, resolved.note.as_str()), (FindingState::Resolved, "The card was reseated."));
     let unknown: FindingId = world.test.db.ambient().id();
     assert_eq!(code(finding_resolve(&mut tx, unknown, &reason("what"), None).await), Some(Code::NotFound));
     tx.commit(None).await.unwrap();
-    assert_eq!(world.slots(node.id).await[0].health, "unknown");
+    assert_eq!(world.slots(node.id).await[0].health, SlotHealth::Unknown);
     let mut tx = world.write("node.validate").await;
     node_validate(&world.fleet, &mut tx, node.id, ProbeProfile::Light).await.unwrap();
     tx.commit(None).await.unwrap();
     world.answer(node.id, succeeded(&probe_report(true))).await;
-    assert_eq!(world.slots(node.id).await[0].health, "healthy");
+    assert_eq!(world.slots(node.id).await[0].health, SlotHealth::Healthy);
     tell(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
     assert_eq!(world.count("SELECT count(*) FROM health_findings").await, 2);
     assert_eq!(finding_get(&mut world.read().await, first.id).await.unwrap().seen, 1);

@@ -1,3 +1,4 @@
+use fleet::model::node::NodeState;
 use std::collections::BTreeMap;
 
 use fleet::{
@@ -117,12 +118,12 @@ async fn nodes_are_found_by_what_is_known_of_them() {
     assert_eq!(of(NodeFilter { label: Some(("rack", "r7")), ..Default::default() }).await, ["gpu-02"]);
     assert!(of(NodeFilter { label: Some(("rack", "r8")), ..Default::default() }).await.is_empty());
     assert_eq!(of(NodeFilter { simulated: Some(false), ..Default::default() }).await, ["gpu-01", "gpu-03"]);
-    assert_eq!(of(NodeFilter { state: Some("enrolling"), ..Default::default() }).await, ["gpu-03"]);
+    assert_eq!(of(NodeFilter { state: Some(NodeState::Enrolling), ..Default::default() }).await, ["gpu-03"]);
     assert_eq!(of(NodeFilter { region: Some("us-west"), ..Default::default() }).await, [""; 0]);
     assert_eq!(of(NodeFilter { hostname: Some("gpu-01"), ..Default::default() }).await, ["gpu-01"]);
     world.tamper(&format!("UPDATE nodes SET state = 'deleted' WHERE id = '{}'", first.id.uuid())).await;
     assert_eq!(of(NodeFilter::default()).await, ["gpu-02", "gpu-03"], "the deleted are gone");
-    assert_eq!(of(NodeFilter { state: Some("deleted"), ..Default::default() }).await, ["gpu-01"]);
+    assert_eq!(of(NodeFilter { state: Some(NodeState::Deleted), ..Default::default() }).await, ["gpu-01"]);
     let size: PageQuery = serde_json::from_value(serde_json::json!({ "page_size": 1 })).unwrap();
     let page = node_list(&mut world.read().await, NodeFilter::default(), &size).await.unwrap();
     assert!(page.items.len() == 1 && page.next_cursor.is_some());
@@ -135,8 +136,8 @@ async fn a_cordon_stops_placement_and_no_state_changes() {
     let mut tx = world.write("node.cordon").await;
     let cordoned = node_cordon(&mut tx, node.id, "a cable is loose", None).await.unwrap();
     assert_eq!(
-        (cordoned.cordon_reason.as_deref(), cordoned.state.as_str()),
-        (Some("a cable is loose"), "active")
+        (cordoned.cordon_reason.as_deref(), cordoned.state),
+        (Some("a cable is loose"), NodeState::Active)
     );
     assert_eq!(node_uncordon(&mut tx, node.id, None).await.unwrap().cordon_reason, None);
     assert_eq!(code(node_uncordon(&mut tx, node.id, None).await), Some(Code::InvalidTransition));

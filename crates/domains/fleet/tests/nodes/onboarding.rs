@@ -1,5 +1,8 @@
 use bus::{Bus, Consumer as _, Registration};
 use chrono::TimeDelta;
+use fleet::model::node::NodeState;
+use fleet::model::slot::SlotHealth;
+use fleet::model::slot::SlotState;
 use fleet::{
     jobs::OnboardingConsumer,
     model::slot::Approval,
@@ -35,7 +38,7 @@ async fn discover(world: &World, node: NodeId) -> Result<(), Failure> {
 
 async fn onboarding(world: &World, node: NodeId) -> (String, String) {
     let onboarding = world.detail(node).await.onboarding.unwrap();
-    (onboarding.state, onboarding.detail)
+    (onboarding.state.to_string(), onboarding.detail)
 }
 
 #[tokio::test]
@@ -50,7 +53,9 @@ async fn an_enrolled_node_is_discovered_approved_probed_and_active() {
     assert_eq!(onboarding(&world, node.id).await.0, "awaiting_approval");
     let slots = world.slots(node.id).await;
     assert_eq!(slots.len(), 8);
-    assert!(slots.iter().all(|slot| slot.state == "discovered" && slot.health == "unknown"));
+    assert!(
+        slots.iter().all(|slot| slot.state == SlotState::Discovered && slot.health == SlotHealth::Unknown)
+    );
     assert_eq!(world.events("nodes.discovered").await.len(), 1);
     assert_eq!(
         code(validate(&world, node.id).await),
@@ -59,12 +64,16 @@ async fn an_enrolled_node_is_discovered_approved_probed_and_active() {
     );
     world.approve_all(node.id).await.unwrap();
     assert_eq!(world.state(node.id).await, "enrolling", "approved is not proven");
-    assert!(world.slots(node.id).await.iter().all(|slot| slot.state == "approved"));
+    assert!(world.slots(node.id).await.iter().all(|slot| slot.state == SlotState::Approved));
     world.answer(node.id, succeeded(&report(true))).await;
     assert_eq!(onboarding(&world, node.id).await.0, "done");
     assert_eq!(world.state(node.id).await, "active");
     assert!(
-        world.slots(node.id).await.iter().all(|slot| slot.state == "available" && slot.health == "healthy")
+        world
+            .slots(node.id)
+            .await
+            .iter()
+            .all(|slot| slot.state == SlotState::Available && slot.health == SlotHealth::Healthy)
     );
     assert_eq!(world.events("nodes.activated").await.len(), 1);
     let evidence =
@@ -120,8 +129,8 @@ async fn slots_with_blockers_are_refused_by_name_and_left_out_of_all() {
     }
     tx.roll_back().await;
     world.approve_all(node.id).await.unwrap();
-    let states: Vec<String> = world.slots(node.id).await.into_iter().map(|slot| slot.state).collect();
-    assert_eq!(states, ["approved", "approved", "discovered"]);
+    let states: Vec<SlotState> = world.slots(node.id).await.into_iter().map(|slot| slot.state).collect();
+    assert_eq!(states, [SlotState::Approved, SlotState::Approved, SlotState::Discovered]);
     let detail = world.detail(node.id).await;
     assert_eq!(detail.blockers.len(), 1);
 }
@@ -136,7 +145,7 @@ async fn a_failed_probe_sends_a_new_node_to_quarantine_and_only_a_passed_one_let
     world.answer(node.id, succeeded(&report(false))).await;
     assert_eq!(onboarding(&world, node.id).await, ("failed".to_owned(), "gpu_count".to_owned()));
     assert_eq!(world.state(node.id).await, "quarantined");
-    assert_eq!(world.slots(node.id).await[0].state, "approved", "not sold");
+    assert_eq!(world.slots(node.id).await[0].state, SlotState::Approved, "not sold");
     let mut tx = world.write("node.release").await;
     let refused = node_release(&mut tx, node.id, &reason("try it"), None).await;
     assert_eq!(code(refused), Some(Code::InvalidTransition), "it never passed");
@@ -149,7 +158,7 @@ async fn a_failed_probe_sends_a_new_node_to_quarantine_and_only_a_passed_one_let
     world.tamper("UPDATE nodes SET state = 'quarantined'").await;
     validate(&world, node.id).await.unwrap();
     world.answer(node.id, succeeded(&report(true))).await;
-    assert_eq!(world.slots(node.id).await[0].state, "available");
+    assert_eq!(world.slots(node.id).await[0].state, SlotState::Available);
     assert_eq!(world.state(node.id).await, "quarantined", "a person lets it out");
     let mut tx = world.write("node.release").await;
     node_release(&mut tx, node.id, &reason("it passed"), None).await.unwrap();
@@ -195,25 +204,29 @@ async fn a_discovery_again_keeps_ids_and_states_and_marks_what_is_gone() {
     found.candidates[1].nvme_device = Some("another".to_owned());
     world.answer(node.id, succeeded(&found)).await;
     let after = world.slots(node.id).await;
-    let facts = |n: usize| (after[n].id == before[n].id, after[n].state.as_str(), after[n].health.as_str());
-    assert_eq!(facts(0), (true, "discovered", "unknown"), "its approval was for another disk");
+    let facts = |n: usize| (after[n].id == before[n].id, after[n].state, after[n].health);
+    assert_eq!(
+        facts(0),
+        (true, SlotState::Discovered, SlotHealth::Unknown),
+        "its approval was for another disk"
+    );
     assert_eq!(after[0].nvme_device.as_deref(), Some("another"));
-    assert_eq!(facts(1), (true, "in_use", "healthy"));
+    assert_eq!(facts(1), (true, SlotState::InUse, SlotHealth::Healthy));
     assert_eq!(after[1].nvme_device.as_deref(), Some("nvme-1"), "nothing changes under somebody's work");
     assert_eq!(after[1].blockers[0].code, "changed");
-    assert_eq!(facts(2), (true, "available", "failed"));
+    assert_eq!(facts(2), (true, SlotState::Available, SlotHealth::Failed));
     assert_eq!(after[2].blockers[0].code, "missing");
-    assert_eq!((after[3].state.as_str(), after[3].pci_address.clone()), ("discovered", Some(pci(9))));
+    assert_eq!((after[3].state, after[3].pci_address.clone()), (SlotState::Discovered, Some(pci(9))));
     assert_eq!(world.state(node.id).await, "active");
     assert_eq!(onboarding(&world, node.id).await.0, "done");
     // It is found again: known, and in doubt until a probe has passed.
     discover(&world, node.id).await.unwrap();
     world.answer(node.id, succeeded(&topology(3, 0))).await;
     let again = world.slots(node.id).await;
-    assert_eq!((again[2].blockers.len(), again[2].health.as_str()), (0, "unknown"));
+    assert_eq!((again[2].blockers.len(), again[2].health), (0, SlotHealth::Unknown));
     validate(&world, node.id).await.unwrap();
     world.answer(node.id, succeeded(&report(true))).await;
-    assert_eq!(world.slots(node.id).await[2].health, "healthy");
+    assert_eq!(world.slots(node.id).await[2].health, SlotHealth::Healthy);
 }
 
 #[tokio::test]
@@ -223,9 +236,9 @@ async fn a_serving_node_that_fails_a_probe_is_cordoned_and_serves_on() {
     validate(&world, node.id).await.unwrap();
     world.answer(node.id, succeeded(&report(false))).await;
     let detail = world.detail(node.id).await;
-    assert_eq!(detail.node.state, "active");
+    assert_eq!(detail.node.state, NodeState::Active);
     assert!(detail.node.cordon_reason.unwrap().contains("validation probe failed"));
-    assert!(world.slots(node.id).await.iter().all(|slot| slot.state == "available"));
+    assert!(world.slots(node.id).await.iter().all(|slot| slot.state == SlotState::Available));
 }
 
 #[tokio::test]
@@ -244,11 +257,14 @@ async fn slots_are_withdrawn_quarantined_and_restored_unless_somebody_is_there()
     let node = world.active("gpu-01", 1).await;
     let slot = world.slots(node.id).await.remove(0);
     let mut tx = world.write("slot.quarantine").await;
-    assert_eq!(slot_quarantine(&mut tx, slot.id, None).await.unwrap().state, "quarantined");
+    assert_eq!(slot_quarantine(&mut tx, slot.id, None).await.unwrap().state, SlotState::Quarantined);
     let restored = slot_restore(&mut tx, slot.id, None).await.unwrap();
-    assert_eq!((restored.state.as_str(), restored.health.as_str()), ("approved", "unknown"));
+    assert_eq!((restored.state, restored.health), (SlotState::Approved, SlotHealth::Unknown));
     assert_eq!(code(slot_withdraw(&mut tx, slot.id, Some(1)).await), Some(Code::Conflict));
-    assert_eq!(slot_withdraw(&mut tx, slot.id, Some(restored.version)).await.unwrap().state, "discovered");
+    assert_eq!(
+        slot_withdraw(&mut tx, slot.id, Some(restored.version)).await.unwrap().state,
+        SlotState::Discovered
+    );
     tx.commit(None).await.unwrap();
     for state in ["reserved", "in_use", "cleaning", "cleanup_blocked"] {
         world.tamper(&format!("UPDATE node_resource_slots SET state = '{state}'")).await;

@@ -1,5 +1,6 @@
 //! An installation with a fleet: a database, a clock that is moved by hand, an operator.
 
+use fleet::model::node::NodeState;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -186,7 +187,7 @@ impl World {
         self.approve_all(node.id).await.unwrap();
         self.answer(node.id, succeeded(&report(true))).await;
         let node = self.detail(node.id).await.node;
-        assert_eq!(node.state, "active");
+        assert_eq!(node.state, NodeState::Active);
         node
     }
 
@@ -232,7 +233,7 @@ impl World {
     }
 
     pub async fn state(&self, node: NodeId) -> String {
-        self.detail(node).await.node.state
+        self.detail(node).await.node.state.to_string()
     }
 
     pub async fn slots(&self, node: NodeId) -> Vec<Slot> {

@@ -33,8 +33,7 @@ impl AuthorityState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Authority {
     pub id: AuthorityId,
-    #[schemars(extend("enum" = ["staged", "active", "grace", "retired", "revoked"]))]
-    pub state: String,
+    pub state: AuthorityState,
     /// False when its keys do not open under the master key: somebody else wrote it, and it is not believed.
     pub genuine: bool,
     /// In PEM.

@@ -5,11 +5,13 @@ use kernel::{Event, Stream, ids::AuthorityId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{authority::AuthorityState, signer::SignerState};
+
 /// A generation of the certificate authority has a new state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AuthorityChanged {
     pub authority_id: AuthorityId,
-    pub state: String,
+    pub state: AuthorityState,
     pub reason: String,
 }
 
@@ -24,7 +26,7 @@ impl Event for AuthorityChanged {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SignerChanged {
     pub signer_version: u32,
-    pub state: String,
+    pub state: SignerState,
     pub keyset_serial: u64,
     pub reason: String,
 }

@@ -23,11 +23,17 @@ lifecycle::lifecycle! {
     Retired on Revoke => Revoked;
 }
 
+impl SignerState {
+    /// Whether nodes believe what it signs.
+    pub const fn is_believed(self) -> bool {
+        matches!(self, Self::Staged | Self::Active | Self::Grace)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Signer {
     pub signer_version: u32,
-    #[schemars(extend("enum" = ["staged", "active", "grace", "retired", "revoked"]))]
-    pub state: String,
+    pub state: SignerState,
     /// False when the signed list says otherwise: somebody else wrote the row, and nobody believes it.
     pub genuine: bool,
     /// Ed25519.

@@ -58,7 +58,7 @@ impl Trust {
     ) -> Result<Authority, Failure> {
         store::lock(tx.conn()).await?;
         let id = self.0.db.ambient().id::<AuthorityId>();
-        self.authority_insert(tx, id, AuthorityState::Staged.name()).await?;
+        self.authority_insert(tx, id, AuthorityState::Staged).await?;
         let step = Step { force: false, reason };
         self.authority_changed(tx, None, id, &step).await
     }
@@ -147,7 +147,7 @@ impl Trust {
         state: AuthorityState,
     ) -> Result<Option<AuthorityRow>, Failure> {
         let rows = store::authorities::believed(tx.conn()).await?;
-        Ok(rows.into_iter().find(|row| row.state == state.name()))
+        Ok(rows.into_iter().find(|row| row.state == state))
     }
 
     /// Whoever comes into use must be ours, and known to the nodes.
@@ -170,14 +170,13 @@ impl Trust {
         event: AuthorityEvent,
         reason: &str,
     ) -> Result<(), Failure> {
-        let from = state_of(row)?;
+        let from = row.state;
         let to = AuthorityLifecycle::next(from, event)
             .ok_or_else(|| not_from("authority", from.name(), event.name()))?;
         let now = self.0.db.ambient().now();
-        let moved = store::authorities::set_state(tx.conn(), row.id(), from.name(), to.name(), now).await?;
+        let moved = store::authorities::set_state(tx.conn(), row.id(), from, to, now).await?;
         moved.ok_or_else(|| Problem::of(Code::Conflict))?;
-        let (state, reason) = (to.name().to_owned(), reason.to_owned());
-        tx.emit(&AuthorityChanged { authority_id: row.id(), state, reason })?;
+        tx.emit(&AuthorityChanged { authority_id: row.id(), state: to, reason: reason.to_owned() })?;
         tx.invalidate(format!("authority:{}", row.id));
         Ok(())
     }
@@ -195,7 +194,7 @@ impl Trust {
         let before = before.map(|row| self.authority_view(row.clone(), &counts));
         let after = self.authority_view(after, &counts);
         if before.is_none() {
-            let (state, reason) = (after.state.clone(), step.reason().to_owned());
+            let (state, reason) = (after.state, step.reason().to_owned());
             tx.emit(&AuthorityChanged { authority_id: id, state, reason })?;
             tx.invalidate(format!("authority:{}", id.uuid()));
         }
@@ -226,14 +225,9 @@ impl Trust {
     }
 }
 
-fn state_of(row: &AuthorityRow) -> Result<AuthorityState, Problem> {
-    AuthorityState::parse(&row.state).ok_or_else(|| not_from("authority", &row.state, "any"))
-}
-
 fn check(row: &AuthorityRow, event: AuthorityEvent) -> Result<AuthorityState, Problem> {
-    let state = state_of(row)?;
-    match AuthorityLifecycle::next(state, event) {
-        Some(_) => Ok(state),
-        None => Err(not_from("authority", state.name(), event.name())),
+    match AuthorityLifecycle::next(row.state, event) {
+        Some(_) => Ok(row.state),
+        None => Err(not_from("authority", row.state.name(), event.name())),
     }
 }

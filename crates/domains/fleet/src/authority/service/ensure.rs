@@ -1,7 +1,6 @@
 //! What must be there before the first node: made once, by whichever replica comes first.
 
 use kernel::{Failure, ids::AuthorityId};
-use lifecycle::Named as _;
 use node_proto::{Keyset, SignedKeyset, keyset::signing_bytes, text::Base64};
 use pg::WriteTx;
 use trust::{ca, signer::KeyCustody};
@@ -43,7 +42,7 @@ impl Trust {
             tx.roll_back().await;
             // Another replica may have been faster.
             self.look_again();
-            let active = believed.iter().find(|row| row.state == AuthorityState::Active.name());
+            let active = believed.iter().find(|row| row.state == AuthorityState::Active);
             if active.is_none_or(|row| self.open(row).is_none()) {
                 tracing::error!(
                     "no certificate authority is usable: restore the master key that sealed the active one, or activate another"
@@ -51,10 +50,10 @@ impl Trust {
             }
             return Ok(());
         }
-        let (id, state) = (self.0.db.ambient().id::<AuthorityId>(), AuthorityState::Active.name());
+        let (id, state) = (self.0.db.ambient().id::<AuthorityId>(), AuthorityState::Active);
         let authority = self.authority_insert(&mut tx, id, state).await?;
         tx.record::<(), _>("authority", id, None, Some(&authority.root_pem()))?;
-        tx.emit(&AuthorityChanged { authority_id: id, state: state.to_owned(), reason: FIRST.to_owned() })?;
+        tx.emit(&AuthorityChanged { authority_id: id, state, reason: FIRST.to_owned() })?;
         tx.invalidate(format!("authority:{}", id.uuid()));
         tx.commit(None).await?;
         tracing::info!(authority_id = %id, "made the first certificate authority");
@@ -66,7 +65,7 @@ impl Trust {
         &self,
         tx: &mut WriteTx,
         id: AuthorityId,
-        state: &str,
+        state: AuthorityState,
     ) -> Result<ca::Authority, Failure> {
         let ambient = self.0.db.ambient();
         let authority = ca::Authority::generate(ambient, &self.0.domain, id)?;
@@ -97,17 +96,12 @@ impl Trust {
         let public_key = custody.generate(version)?;
         let serial = next_serial(0, custody)?;
         let keyset = keyset::first(serial, now, version, &public_key);
-        let state = SignerState::Active.name();
+        let state = SignerState::Active;
         store::signers::insert(tx.conn(), 1, state, &public_key, now).await?;
         self.keyset_publish(&mut tx, custody, &keyset).await?;
         tx.record::<(), _>("signer", version, None, Some(&keyset))?;
         let reason = FIRST.to_owned();
-        tx.emit(&SignerChanged {
-            signer_version: version,
-            state: state.to_owned(),
-            keyset_serial: serial,
-            reason,
-        })?;
+        tx.emit(&SignerChanged { signer_version: version, state, keyset_serial: serial, reason })?;
         tx.invalidate(format!("signer:{version}"));
         tx.commit(None).await?;
         tracing::info!(signer_version = version, keyset_serial = serial, "made the first signer");

@@ -70,7 +70,7 @@ impl Trust {
         Change::Stage { signer_version: version, public_key: Vec::new() }.moves(&current)?;
         let public_key = custody.generate(version)?;
         let now = self.0.db.ambient().now();
-        let state = SignerState::Staged.name();
+        let state = SignerState::Staged;
         store::signers::insert(tx.conn(), number(version)?, state, &public_key, now).await?;
         let change = Change::Stage { signer_version: version, public_key: public_key.to_vec() };
         self.signer_change(tx, &current, version, &change, &Step { force: false, reason }).await
@@ -113,8 +113,7 @@ impl Trust {
         }
         // Nodes do not believe it anyway (it was retired, or is not ours): only the row changes.
         let row = self.signer_row(tx, version).await?;
-        let state = SignerState::parse(&row.state).ok_or(TrustError::RowDisagrees(version))?;
-        self.signer_move(tx, version, state, SignerEvent::Revoke, current.serial, &step).await?;
+        self.signer_move(tx, version, row.state, SignerEvent::Revoke, current.serial, &step).await?;
         self.signer_changed(tx, Some(row), version, &step).await
     }
 
@@ -171,7 +170,7 @@ impl Trust {
         }
         self.keyset_publish(tx, custody, &next).await?;
         if before.is_none() {
-            let (state, reason) = (SignerState::Staged.name().to_owned(), step.reason().to_owned());
+            let (state, reason) = (SignerState::Staged, step.reason().to_owned());
             tx.emit(&SignerChanged { signer_version: version, state, keyset_serial: serial, reason })?;
             tx.invalidate(format!("signer:{version}"));
         }
@@ -190,11 +189,10 @@ impl Trust {
         let to = SignerLifecycle::next(from, event)
             .ok_or_else(|| not_from("signer", from.name(), event.name()))?;
         let now = self.0.db.ambient().now();
-        let moved =
-            store::signers::set_state(tx.conn(), number(version)?, from.name(), to.name(), now).await?;
+        let moved = store::signers::set_state(tx.conn(), number(version)?, from, to, now).await?;
         moved.ok_or(TrustError::RowDisagrees(version))?;
-        let (state, reason) = (to.name().to_owned(), step.reason().to_owned());
-        tx.emit(&SignerChanged { signer_version: version, state, keyset_serial, reason })?;
+        let reason = step.reason().to_owned();
+        tx.emit(&SignerChanged { signer_version: version, state: to, keyset_serial, reason })?;
         tx.invalidate(format!("signer:{version}"));
         Ok(())
     }
@@ -219,11 +217,10 @@ fn view(row: SignerRow, standing: &Standing) -> Signer {
     let version = row.number();
     let (keyset_serial, confirmed) = standing.of(version);
     let listed = keyset::find(&standing.keyset, version);
-    let said = listed.map(|key| keyset::state_of(key.state).name());
-    let believed = matches!(row.state.as_str(), "staged" | "active" | "grace");
+    let said = listed.map(|key| keyset::state_of(key.state));
     let genuine = match listed {
-        Some(key) => said == Some(&row.state) && key.public_key.0 == row.public_key,
-        None => !believed,
+        Some(key) => said == Some(row.state) && key.public_key.0 == row.public_key,
+        None => !row.state.is_believed(),
     };
     Signer {
         signer_version: version,

@@ -108,8 +108,8 @@ impl Trust {
                 Some(known) => Some(known.authority.clone()),
                 None => self.open(&row).map(Arc::new),
             };
-            if let (Some(authority), Some(state)) = (authority, AuthorityState::parse(&row.state)) {
-                authorities.push(Believed { state, authority, sealed: row.sealed });
+            if let Some(authority) = authority {
+                authorities.push(Believed { state: row.state, authority, sealed: row.sealed });
             }
         }
         let roots: Vec<_> = authorities.iter().map(|known| known.authority.root()).collect();
@@ -137,7 +137,7 @@ impl Trust {
                 let digest = sha256([row.id.as_bytes(), &row.sealed[..]].concat());
                 self.report(digest, || {
                     tracing::error!(
-                        authority_id = %row.id(), state = row.state, error = %error,
+                        authority_id = %row.id(), state = %row.state, error = %error,
                         "tampering, or another master key: this authority is ignored"
                     );
                 });

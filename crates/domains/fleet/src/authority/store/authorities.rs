@@ -2,13 +2,16 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{Code, Failure, PageQuery, Problem, ids::AuthorityId};
+use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
+
+use crate::authority::model::authority::AuthorityState;
 
 #[derive(Clone, Debug)]
 pub struct AuthorityRow {
     pub id: Uuid,
-    pub state: String,
+    pub state: AuthorityState,
     pub root_certificate: String,
     pub issuing_certificate: String,
     pub sealed: Vec<u8>,
@@ -31,8 +34,9 @@ const BELIEVED: i64 = 64;
 pub async fn believed(conn: &mut Connection) -> Result<Vec<AuthorityRow>, sqlx::Error> {
     sqlx::query_as!(
         AuthorityRow,
-        "SELECT id, state, root_certificate, issuing_certificate, sealed, not_after, version, created_at, updated_at
-         FROM authorities WHERE state IN ('staged', 'active', 'grace') ORDER BY id LIMIT $1",
+        r#"SELECT id, state AS "state: AuthorityState", root_certificate, issuing_certificate, sealed, not_after, version,
+             created_at, updated_at
+         FROM authorities WHERE state IN ('staged', 'active', 'grace') ORDER BY id LIMIT $1"#,
         BELIEVED,
     )
     .fetch_all(conn)
@@ -42,8 +46,9 @@ pub async fn believed(conn: &mut Connection) -> Result<Vec<AuthorityRow>, sqlx::
 pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<AuthorityRow>, sqlx::Error> {
     sqlx::query_as!(
         AuthorityRow,
-        "SELECT id, state, root_certificate, issuing_certificate, sealed, not_after, version, created_at, updated_at
-         FROM authorities WHERE id > $1 ORDER BY id LIMIT $2",
+        r#"SELECT id, state AS "state: AuthorityState", root_certificate, issuing_certificate, sealed, not_after, version,
+             created_at, updated_at
+         FROM authorities WHERE id > $1 ORDER BY id LIMIT $2"#,
         page.after(),
         page.limit(),
     )
@@ -58,8 +63,9 @@ pub async fn any(conn: &mut Connection) -> Result<bool, sqlx::Error> {
 pub async fn get(conn: &mut Connection, id: AuthorityId) -> Result<Option<AuthorityRow>, sqlx::Error> {
     sqlx::query_as!(
         AuthorityRow,
-        "SELECT id, state, root_certificate, issuing_certificate, sealed, not_after, version, created_at, updated_at
-         FROM authorities WHERE id = $1",
+        r#"SELECT id, state AS "state: AuthorityState", root_certificate, issuing_certificate, sealed, not_after, version,
+             created_at, updated_at
+         FROM authorities WHERE id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -70,16 +76,17 @@ pub async fn insert(
     conn: &mut Connection,
     authority: &trust::ca::Authority,
     sealed: &[u8],
-    state: &str,
+    state: AuthorityState,
     now: DateTime<Utc>,
 ) -> Result<AuthorityRow, Failure> {
     sqlx::query_as!(
         AuthorityRow,
-        "INSERT INTO authorities (id, state, root_certificate, issuing_certificate, sealed, not_after, created_at, updated_at)
+        r#"INSERT INTO authorities (id, state, root_certificate, issuing_certificate, sealed, not_after, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $7)
-         RETURNING id, state, root_certificate, issuing_certificate, sealed, not_after, version, created_at, updated_at",
+         RETURNING id, state AS "state: AuthorityState", root_certificate, issuing_certificate, sealed, not_after,
+             version, created_at, updated_at"#,
         authority.id().uuid(),
-        state,
+        state.name(),
         authority.root_pem(),
         authority.issuing_pem(),
         sealed,
@@ -100,17 +107,18 @@ pub async fn insert(
 pub async fn set_state(
     conn: &mut Connection,
     id: AuthorityId,
-    from: &str,
-    to: &str,
+    from: AuthorityState,
+    to: AuthorityState,
     now: DateTime<Utc>,
 ) -> Result<Option<AuthorityRow>, sqlx::Error> {
     sqlx::query_as!(
         AuthorityRow,
-        "UPDATE authorities SET state = $3, version = version + 1, updated_at = $4 WHERE id = $1 AND state = $2
-         RETURNING id, state, root_certificate, issuing_certificate, sealed, not_after, version, created_at, updated_at",
+        r#"UPDATE authorities SET state = $3, version = version + 1, updated_at = $4 WHERE id = $1 AND state = $2
+         RETURNING id, state AS "state: AuthorityState", root_certificate, issuing_certificate, sealed, not_after,
+             version, created_at, updated_at"#,
         id.uuid(),
-        from,
-        to,
+        from.name(),
+        to.name(),
         now,
     )
     .fetch_optional(conn)

@@ -2,13 +2,16 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{Code, Failure, PageQuery, Problem};
+use lifecycle::Named as _;
 use node_proto::{SignedKeyset, text::Base64};
 use pg::Connection;
+
+use crate::authority::model::signer::SignerState;
 
 #[derive(Clone, Debug)]
 pub struct SignerRow {
     pub signer_version: i32,
-    pub state: String,
+    pub state: SignerState,
     pub public_key: Vec<u8>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
@@ -39,8 +42,8 @@ pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<SignerR
     let after = i32::try_from(page.after().as_u128()).unwrap_or(i32::MAX);
     sqlx::query_as!(
         SignerRow,
-        "SELECT signer_version, state, public_key, version, created_at, updated_at FROM signer_keys
-         WHERE signer_version > $1 ORDER BY signer_version LIMIT $2",
+        r#"SELECT signer_version, state AS "state: SignerState", public_key, version, created_at, updated_at FROM signer_keys
+         WHERE signer_version > $1 ORDER BY signer_version LIMIT $2"#,
         after,
         page.limit(),
     )
@@ -51,8 +54,8 @@ pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<SignerR
 pub async fn get(conn: &mut Connection, signer_version: i32) -> Result<Option<SignerRow>, sqlx::Error> {
     sqlx::query_as!(
         SignerRow,
-        "SELECT signer_version, state, public_key, version, created_at, updated_at FROM signer_keys
-         WHERE signer_version = $1",
+        r#"SELECT signer_version, state AS "state: SignerState", public_key, version, created_at, updated_at FROM signer_keys
+         WHERE signer_version = $1"#,
         signer_version,
     )
     .fetch_optional(conn)
@@ -82,16 +85,16 @@ pub async fn highest(conn: &mut Connection) -> Result<(i32, i64), sqlx::Error> {
 pub async fn insert(
     conn: &mut Connection,
     signer_version: i32,
-    state: &str,
+    state: SignerState,
     public_key: &[u8],
     now: DateTime<Utc>,
 ) -> Result<SignerRow, Failure> {
     sqlx::query_as!(
         SignerRow,
-        "INSERT INTO signer_keys (signer_version, state, public_key, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
-         RETURNING signer_version, state, public_key, version, created_at, updated_at",
+        r#"INSERT INTO signer_keys (signer_version, state, public_key, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
+         RETURNING signer_version, state AS "state: SignerState", public_key, version, created_at, updated_at"#,
         signer_version,
-        state,
+        state.name(),
         public_key,
         now,
     )
@@ -109,18 +112,18 @@ pub async fn insert(
 pub async fn set_state(
     conn: &mut Connection,
     signer_version: i32,
-    from: &str,
-    to: &str,
+    from: SignerState,
+    to: SignerState,
     now: DateTime<Utc>,
 ) -> Result<Option<SignerRow>, sqlx::Error> {
     sqlx::query_as!(
         SignerRow,
-        "UPDATE signer_keys SET state = $3, version = version + 1, updated_at = $4
+        r#"UPDATE signer_keys SET state = $3, version = version + 1, updated_at = $4
          WHERE signer_version = $1 AND state = $2
-         RETURNING signer_version, state, public_key, version, created_at, updated_at",
+         RETURNING signer_version, state AS "state: SignerState", public_key, version, created_at, updated_at"#,
         signer_version,
-        from,
-        to,
+        from.name(),
+        to.name(),
         now,
     )
     .fetch_optional(conn)

@@ -52,7 +52,7 @@ struct Listed {
     join: JoinInfo,
     token: Option<ShownOnce>,
     profile: String,
-    state: String,
+    state: NodeState,
 }
 
 struct Known {
@@ -118,18 +118,21 @@ impl SimulatedFleet {
                 Some(node) => node,
                 None => self.create(pool, hostname).await?,
             };
-            let Some(state) = node.node.state().filter(|state| is_played(*state)) else { continue };
+            let state = node.node.state;
+            if !is_played(state) {
+                continue;
+            }
             let token = self.token(&node, state).await?;
             let url = self.fleet.settings().node_url.clone();
             let join = self.fleet.trust().join_info(node.node.id, &node.node.hostname, &url).await?;
-            list.push(Listed { join, token, profile, state: node.node.state });
+            list.push(Listed { join, token, profile, state });
         }
         let text = serde_json::to_vec_pretty(&list)?;
         if text != self.written {
             replace(&self.file, &text)?;
             self.written = text;
         }
-        Ok(list.iter().all(|node| node.state == "active"))
+        Ok(list.iter().all(|node| node.state == NodeState::Active))
     }
 
     /// The region and the pool of simulated nodes.

@@ -1629,11 +1629,11 @@ BEGIN
     RETURN v_started;
 END $$;
 
-CREATE FUNCTION public.saga_timeline(p_subject text, p_limit integer) RETURNS TABLE(run_id uuid, name text, run_state text, step text, undo boolean, attempt integer, state text, detail text, started_at timestamp with time zone, finished_at timestamp with time zone)
+CREATE FUNCTION public.saga_timeline(p_subject text, p_limit integer) RETURNS TABLE(run_id uuid, name text, run_state text, step text, undo boolean, attempt integer, state text, failure_code text, detail text, started_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
-    SELECT r.id, r.name, r.state, s.step, s.undo, s.attempt, s.state, s.detail, s.started_at, s.finished_at
+    SELECT r.id, r.name, r.state, s.step, s.undo, s.attempt, s.state, s.failure_code, s.detail, s.started_at, s.finished_at
     FROM saga_runs r JOIN saga_steps s ON s.run_id = r.id
     WHERE r.subject = p_subject AND (NOT called_by_app() OR r.org_id = current_org())
     ORDER BY r.id DESC, s.seq LIMIT p_limit
@@ -1903,6 +1903,7 @@ CASE
     WHEN (state <> ALL (ARRAY['released'::text, 'failed'::text])) THEN project_id
     ELSE NULL::uuid
 END) STORED,
+    failure_code text,
     CONSTRAINT allocations_check CHECK (((meter_closed_at IS NULL) OR (meter_opened_at IS NOT NULL))),
     CONSTRAINT allocations_check1 CHECK (((state = 'active'::text) <= ((meter_opened_at IS NOT NULL) AND (meter_closed_at IS NULL)))),
     CONSTRAINT allocations_check2 CHECK (((state = ANY (ARRAY['released'::text, 'failed'::text])) = (finished_at IS NOT NULL))),
@@ -3156,6 +3157,7 @@ CREATE TABLE public.saga_runs (
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     finished_at timestamp with time zone,
+    failure_code text,
     CONSTRAINT saga_runs_check CHECK (((finished_at IS NULL) = (state = ANY (ARRAY['running'::text, 'undoing'::text])))),
     CONSTRAINT saga_runs_check1 CHECK (((state <> ALL (ARRAY['undoing'::text, 'undone'::text, 'stuck'::text])) OR (failure IS NOT NULL))),
     CONSTRAINT saga_runs_check2 CHECK (((step >= 0) AND (attempt >= 1))),
@@ -3175,6 +3177,7 @@ CREATE TABLE public.saga_steps (
     detail text DEFAULT ''::text NOT NULL,
     started_at timestamp with time zone NOT NULL,
     finished_at timestamp with time zone,
+    failure_code text,
     CONSTRAINT saga_steps_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'done'::text, 'failed'::text, 'skipped'::text])))
 );
 

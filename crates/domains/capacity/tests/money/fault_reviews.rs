@@ -1,7 +1,7 @@
 //! Credits that a rule alone does not decide: a person does, once, and what is given is exact.
 
 use billing::{
-    model::adjustment::Adjustment,
+    model::adjustment::{Adjustment, AdjustmentState},
     service::adjustments::{adjustment_approve, adjustment_list, adjustment_reject},
 };
 use identity::api::Policies;
@@ -31,7 +31,7 @@ impl Bank {
         let permit = Permit::system("test", self.origin());
         let mut tx = self.test.db.read(&permit).await.unwrap();
         let listed = adjustment_list(&mut tx, None, None, &PageQuery::default()).await.unwrap();
-        listed.items.into_iter().filter(|adjustment| adjustment.state == "proposed").collect()
+        listed.items.into_iter().filter(|adjustment| adjustment.state == AdjustmentState::Proposed).collect()
     }
 
     pub async fn approved(&self, id: AdjustmentId) -> Result<Adjustment, Failure> {
@@ -106,7 +106,7 @@ async fn a_tenant_with_root_who_unbinds_a_gpu_pays_until_somebody_has_looked_at_
     let lasted = (fault.until.unwrap().timestamp()) - fault.since.timestamp();
     assert!((500..=502).contains(&lasted), "{lasted}");
     let done = bank.approved(waiting[0].id).await.unwrap();
-    assert_eq!((done.state.as_str(), done.decided_by), ("posted", Some(bank.other)));
+    assert_eq!((done.state, done.decided_by), (AdjustmentState::Posted, Some(bank.other)));
     assert_eq!(bank.charged(id).await, cost(all - lasted), "exact to the second");
     assert_eq!(done.amount_minor, cost(all) - cost(all - lasted));
     assert_eq!(bank.meter(id).await, "open");

@@ -10,7 +10,7 @@ use kernel::ids::{AllocationId, SlotId};
 use node_proto::{
     TaskType,
     catalog::{HealthReport, ProbeCheck, ProbeProfile, ProvisionedVm, ReleasedVm},
-    contract::{Ending, FailureCode},
+    contract::{Ending, FailureCause, FailureCode, TaskFailure},
 };
 use saga::Engine;
 use serde::Serialize;
@@ -120,12 +120,19 @@ async fn what_passes_is_tried_again_and_what_does_not_is_not() {
         assert_eq!(kit.tasks(id, "slice.vm_provision").await, 1);
     }
     let id = kit.launch(SLICE).await;
-    kit.ends(
-        TaskType::VmProvision,
-        vec![failed(FailureCode::Unavailable, "the node is drained; undrain it first")],
-    );
+    let busy = TaskFailure::new(FailureCode::Unavailable, "full");
+    let drained = TaskFailure { cause: Some(FailureCause::Drained), ..busy };
+    kit.ends(TaskType::VmProvision, vec![Ending::Failed { failure: drained }]);
     assert_eq!(kit.drive(&id.to_string()).await, "undone");
     assert_eq!(kit.reason(id).await, "the machine was being taken out of service");
+    // The code goes from the node through step and run to the allocation.
+    let code = format!(
+        "SELECT a.failure_code || ' ' || r.failure_code || ' ' || s.failure_code FROM allocations a
+         JOIN saga_runs r ON r.subject = 'alloc_' || replace(a.id::text, '-', '')
+         JOIN saga_steps s ON s.run_id = r.id AND s.state = 'failed' WHERE a.id = '{}'",
+        id.uuid()
+    );
+    assert_eq!(kit.one::<String>(&code).await, "node_drained node_drained node_drained");
     invariants::hold(&kit).await;
 }
 

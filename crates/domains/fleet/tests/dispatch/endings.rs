@@ -32,7 +32,7 @@ async fn a_task_ends_once_however_often_and_by_whomever_it_is_told() {
     assert_eq!((first, second), (Ok(true), Ok(true)));
     assert_eq!(kit.tell(node, task, failed("no")).await, Err(Code::Conflict));
     assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
-    assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec!["Told".to_owned()]));
+    assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec!["Reported".to_owned()]));
     assert_eq!(kit.audited("task.result", "allowed").await, "1");
 }
 
@@ -48,7 +48,7 @@ async fn two_different_endings_at_once_leave_one() {
             "{a:?} {b:?}"
         );
     }
-    assert_eq!(kit.endings(), vec!["Told"; 5]);
+    assert_eq!(kit.endings(), vec!["Reported"; 5]);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn when_the_waiting_party_fails_nothing_is_stored_and_the_node_tells_again
     );
     *kit.told.fails.lock().unwrap() = false;
     assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
-    assert_eq!(kit.endings(), ["Told"]);
+    assert_eq!(kit.endings(), ["Reported"]);
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Preferences(PreferencesCommand::Set { kind, email, in_app }) => {
             let known = send!(client.notification_preferences_get());
-            let Some(mut wanted) = known.items.into_iter().find(|item| item.kind == kind) else {
+            let Some(mut wanted) = known.items.into_iter().find(|item| item.kind.to_string() == kind) else {
                 return Err(Failure::client(format!("there is no kind {kind:?}"))
                     .suggest("See them with `gpuaas notifications preferences show`."));
             };

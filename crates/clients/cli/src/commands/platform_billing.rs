@@ -315,7 +315,7 @@ async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) ->
                 corrects_entry_id: corrects,
             };
             let made = send!(client.adjustment_create(&once.key(), &body));
-            if made.state == "proposed" {
+            if made.state == types::AdjustmentState::Proposed {
                 note(&format!(
                     "It is not posted yet: with what was posted in the last day it is so large that another administrator \
                      has to approve it. They were notified: gpuaas platform billing adjustments approve {}",

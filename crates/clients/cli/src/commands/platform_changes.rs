@@ -142,7 +142,7 @@ fn applied(change: &types::SensitiveChange) -> String {
 }
 
 fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
-    if change.state == "proposed" {
+    if change.state == types::SensitiveChangeState::Proposed {
         note(&format!(
             "Nothing is changed yet. Another administrator applies it: gpuaas platform changes approve {}",
             change.id

@@ -80,7 +80,7 @@ pub async fn pay(purse: &Purse<'_>, topup: Topup) -> Result {
     let Some(limit) = wait.limit() else { return purse.app.out.priced_item(&opened, COLUMNS) };
     let ended = until(purse, opened, limit, is_over).await?;
     purse.app.out.priced_item(&ended, COLUMNS)?;
-    if ended.state == "paid" {
+    if ended.state == types::TopupState::Paid {
         note(&format!("{shown} are in the balance."));
         return Ok(());
     }
@@ -88,7 +88,7 @@ pub async fn pay(purse: &Purse<'_>, topup: Topup) -> Result {
 }
 
 fn is_over(topup: &types::Topup) -> bool {
-    !matches!(topup.state.as_str(), "created" | "open")
+    !matches!(topup.state, types::TopupState::Created | types::TopupState::Open)
 }
 
 /// Asks until it is as wanted; the server answers when something changes.

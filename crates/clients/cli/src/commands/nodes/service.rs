@@ -101,6 +101,7 @@ async fn emptied(app: &App, client: &Client, node: &str, deadline: Instant) -> R
 }
 
 fn occupied(slots: &[types::NodeSlotCount]) -> i64 {
-    let states = ["reserved", "in_use", "cleaning", "cleanup_blocked"];
-    slots.iter().filter(|slot| states.contains(&slot.state.as_str())).map(|slot| slot.count).sum()
+    use types::NodeSlotCountState::{Cleaning, CleanupBlocked, InUse, Reserved};
+    let taken = [Reserved, InUse, Cleaning, CleanupBlocked];
+    slots.iter().filter(|slot| taken.contains(&slot.state)).map(|slot| slot.count).sum()
 }

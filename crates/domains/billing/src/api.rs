@@ -9,6 +9,7 @@ pub use crate::{
     },
     service::{
         balance::balances_of,
+        balance_checks::{budgets_overdue, is_depleted, is_metered, must_release_project, overdue},
         credits::{Fault, Resumed, credit, credit_end},
         holds::{funds_check, funds_hold, launch_failed, meter_close, meter_open},
         posting::post,
@@ -16,7 +17,6 @@ pub use crate::{
             ProviderFinding, provider_finding, provider_finding_over, provider_findings_gone,
         },
         reconcile::RunningAllocations,
-        standing::{budgets_overdue, is_depleted, is_metered, must_release_project, overdue},
     },
 };
 

@@ -55,7 +55,7 @@ pub struct Fleet {
     policies: Arc<dyn PolicySource>,
     settings: Arc<Settings>,
     completions: Arc<Completions>,
-    standings: service::standing::Standings,
+    node_trust: service::node_trust::NodeTrustCache,
     wake: Option<Wake>,
     programs: install::Programs,
 }
@@ -68,7 +68,7 @@ impl Fleet {
         settings: Settings,
         others: Vec<Arc<dyn Completion>>,
     ) -> Self {
-        let standings = service::standing::Standings::new(&db);
+        let node_trust = service::node_trust::NodeTrustCache::new(&db);
         let mut parties: Vec<Arc<dyn Completion>> = vec![Arc::new(service::onboarding::Onboarder)];
         parties.extend(others);
         let completions = Arc::new(Completions::new(parties));
@@ -80,7 +80,7 @@ impl Fleet {
             policies,
             settings: Arc::new(settings),
             completions,
-            standings,
+            node_trust,
             wake: None,
         }
     }

@@ -1,7 +1,7 @@
 //! Notifications: people hear of what concerns them, also when they are not signed in.
 //!
 //! **How it works.** Consumers turn events into notifications for the people concerned, and into messages on their way:
-//! mail to each of them as they prefer, and signed webhooks to where their organization wants them (`service/telling`).
+//! mail to each of them as they prefer, and signed webhooks to where their organization wants them (`service/notifying`).
 //! That is one transaction per event. The relay (`jobs/relay`) sends what is due, each message by itself, with a bound
 //! on time and attempts; what cannot be sent waits longer each time, keeps nobody else waiting, and is given up in the
 //! end, visibly.

@@ -73,7 +73,7 @@ fn refuse(problem: Problem, scope: Scope) -> Refusal {
 }
 
 /// Roles held in a scope, and whether the organization is suspended.
-struct Standing {
+struct HeldRoles {
     scope: Scope,
     roles: Vec<Role>,
     suspended: bool,
@@ -85,39 +85,34 @@ pub(crate) async fn decide(
     path: &[(String, String)],
     directory: &dyn Directory,
 ) -> Result<Decision, Refusal> {
-    let standing = standing(declaration.scope, caller, path, directory).await?;
-    let full = union(standing.roles.iter().copied());
-    let permissions = if standing.suspended {
-        let platform = union(standing.roles.iter().copied().filter(|r| is_platform(*r)));
+    let held = roles_held(declaration.scope, caller, path, directory).await?;
+    let full = union(held.roles.iter().copied());
+    let permissions = if held.suspended {
+        let platform = union(held.roles.iter().copied().filter(|r| is_platform(*r)));
         full.reads_only().union(platform)
     } else {
         full
     };
     let Some(permission) = declaration.permission else {
-        return Err(refuse(Problem::of(Code::InsufficientPermissions), standing.scope));
+        return Err(refuse(Problem::of(Code::InsufficientPermissions), held.scope));
     };
     let Some(granted) = permissions.authorize(permission) else {
         let code = if full.holds(permission) {
             Code::TenantSuspended
-        } else if declaration.scope == ScopeKind::Platform && standing.roles.is_empty() {
+        } else if declaration.scope == ScopeKind::Platform && held.roles.is_empty() {
             Code::AdminRequired
         } else {
             Code::InsufficientPermissions
         };
         let problem = Problem::of(code).detail("permission", permission.name());
-        return Err(refuse(problem, standing.scope));
+        return Err(refuse(problem, held.scope));
     };
-    let role = standing.roles.iter().find(|r| r.permissions().holds(permission)).map_or("none", |r| r.name());
+    let role = held.roles.iter().find(|r| r.permissions().holds(permission)).map_or("none", |r| r.name());
     Ok(Decision {
         actor: caller.actor(role),
-        scope: standing.scope,
+        scope: held.scope,
         granted,
-        access: Access {
-            caller: Some(caller.clone()),
-            scope: standing.scope,
-            permissions,
-            roles: standing.roles,
-        },
+        access: Access { caller: Some(caller.clone()), scope: held.scope, permissions, roles: held.roles },
     })
 }
 
@@ -134,23 +129,23 @@ fn hidden(kind: &'static str) -> Refusal {
     refuse(Problem::not_found(kind), Scope::Platform)
 }
 
-async fn standing(
+async fn roles_held(
     kind: ScopeKind,
     caller: &Caller,
     path: &[(String, String)],
     directory: &dyn Directory,
-) -> Result<Standing, Refusal> {
+) -> Result<HeldRoles, Refusal> {
     let platform = match caller {
         Caller::User { grants, .. } => grants.platform.clone(),
         Caller::ServiceAccount { .. } => Vec::new(),
     };
     match kind {
         ScopeKind::Public => Err(refuse(Problem::of(Code::InternalError), Scope::Platform)),
-        ScopeKind::Platform => Ok(Standing { scope: Scope::Platform, roles: platform, suspended: false }),
+        ScopeKind::Platform => Ok(HeldRoles { scope: Scope::Platform, roles: platform, suspended: false }),
         ScopeKind::Person => {
             // A machine has nothing of its own, but reads what everybody who is signed in may read.
             let role = if caller.user().is_some() { Role::Person } else { Role::ServiceAccount };
-            Ok(Standing { scope: Scope::Person, roles: vec![role], suspended: false })
+            Ok(HeldRoles { scope: Scope::Person, roles: vec![role], suspended: false })
         }
         ScopeKind::Org => {
             let org: OrgId = parameter(path, "org_id", "organization")?;
@@ -160,7 +155,7 @@ async fn standing(
             if roles.is_empty() {
                 return Err(hidden("organization"));
             }
-            Ok(Standing { scope: Scope::Org(org), roles, suspended: facts.suspended })
+            Ok(HeldRoles { scope: Scope::Org(org), roles, suspended: facts.suspended })
         }
         ScopeKind::Project => {
             let project: ProjectId = parameter(path, "project_id", "project")?;
@@ -171,7 +166,7 @@ async fn standing(
             if !union(roles.iter().copied()).holds(kernel::Permission::ProjectRead) {
                 return Err(hidden("project"));
             }
-            Ok(Standing { scope: Scope::Project(facts.org, project), roles, suspended: facts.suspended })
+            Ok(HeldRoles { scope: Scope::Project(facts.org, project), roles, suspended: facts.suspended })
         }
         ScopeKind::Invitation => {
             let id: kernel::ids::InvitationId = parameter(path, "invitation_id", "invitation")?;
@@ -179,7 +174,7 @@ async fn standing(
                 directory.invitation(id).await.map_err(internal)?.ok_or_else(|| hidden("invitation"))?;
             let facts = directory.org(org).await.map_err(internal)?.ok_or_else(|| hidden("invitation"))?;
             let roles = if caller.user().is_some() { vec![Role::Person] } else { Vec::new() };
-            Ok(Standing { scope: Scope::Org(org), roles, suspended: facts.suspended })
+            Ok(HeldRoles { scope: Scope::Org(org), roles, suspended: facts.suspended })
         }
     }
 }

@@ -39,11 +39,11 @@ mod input;
 pub mod openapi;
 mod pipeline;
 mod rate;
+mod reauthorize;
 mod reply;
 mod request;
 mod respond;
 mod router;
-mod standing;
 
 pub use authorize::Access;
 pub use caller::{
@@ -55,7 +55,7 @@ pub use given::Given;
 pub use handler::Write;
 pub use input::{Empty, In, Json};
 pub use pipeline::Limits;
+pub use reauthorize::Stopping;
 pub use reply::{Accepted, Created, Csv, Html, Ndjson, NoContent, Pdf, Reply, Sse, SseFrame};
 pub use respond::{problem_response, publish};
 pub use router::{refuse_repeated_headers, router};
-pub use standing::Stopping;

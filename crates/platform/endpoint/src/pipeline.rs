@@ -16,9 +16,9 @@ use crate::{
     handler::{Erased, ReadyWrite, Write, take_back},
     input::RawInput,
     rate::{Budget, Lanes},
+    reauthorize::Reauthorization,
     request::{idempotency_key, if_match, last_event_id, read_body, request_hash},
     respond::{plain, problem_response, publish, reply},
-    standing::Standing,
 };
 
 /// Bounds on what a request may cost before its handler runs.
@@ -273,9 +273,9 @@ impl Pipeline {
         let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let last_event_id = last_event_id(&parts.headers)?;
-        let standing = match endpoint.run {
+        let reauthorize = match endpoint.run {
             Erased::Read(_) => {
-                Some(Standing::new(&self.services, declaration, caller, client, &path, &parts)?)
+                Some(Reauthorization::new(&self.services, declaration, caller, client, &path, &parts)?)
             }
             _ => None,
         };
@@ -285,11 +285,11 @@ impl Pipeline {
             (Erased::Read(parse), _) => {
                 let ready = parse(raw)?;
                 let tx = self.services.db.read(&permit).await?;
-                let body = match &standing {
-                    Some(standing) => standing.while_held(ready(tx)).await?,
+                let body = match &reauthorize {
+                    Some(reauthorize) => reauthorize.while_held(ready(tx)).await?,
                     None => ready(tx).await?,
                 };
-                reply(&self.services.db, endpoint, body, standing)
+                reply(&self.services.db, endpoint, body, reauthorize)
             }
             (Erased::Write(parse), Some(action)) => {
                 let ready = parse(raw)?;

@@ -5,7 +5,7 @@ use futures_util::TryStreamExt as _;
 use http::{HeaderValue, StatusCode, header};
 use kernel::{Code, CorrelationId, Failure, Problem};
 
-use crate::{declare::Endpoint, reply::ReplyBody, standing::Standing};
+use crate::{declare::Endpoint, reauthorize::Reauthorization, reply::ReplyBody};
 
 /// The error envelope as a response.
 pub fn problem_response(problem: &Problem, correlation_id: CorrelationId) -> Response {
@@ -78,7 +78,7 @@ pub(crate) fn reply(
     db: &pg::Db,
     endpoint: &Endpoint,
     body: ReplyBody,
-    standing: Option<Standing>,
+    reauthorize: Option<Reauthorization>,
 ) -> Result<Response, Failure> {
     let types = &endpoint.declaration.types;
     Ok(match body {
@@ -86,8 +86,8 @@ pub(crate) fn reply(
         ReplyBody::Stream(stream) => {
             // Headers are gone by the time a stream fails: the connection is cut, and the log says why.
             let db = db.clone();
-            let stream = match standing {
-                Some(standing) => standing.guard(stream),
+            let stream = match reauthorize {
+                Some(reauthorize) => reauthorize.guard(stream),
                 None => stream,
             };
             let stream = stream.map_err(move |failure| StreamCut(publish(&db, failure)));

@@ -131,7 +131,7 @@ impl Inner {
             .record(clock.elapsed().as_secs_f64());
         match did {
             Ok(Did { end: Some(end), .. }) => {
-                over(spec, end, run.progress.failure.as_ref());
+                run_ended(spec, end, run.progress.failure.as_ref());
                 Moved::Away
             }
             Ok(did) => {
@@ -320,7 +320,7 @@ impl Inner {
         let spec = saga.spec();
         match self.end(saga, run, end).await {
             Ok(()) => {
-                over(spec, end, run.progress.failure.as_ref());
+                run_ended(spec, end, run.progress.failure.as_ref());
                 Moved::Away
             }
             Err(Stop::Failed(error)) => {
@@ -374,7 +374,7 @@ fn bounded(failure: RunFailure) -> RunFailure {
     RunFailure { text: readable(&failure.text), ..failure }
 }
 
-fn over(spec: &SagaSpec, end: RunEnd, failure: Option<&RunFailure>) {
+fn run_ended(spec: &SagaSpec, end: RunEnd, failure: Option<&RunFailure>) {
     metrics::counter!(names::SAGA_RUNS_TOTAL, "name" => spec.name, "end" => end.name()).increment(1);
     let failure = failure.map(|failure| failure.text.as_str());
     match end {

@@ -43,7 +43,7 @@ pub struct Facts {
 
 /// How it stands, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct BalanceStatus {
     pub state: BalanceState,
     /// When the balance ends if everything goes on as it does; nothing when nothing runs or nothing is left.
     pub depletes_at: Option<DateTime<Utc>>,
@@ -73,7 +73,7 @@ impl Facts {
 }
 
 /// The state that follows from the facts, and what people are told when it is another than before.
-pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (Standing, Option<Notice>) {
+pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (BalanceStatus, Option<Notice>) {
     let depletes_at = facts.depletes_at();
     let soon = facts.now + TimeDelta::seconds(facts.window_seconds.clamp(0, 86_400));
     let ending = depletes_at.filter(|at| *at <= soon);
@@ -98,7 +98,7 @@ pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (Standing, Optio
         (_, BalanceState::LowBalance) => None,
         (_, BalanceState::Healthy) => Some(Notice::Restored),
     };
-    (Standing { state, depletes_at }, notice)
+    (BalanceStatus { state, depletes_at }, notice)
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ fn a_balance_goes_down_through_every_state_and_each_is_told_once() {
     let mut told = Vec::new();
     for total in [1000, 900, 501, 500, 400, 61, 60, 30, 1, 0, -5] {
         // One minor unit each second.
-        let (standing, notice) = decide(state, &facts(total, 3600));
+        let (status, notice) = decide(state, &facts(total, 3600));
         told.extend(notice);
-        state = Some(standing.state);
+        state = Some(status.state);
     }
     let depletes_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(60);
     assert_eq!(told, [Notice::LowBalance, Notice::AutoReleasePending { depletes_at }, Notice::Depleted]);
@@ -23,10 +23,10 @@ fn a_balance_goes_down_through_every_state_and_each_is_told_once() {
 
 #[test]
 fn a_top_up_restores_and_the_next_fall_is_told_again() {
-    let (standing, notice) = decide(Some(BalanceState::Depleted), &facts(10_000, 0));
-    assert_eq!((standing.state, notice), (BalanceState::Healthy, Some(Notice::Restored)));
-    let (standing, notice) = decide(Some(standing.state), &facts(100, 0));
-    assert_eq!((standing.state, notice), (BalanceState::LowBalance, Some(Notice::LowBalance)));
+    let (status, notice) = decide(Some(BalanceState::Depleted), &facts(10_000, 0));
+    assert_eq!((status.state, notice), (BalanceState::Healthy, Some(Notice::Restored)));
+    let (status, notice) = decide(Some(status.state), &facts(100, 0));
+    assert_eq!((status.state, notice), (BalanceState::LowBalance, Some(Notice::LowBalance)));
     // A small top-up from nothing is no good news and no warning.
     assert_eq!(decide(Some(BalanceState::Depleted), &facts(100, 0)).1, None);
 }
@@ -34,9 +34,9 @@ fn a_top_up_restores_and_the_next_fall_is_told_again() {
 #[test]
 fn what_was_used_and_not_posted_brings_the_end_nearer() {
     let known = Facts { unposted_parts: 3600 * 40, ..facts(100, 3600) };
-    let (standing, _) = decide(None, &known);
-    assert_eq!(standing.depletes_at, Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(60)));
-    assert_eq!(standing.state, BalanceState::AutoReleasePending);
+    let (status, _) = decide(None, &known);
+    assert_eq!(status.depletes_at, Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(60)));
+    assert_eq!(status.state, BalanceState::AutoReleasePending);
 }
 
 proptest! {
@@ -47,19 +47,19 @@ proptest! {
         let facts = Facts { total_minor: total, burn_per_hour: burn, unposted_parts: unposted, threshold_minor: threshold,
             window_seconds: window, now };
         let states = [BalanceState::Healthy, BalanceState::LowBalance, BalanceState::AutoReleasePending, BalanceState::Depleted];
-        let (standing, _) = decide(None, &facts);
-        prop_assert_eq!(standing.state == BalanceState::Depleted, total <= 0);
+        let (status, _) = decide(None, &facts);
+        prop_assert_eq!(status.state == BalanceState::Depleted, total <= 0);
         for before in states {
             let (again, notice) = decide(Some(before), &facts);
-            prop_assert_eq!(again, standing);
+            prop_assert_eq!(again, status);
             // Nothing is told of what was known, and the end is always told.
             prop_assert!(before != again.state || notice.is_none());
             if again.state == BalanceState::Depleted && before != again.state {
                 prop_assert_eq!(notice, Some(Notice::Depleted));
             }
         }
-        if standing.state == BalanceState::AutoReleasePending {
-            prop_assert!(standing.depletes_at.is_some_and(|at| at <= now + TimeDelta::seconds(window)));
+        if status.state == BalanceState::AutoReleasePending {
+            prop_assert!(status.depletes_at.is_some_and(|at| at <= now + TimeDelta::seconds(window)));
         }
     }
 
@@ -67,8 +67,8 @@ proptest! {
     fn at_the_time_of_depletion_the_balance_is_used_up_and_a_second_before_it_is_not(
         total in 1..1_000_000i64, burn in 1..10_000_000i64) {
         let facts = facts(total, burn);
-        let (standing, _) = decide(None, &facts);
-        let seconds = standing.depletes_at.map(|at| (at - facts.now).num_seconds()).unwrap_or(i64::MAX);
+        let (status, _) = decide(None, &facts);
+        let seconds = status.depletes_at.map(|at| (at - facts.now).num_seconds()).unwrap_or(i64::MAX);
         let used = |seconds: i64| i128::from(burn) * i128::from(seconds);
         prop_assert!(used(seconds) >= i128::from(total) * 3600);
         prop_assert!(used(seconds - 1) < i128::from(total) * 3600);

@@ -16,7 +16,7 @@ use crate::{
     Billing,
     model::{
         account::Balances,
-        balance::{BalanceState, Facts, Notice, Standing, decide},
+        balance::{BalanceState, BalanceStatus, Facts, Notice, decide},
         events,
     },
     store::{
@@ -92,16 +92,16 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
             window_seconds: rules.window_seconds,
             now,
         };
-        let (standing, notice) = decide(account.state, &facts);
-        let same = account.state == Some(standing.state);
-        if same && !moved(standing, account.depletes_at) {
+        let (status, notice) = decide(account.state, &facts);
+        let same = account.state == Some(status.state);
+        if same && !moved(status, account.depletes_at) {
             continue;
         }
-        ending |= standing.state == BalanceState::AutoReleasePending && !same;
+        ending |= status.state == BalanceState::AutoReleasePending && !same;
         changes.push(accounts::Change {
             org: account.org,
-            state: standing.state,
-            depletes_at: standing.depletes_at,
+            state: status.state,
+            depletes_at: status.depletes_at,
             version: account.version,
         });
         news.extend(notice.map(|notice| (notice, threshold_minor, account)));
@@ -110,23 +110,28 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
         return Err(Failure::bug("the state of an organization changed while its chain was held"));
     }
     for (notice, threshold_minor, account) in news {
-        tell(tx, notice, threshold_minor, account)?;
+        notice_emit(tx, notice, threshold_minor, account)?;
     }
     Ok(Evaluated { changed: !changes.is_empty(), ending })
 }
 
 /// The end is written again when it is another one: to the second when it is near, else when it moved by more than
 /// rounding does.
-fn moved(standing: Standing, known: Option<DateTime<Utc>>) -> bool {
-    match (standing.depletes_at, known) {
-        (Some(at), Some(known)) if standing.state != BalanceState::AutoReleasePending => {
+fn moved(status: BalanceStatus, known: Option<DateTime<Utc>>) -> bool {
+    match (status.depletes_at, known) {
+        (Some(at), Some(known)) if status.state != BalanceState::AutoReleasePending => {
             (at - known).num_seconds().abs() > 2
         }
         (at, known) => at != known,
     }
 }
 
-fn tell(tx: &mut WriteTx, notice: Notice, threshold_minor: i64, account: Account) -> Result<(), Failure> {
+fn notice_emit(
+    tx: &mut WriteTx,
+    notice: Notice,
+    threshold_minor: i64,
+    account: Account,
+) -> Result<(), Failure> {
     let Account { org: org_id, currency, total_minor: balance_minor, .. } = account;
     match notice {
         Notice::LowBalance => {

@@ -26,9 +26,9 @@ use crate::{
         fault_credit::{FaultCredit, Proposed, ReviewCause, review_cause},
     },
     store::{
-        adjustments,
+        adjustments, balance_checks,
         fault_credits::{self, Quote},
-        pauses, standing,
+        pauses,
     },
 };
 
@@ -56,7 +56,7 @@ pub async fn credit(
     fault: Fault<'_>,
 ) -> Result<(), Failure> {
     let Some(org) = fault_credits::org_of(tx.conn(), allocation).await? else { return Ok(()) };
-    standing::hold(tx, org).await?;
+    balance_checks::chain_lock(tx, org).await?;
     let now = tx.db().ambient().now();
     let until = fault.until.map_or(now, |until| until.min(now));
     let quote = fault_credits::quote(tx.conn(), allocation, fault.since, until).await?;
@@ -219,7 +219,7 @@ pub async fn credit_approved(
     adjustment: &mut Adjustment,
     credit: &FaultCredit,
 ) -> Result<i64, Failure> {
-    standing::hold(tx, adjustment.org_id).await?;
+    balance_checks::chain_lock(tx, adjustment.org_id).await?;
     let now = tx.db().ambient().now();
     let until = credit.until.map_or(now, |until| until.min(now));
     let quote = fault_credits::quote(tx.conn(), credit.allocation_id, credit.since, until).await?;
@@ -264,7 +264,7 @@ pub async fn credit_end(
     for still in pauses::of_finding(tx.conn(), finding).await? {
         let at = at.max(still.since);
         // The chain before the meter, as everywhere.
-        standing::hold(tx, still.org).await?;
+        balance_checks::chain_lock(tx, still.org).await?;
         let runs = pauses::resume(tx, still.pause, at).await?;
         if let Some(allocation) = still.allocation.filter(|_| runs) {
             resumed.push(Resumed { allocation, at });

@@ -45,10 +45,10 @@ pub struct Balance {
 
 pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Result<Balance, Failure> {
     let (balances, currency) = super::balance::balances_of(billing, tx.conn(), org).await?;
-    let standing = store::ledger::standing(tx.conn(), org).await?;
+    let status = store::ledger::account_status(tx.conn(), org).await?;
     let burn_per_hour_minor = store::ledger::burn_per_hour(tx.conn(), org).await?;
-    let (state, state_changed_at, projected_depletion_at) = match standing {
-        Some(standing) => (standing.state, Some(standing.state_changed_at), standing.projected_depletion_at),
+    let (state, state_changed_at, projected_depletion_at) = match status {
+        Some(status) => (status.state, Some(status.state_changed_at), status.projected_depletion_at),
         None => (BalanceState::Healthy, None, None),
     };
     Ok(Balance {

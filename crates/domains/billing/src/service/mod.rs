@@ -3,6 +3,7 @@
 pub mod accrual;
 pub mod adjustments;
 pub mod balance;
+pub mod balance_checks;
 pub mod budget_watch;
 pub mod budgets;
 pub mod chains;
@@ -17,5 +18,4 @@ pub mod posting;
 pub mod provider_findings;
 pub mod reconcile;
 pub mod reports;
-pub mod standing;
 pub mod statements;

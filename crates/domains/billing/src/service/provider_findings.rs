@@ -50,7 +50,7 @@ pub async fn provider_finding_over(
     subject: &str,
 ) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
-    Ok(provider_findings::over(tx.conn(), kind.name(), subject, now).await?)
+    Ok(provider_findings::resolve(tx.conn(), kind.name(), subject, now).await?)
 }
 
 /// After a day was compared: those of it (`detail.day`) that are not among `seen` are over.

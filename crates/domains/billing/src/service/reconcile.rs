@@ -18,8 +18,8 @@ use crate::{
     model::finding::{BillingFinding, BillingFindingKind as Kind, BillingFindingState, Found},
     service::accrual::window_seconds,
     store::{
+        consistency_queries::{self, PostingKey},
         findings::{self, Reach},
-        looks::{self, PostingKey},
     },
 };
 
@@ -103,9 +103,9 @@ pub async fn reconcile(
     let conn = read.conn();
     let mut keep = Keeping { billing, now, done: Reconciled::default() };
     let looks = [
-        (Kind::MissingOpenUsage, looks::lagging(conn, late, MOST_FOUND).await?),
-        (Kind::UnbilledClosedUsage, looks::unbilled(conn, late, MOST_FOUND).await?),
-        (Kind::HeldMismatch, looks::held_long(conn, now - LAUNCH_AT_MOST, MOST_FOUND).await?),
+        (Kind::MissingOpenUsage, consistency_queries::lagging(conn, late, MOST_FOUND).await?),
+        (Kind::UnbilledClosedUsage, consistency_queries::unbilled(conn, late, MOST_FOUND).await?),
+        (Kind::HeldMismatch, consistency_queries::held_long(conn, now - LAUNCH_AT_MOST, MOST_FOUND).await?),
     ];
     for (kind, found) in looks {
         let complete = i64::try_from(found.len())? < MOST_FOUND;
@@ -126,7 +126,7 @@ pub async fn reconcile(
 /// What is set aside against what the meters have left, and whether chains end where they should.
 async fn ends(conn: &mut Connection, keep: &mut Keeping<'_>, progress: &mut Progress) -> Result<(), Failure> {
     for _ in 0..PAGES {
-        let page = looks::book_ends(conn, progress.org, AT_ONCE).await?;
+        let page = consistency_queries::book_ends(conn, progress.org, AT_ONCE).await?;
         let Some(last) = page.last() else {
             progress.org = Uuid::nil();
             return Ok(());
@@ -168,10 +168,10 @@ async fn postings(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     let (org, seq) = progress.posting.unwrap_or((Uuid::nil(), 0));
-    let older = looks::postings_after(conn, PostingKey { org, seq }, POSTINGS).await?;
+    let older = consistency_queries::postings_after(conn, PostingKey { org, seq }, POSTINGS).await?;
     progress.posting = older.last().map(|last| (last.org, last.seq));
     let mut keys: HashSet<PostingKey> = older.into_iter().collect();
-    keys.extend(looks::postings_since(conn, keep.now - RECENT, POSTINGS).await?);
+    keys.extend(consistency_queries::postings_since(conn, keep.now - RECENT, POSTINGS).await?);
     let mut known = Vec::new();
     for kind in [Kind::LedgerUsageMismatch, Kind::ChainBroken] {
         known.extend(findings::open_subjects(conn, kind, MOST_FOUND).await?);
@@ -179,16 +179,19 @@ async fn postings(
     keys.extend(known.iter().filter_map(|subject| key_of(subject)));
     let keys: Vec<PostingKey> = keys.into_iter().collect();
     let all: Vec<String> = keys.iter().map(|key| subject(*key)).collect();
-    let differ = looks::usage_mismatches(conn, &keys).await?.into_iter().map(|(key, posted, used)| Found {
-        subject: subject(key),
-        org: Some(OrgId::from(key.org)),
-        detail: json!({
-            "message": "The posting is not the sum of the usage that it stands for.",
-            "seq": key.seq, "posted_minor": posted, "used_minor": used,
-        }),
-    });
+    let differ =
+        consistency_queries::usage_mismatches(conn, &keys).await?.into_iter().map(|(key, posted, used)| {
+            Found {
+                subject: subject(key),
+                org: Some(OrgId::from(key.org)),
+                detail: json!({
+                    "message": "The posting is not the sum of the usage that it stands for.",
+                    "seq": key.seq, "posted_minor": posted, "used_minor": used,
+                }),
+            }
+        });
     keep.keep(Kind::LedgerUsageMismatch, differ.collect(), Some(Reach::Only(&all))).await?;
-    let broken = looks::broken_links(conn, &keys).await?.into_iter().map(|(key, what)| Found {
+    let broken = consistency_queries::broken_links(conn, &keys).await?.into_iter().map(|(key, what)| Found {
         subject: subject(key),
         org: Some(OrgId::from(key.org)),
         detail: json!({ "message": format!("Posting {} does not fit: {what}.", key.seq), "seq": key.seq }),
@@ -212,7 +215,7 @@ async fn missing(
         };
         after = *last;
         let ids: Vec<AllocationId> = page.iter().map(|(id, _)| *id).collect();
-        let without = looks::unmetered(conn, &ids).await?;
+        let without = consistency_queries::unmetered(conn, &ids).await?;
         if without.is_empty() {
             continue;
         }
@@ -233,7 +236,7 @@ async fn orphans(
 ) -> Result<(), Failure> {
     let (mut after, mut seen, mut complete) = (Uuid::nil(), Vec::new(), false);
     for _ in 0..PAGES {
-        let page = looks::metered(conn, after, AT_ONCE).await?;
+        let page = consistency_queries::metered(conn, after, AT_ONCE).await?;
         let Some(last) = page.last() else {
             complete = true;
             break;
@@ -242,7 +245,9 @@ async fn orphans(
         let ids: Vec<AllocationId> = page.iter().map(|metered| metered.allocation).collect();
         let run: HashSet<AllocationId> = running.running(conn, &ids).await?.into_iter().collect();
         let without: Vec<_> = page.iter().filter(|metered| !run.contains(&metered.allocation)).collect();
-        let still = looks::still_metered(conn, &without.iter().map(|m| m.meter).collect::<Vec<_>>()).await?;
+        let still =
+            consistency_queries::still_metered(conn, &without.iter().map(|m| m.meter).collect::<Vec<_>>())
+                .await?;
         for metered in without.into_iter().filter(|metered| still.contains(&metered.meter)) {
             seen.push(Found {
                 subject: metered.meter.to_string(),

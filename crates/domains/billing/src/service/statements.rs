@@ -21,7 +21,7 @@ pub async fn statement_get(
     month: Month,
 ) -> Result<Statement, Failure> {
     let span = month.span();
-    let closing = store::standing(tx.conn(), org, span.to).await?;
+    let closing = store::position_before(tx.conn(), org, span.to).await?;
     let Some(closing) = closing else {
         return Err(Problem::not_found("statement")
             .suggest("Nothing was posted in or before that month.")
@@ -30,7 +30,7 @@ pub async fn statement_get(
     if month > Month::of(billing.db.ambient().now()) && closing.posted_at < span.from {
         return Err(Problem::not_found("statement").suggest("That month has not begun.").into());
     }
-    let opening = store::standing(tx.conn(), org, span.from).await?;
+    let opening = store::position_before(tx.conn(), org, span.from).await?;
     let opening = opening.map(|at| at.balances).unwrap_or_default();
     let changes = store::changes(tx.conn(), org, span, closing.seq).await?;
     let usage = store::usage(tx.conn(), org, span, closing.seq).await?;
@@ -66,10 +66,10 @@ pub async fn statement_list(
     let last = store::last_posted(tx.conn(), org).await?.map_or(now, |last| last.max(now));
     let months = months(first, last, page);
     let bounds: Vec<_> = months.iter().map(|month| month.span()).collect();
-    let standings = store::standings(tx.conn(), org, &bounds).await?;
+    let balances = store::span_balances(tx.conn(), org, &bounds).await?;
     let items: Vec<StatementSummary> = months
         .iter()
-        .zip(standings)
+        .zip(balances)
         .map(|(month, (opening, closing, currency))| StatementSummary {
             month: *month,
             currency,

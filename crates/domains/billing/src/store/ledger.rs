@@ -152,15 +152,15 @@ pub async fn get(
 }
 
 /// How an organization stands.
-pub struct Standing {
+pub struct AccountStatus {
     pub state: BalanceState,
     pub state_changed_at: DateTime<Utc>,
     pub projected_depletion_at: Option<DateTime<Utc>>,
 }
 
-pub async fn standing(conn: &mut Connection, org: OrgId) -> Result<Option<Standing>, sqlx::Error> {
+pub async fn account_status(conn: &mut Connection, org: OrgId) -> Result<Option<AccountStatus>, sqlx::Error> {
     sqlx::query_as!(
-        Standing,
+        AccountStatus,
         r#"SELECT state AS "state: BalanceState", state_changed_at, projected_depletion_at FROM billing_accounts WHERE org_id = $1"#,
         org.uuid()
     )

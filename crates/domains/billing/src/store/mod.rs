@@ -2,19 +2,19 @@
 
 pub mod accounts;
 pub mod adjustments;
+pub mod balance_checks;
 pub mod budget_rows;
 pub mod budgets;
 pub mod chains;
 pub mod checkpoints;
+pub mod consistency_queries;
 pub mod fault_credits;
 pub mod findings;
 pub mod ledger;
-pub mod looks;
 pub mod meters;
 pub mod pauses;
 pub mod provider_findings;
 pub mod reports;
-pub mod standing;
 pub mod statements;
 
 use crate::model::{

@@ -49,7 +49,7 @@ pub async fn pause(
 }
 
 /// A meter that stands still because of a finding.
-pub struct Standing {
+pub struct PausedMeter {
     pub pause: PauseId,
     pub org: OrgId,
     pub allocation: Option<AllocationId>,
@@ -57,7 +57,7 @@ pub struct Standing {
 }
 
 /// In the order in which their chains are held by everybody.
-pub async fn of_finding(conn: &mut Connection, finding: FindingId) -> Result<Vec<Standing>, sqlx::Error> {
+pub async fn of_finding(conn: &mut Connection, finding: FindingId) -> Result<Vec<PausedMeter>, sqlx::Error> {
     let rows = sqlx::query!(
         "SELECT p.id, p.org_id, m.allocation_id, p.since FROM meter_pauses p JOIN meters m ON m.id = p.meter_id
          WHERE p.finding_id = $1 AND p.resumed_at IS NULL ORDER BY p.org_id, p.id",
@@ -65,7 +65,7 @@ pub async fn of_finding(conn: &mut Connection, finding: FindingId) -> Result<Vec
     )
     .fetch_all(conn)
     .await?;
-    let rows = rows.into_iter().map(|row| Standing {
+    let rows = rows.into_iter().map(|row| PausedMeter {
         pause: row.id.into(),
         org: row.org_id.into(),
         allocation: row.allocation_id.map(AllocationId::from),

@@ -33,7 +33,7 @@ pub async fn seen(
 }
 
 /// Closes one that is open.
-pub async fn over(
+pub async fn resolve(
     conn: &mut Connection,
     kind: &str,
     subject: &str,

@@ -12,7 +12,7 @@ use crate::model::{
 };
 
 /// Where a ledger stood.
-pub struct Standing {
+pub struct LedgerPosition {
     pub seq: i64,
     pub posted_at: DateTime<Utc>,
     pub currency: String,
@@ -20,11 +20,11 @@ pub struct Standing {
 }
 
 /// Where it stood before a time: its last posting until then.
-pub async fn standing(
+pub async fn position_before(
     conn: &mut Connection,
     org: OrgId,
     before: DateTime<Utc>,
-) -> Result<Option<Standing>, sqlx::Error> {
+) -> Result<Option<LedgerPosition>, sqlx::Error> {
     let row = sqlx::query!(
         "SELECT seq, posted_at, currency, prepaid_after, held_after, promo_after, disputed_after FROM ledger_postings
          WHERE org_id = $1 AND posted_at < $2 ORDER BY seq DESC LIMIT 1",
@@ -33,7 +33,7 @@ pub async fn standing(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Standing {
+    Ok(row.map(|row| LedgerPosition {
         seq: row.seq,
         posted_at: row.posted_at,
         currency: row.currency,
@@ -160,7 +160,7 @@ pub async fn last_posted(conn: &mut Connection, org: OrgId) -> Result<Option<Dat
 }
 
 /// What there was at the beginning and at the end of each span, and in which currency.
-pub async fn standings(
+pub async fn span_balances(
     conn: &mut Connection,
     org: OrgId,
     spans: &[Span],

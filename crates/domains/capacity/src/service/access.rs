@@ -16,7 +16,7 @@ use saga::StartError;
 
 use super::{
     launch::BEGIN_WITHIN,
-    release::{Asked, operated, tell},
+    release::{Asked, history_append, operated},
 };
 use crate::{
     Capacity,
@@ -167,7 +167,7 @@ async fn renew(
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = access::order_set(tx, before, &order).await?;
     machine_keys::order(tx, &after, &keys).await?;
-    tell(tx, &after, "access", name, about).await?;
+    history_append(tx, &after, "access", name, about).await?;
     if after.state == AllocationState::Active {
         let input = LaunchInput { allocation_id: after.id };
         match saga::start(tx, &ACCESS, &after.access_subject(), Some(after.org_id), &input).await {

@@ -12,15 +12,16 @@ use saga::StartError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::release::{held, tell};
+use super::release::{held, history_append};
 use crate::{
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, Shape},
         events::AllocationReleased,
     },
     store::{
+        allocation_ends,
         allocations::{Along, lock, step},
-        claims, endings,
+        claims,
     },
     workflow::{CLEANUP, CleanupInput, fence},
 };
@@ -50,7 +51,7 @@ pub async fn force_cleanup(
     }
     new_key(tx, &before).await?;
     // Slots that an operator has taken out of service meanwhile stay so.
-    let blocked = endings::blocked(tx.conn(), id, &before.slot_ids).await?;
+    let blocked = allocation_ends::blocked(tx.conn(), id, &before.slot_ids).await?;
     slots_force_cleaned(tx, &blocked).await?;
     let text = format!("cleaned by the platform: {reason}");
     let along = Along { reason: &text, cause: None, failure_code: None };
@@ -79,7 +80,7 @@ pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCl
         let text = "No allocation is known that used the slot, so there is nothing to clean by. Look at the machine, then force its cleanup.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     };
-    let slot_ids = endings::blocked(tx.conn(), allocation.id, &allocation.slot_ids).await?;
+    let slot_ids = allocation_ends::blocked(tx.conn(), allocation.id, &allocation.slot_ids).await?;
     // From here on they are the workflow's: nobody can say meanwhile that they are clean, and sell them.
     slots_retry_cleaning(tx, &slot_ids).await?;
     let subject = slot_ids.first().copied().unwrap_or(slot).to_string();
@@ -133,7 +134,7 @@ pub async fn slot_force_cleanup(
     }
     slots_force_cleaned(tx, &[slot]).await?;
     if let Some(allocation) = &allocation {
-        tell(tx, allocation, "operation", "force_cleanup", reason.as_str()).await?;
+        history_append(tx, allocation, "operation", "force_cleanup", reason.as_str()).await?;
     }
     let allocation_id = allocation.map(|allocation| allocation.id);
     let cleaned = SlotCleaned { slot_id: slot, allocation_id, reason: reason.to_string() };
@@ -144,12 +145,12 @@ pub async fn slot_force_cleanup(
 /// The allocation that is over and left the slot uncleaned. One that is not over has ways of its own. The allocation is
 /// held before the slot, as everywhere.
 async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, Failure> {
-    let allocation = match endings::holder(tx.conn(), slot).await? {
+    let allocation = match allocation_ends::holder(tx.conn(), slot).await? {
         Some(holder) => lock(tx.conn(), holder.allocation).await?,
         None => None,
     };
-    let state = endings::lock_slot(tx.conn(), slot).await?;
-    let holder = endings::holder(tx.conn(), slot).await?;
+    let state = allocation_ends::lock_slot(tx.conn(), slot).await?;
+    let holder = allocation_ends::holder(tx.conn(), slot).await?;
     if holder.as_ref().map(|holder| holder.allocation) != allocation.as_ref().map(|allocation| allocation.id)
     {
         return Err(Problem::new(Code::Conflict, "The slot changed meanwhile. Look at it again.").into());
@@ -158,7 +159,7 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
         || allocation.as_ref().is_some_and(|allocation| !allocation.state.is_over());
     if state != "cleanup_blocked" {
         let taken = matches!(state.as_str(), "reserved" | "in_use" | "cleaning");
-        if held || !taken || endings::being_cleaned(tx.conn(), slot).await? {
+        if held || !taken || allocation_ends::being_cleaned(tx.conn(), slot).await? {
             let text = format!(
                 "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
             );

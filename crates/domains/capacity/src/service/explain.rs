@@ -135,7 +135,7 @@ pub async fn explain(
     let limits = limits(capacity, conn, asker).await?;
     // A launch looks for a place before it counts.
     let answer = match place {
-        Ok(region) => over(&limits, &request, profile.gpus).map_or(Ok(region), Err),
+        Ok(region) => limit_exceeded(&limits, &request, profile.gpus).map_or(Ok(region), Err),
         Err(refusal) => Err(refusal),
     };
     Ok(Explanation {
@@ -181,7 +181,7 @@ async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Res
 }
 
 /// Whether the limits forbid what there would be room for.
-fn over(limits: &QuotedLimits, request: &Request, gpus: i32) -> Option<Refusal> {
+fn limit_exceeded(limits: &QuotedLimits, request: &Request, gpus: i32) -> Option<Refusal> {
     let gpus_left = limits.org_gpus.left().min(limits.project_gpus.left());
     let allowed = |gpus: i64, count: i64| {
         count <= limits.own_allocations.left() && gpus.saturating_mul(count) <= gpus_left

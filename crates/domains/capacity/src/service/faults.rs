@@ -15,7 +15,7 @@ use super::money::Fault;
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState},
-    store::{allocations, concerned},
+    store::{affected_allocations, allocations},
 };
 
 fn fault(finding: &CreditFinding, since: DateTime<Utc>, tenant_is_root: bool) -> Fault<'_> {
@@ -35,7 +35,8 @@ fn fault(finding: &CreditFinding, since: DateTime<Utc>, tenant_is_root: bool) ->
 pub async fn begun(capacity: &Capacity, tx: &mut WriteTx, id: FindingId) -> Result<(), Failure> {
     let Some(finding) = credit_finding_held(tx, id).await? else { return Ok(()) };
     let (since, until) = (finding.since, finding.ended_at);
-    let paying = concerned::paying_between(tx.conn(), finding.node, finding.slot, since, until).await?;
+    let paying =
+        affected_allocations::paying_between(tx.conn(), finding.node, finding.slot, since, until).await?;
     for allocation in &paying {
         let fault = fault(&finding, since, allocation.tenant_is_root);
         capacity.money.credit(tx, allocation.id, fault).await?;

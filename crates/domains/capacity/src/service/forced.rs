@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
-    store::concerned,
+    store::affected_allocations,
 };
 
 /// Looked for at once.
@@ -55,7 +55,7 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
     loop {
         let some = {
             let mut upkeep = capacity.db.upkeep("find what money ends").await?;
-            concerned::of(upkeep.conn(), due, after, BATCH).await?
+            affected_allocations::allocations_due(upkeep.conn(), due, after, BATCH).await?
         };
         let Some(last) = some.last().copied() else { break };
         after = Some(last);

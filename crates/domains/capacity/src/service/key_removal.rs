@@ -12,7 +12,7 @@ use saga::StartError;
 
 use super::{
     access::entitled_keys,
-    release::{held, tell},
+    release::{held, history_append},
 };
 use crate::{
     Capacity,
@@ -95,7 +95,7 @@ async fn remove_within(tx: &mut WriteTx, id: AllocationId) -> Result<bool, Failu
     let mut after = before.clone();
     if marked > 0 {
         after = machine_keys::version_raise(tx, &before).await?;
-        tell(tx, &after, "access", "keys_withdrawn", "somebody may no longer log in").await?;
+        history_append(tx, &after, "access", "keys_withdrawn", "somebody may no longer log in").await?;
     }
     let mut begun = marked > 0;
     // A launch takes up the newest set by itself, and so does a workflow that brings another.

@@ -156,7 +156,7 @@ pub async fn launch_all(
     match reserve(tx, &made, together, limits, now).await? {
         Reserved::Yes => {}
         Reserved::SlotTaken => return Err(taken().into()),
-        Reserved::Over(limit) => return Err(over(tx, creator, &made, limit, limits).await?.into()),
+        Reserved::Over(limit) => return Err(limit_problem(tx, creator, &made, limit, limits).await?.into()),
     }
     // Last, because from here on everybody else waits who launches or posts for the organization.
     capacity.money.hold(tx, &meters).await?;
@@ -346,7 +346,7 @@ fn taken() -> Problem {
         .retry_after(1)
 }
 
-async fn over(
+async fn limit_problem(
     tx: &mut WriteTx,
     creator: Creator,
     made: &[Allocation],

@@ -105,7 +105,7 @@ impl Following {
         let mut tx = self.capacity.db.read(&self.permit).await?;
         let found = store::allocations::among(tx.conn(), self.project, &ids).await?;
         drop(tx);
-        found.into_iter().try_for_each(|allocation| self.tell(allocation))
+        found.into_iter().try_for_each(|allocation| self.push(allocation))
     }
 
     async fn look_at_all(&mut self) -> Result<(), Failure> {
@@ -125,11 +125,11 @@ impl Following {
         drop(tx);
         let seen: BTreeSet<_> = live.iter().map(|allocation| allocation.id).collect();
         let gone = self.told.keys().filter(|id| !seen.contains(id)).map(|id| id.uuid()).collect::<Vec<_>>();
-        live.into_iter().try_for_each(|allocation| self.tell(allocation))?;
+        live.into_iter().try_for_each(|allocation| self.push(allocation))?;
         if gone.is_empty() { Ok(()) } else { self.look_at(gone).await }
     }
 
-    fn tell(&mut self, allocation: Allocation) -> Result<(), Failure> {
+    fn push(&mut self, allocation: Allocation) -> Result<(), Failure> {
         let view = AllocationView::from(allocation);
         let over = AllocationState::parse(&view.state).is_some_and(AllocationState::is_over);
         if self.told.get(&view.id) == Some(&view) {

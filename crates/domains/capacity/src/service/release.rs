@@ -20,8 +20,8 @@ use crate::{
         events::{AllocationReleasing, ForceReleaseRequested},
     },
     store::{
+        allocation_ends,
         allocations::{Along, lock, lock_of_project, step},
-        endings,
         events::{self, NewEvent},
     },
     workflow::{ABANDON, LaunchInput, RESTART, abandoned, release_saga},
@@ -80,8 +80,8 @@ async fn cancel_launch(
     if !found && !end_lost(tx, before).await? || asked {
         return Ok(before.clone());
     }
-    let after = endings::cause_set(tx, before, cause.name()).await?;
-    tell(tx, &after, "operation", "cancel", reason).await?;
+    let after = allocation_ends::cause_set(tx, before, cause.name()).await?;
+    history_append(tx, &after, "operation", "cancel", reason).await?;
     Ok(after)
 }
 
@@ -119,7 +119,7 @@ async fn take_back(
     let along = Along { reason, cause: Some(cause.name()), failure_code: None };
     let mut after = step(tx, before, AllocationEvent::Release, along).await?;
     if let Some(until) = used_until {
-        after = endings::meter_closed_set(tx, &after, until).await?;
+        after = allocation_ends::meter_closed_set(tx, &after, until).await?;
     }
     let closed = after.meter_closed_at.unwrap_or(after.state_changed_at);
     capacity.money.meter_close(tx, after.id, closed).await?;
@@ -154,7 +154,7 @@ async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Al
     match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
             tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; it has another now");
-            tell(tx, before, "operation", "retry", reason).await?;
+            history_append(tx, before, "operation", "retry", reason).await?;
         }
         Err(StartError::AlreadyRunning) => {}
         Err(error) => return Err(error.into()),
@@ -180,7 +180,7 @@ async fn start(
 }
 
 /// A line of the history that is not a change of state.
-pub(crate) async fn tell(
+pub(crate) async fn history_append(
     tx: &mut WriteTx,
     allocation: &Allocation,
     kind: &'static str,
@@ -254,9 +254,9 @@ pub async fn allocation_restart(
     };
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
-    let after = endings::restart_order_set(tx, &before, &order).await?;
+    let after = allocation_ends::restart_order_set(tx, &before, &order).await?;
     start(tx, &after, &after.restart_subject(), &RESTART).await?;
-    tell(tx, &after, "operation", "restart", "").await?;
+    history_append(tx, &after, "operation", "restart", "").await?;
     record(tx, &before, &after)?;
     Ok(after)
 }

@@ -8,7 +8,7 @@ use kernel::{
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
-use super::endings::again;
+use super::allocation_ends::reload_changed;
 use crate::model::{access::Grant, allocation::Allocation};
 
 struct Row {
@@ -107,5 +107,5 @@ pub async fn order_set(tx: &mut WriteTx, before: &Allocation, order: &[u8]) -> R
     .execute(tx.conn())
     .await?
     .rows_affected();
-    again(tx, before, changed).await
+    reload_changed(tx, before, changed).await
 }

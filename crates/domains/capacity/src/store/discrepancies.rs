@@ -1,7 +1,7 @@
 //! Where records disagree: what was found, and how it is looked for. Every look is one statement, so that it sees
 //! one moment, and answers a bounded number of rows. Nothing but `capacity_discrepancies` is ever written here.
 
-mod looks;
+mod consistency_queries;
 
 use chrono::{DateTime, Utc};
 use kernel::{
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::model::discrepancy::{Discrepancy, DiscrepancyKind, DiscrepancyState, Found};
 
-pub use looks::*;
+pub use consistency_queries::*;
 
 struct Row {
     id: Uuid,

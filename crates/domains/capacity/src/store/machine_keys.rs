@@ -131,7 +131,7 @@ pub async fn version_raise(tx: &mut WriteTx, before: &Allocation) -> Result<Allo
     .execute(tx.conn())
     .await?
     .rows_affected();
-    super::endings::again(tx, before, changed).await
+    super::allocation_ends::reload_changed(tx, before, changed).await
 }
 
 /// Allocations whose machine has or gets a key that nobody with access has; after `after`, in the order of the ids. One

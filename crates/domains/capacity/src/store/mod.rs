@@ -1,13 +1,13 @@
 //! SQL: the only writer of this domain's tables.
 
 pub mod access;
+pub mod affected_allocations;
+pub mod allocation_ends;
 pub mod allocations;
 pub mod candidates;
 pub mod catalog;
 pub mod claims;
-pub mod concerned;
 pub mod discrepancies;
-pub mod endings;
 pub mod events;
 pub mod groups;
 pub mod machine_keys;

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Capacity,
     model::allocation::{AllocationState, ReleaseCause},
-    store::endings,
+    store::allocation_ends,
 };
 
 // One that fails is begun again by the next release.
@@ -38,7 +38,7 @@ async fn end_lost_launch(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Ste
     let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());
     let reason = "released while it was being launched";
     launching::abandoned(capacity, cx.tx, &allocation, cause, reason).await?;
-    let slot_ids = endings::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
+    let slot_ids = allocation_ends::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
     fleet::api::slots_retry_cleaning(cx.tx, &slot_ids).await?;
     launching::cleanup_start(cx.tx, &allocation, slot_ids).await?;
     Step::done()

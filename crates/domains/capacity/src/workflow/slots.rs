@@ -17,39 +17,40 @@ async fn by_state(tx: &mut WriteTx, slots: &[SlotId]) -> Result<ByState, Failure
     Ok(states)
 }
 
-fn of<'a>(states: &'a ByState, state: &str) -> &'a [SlotId] {
+fn in_state<'a>(states: &'a ByState, state: &str) -> &'a [SlotId] {
     states.get(state).map_or(&[], Vec::as_slice)
 }
 
 /// Nobody uses them any more; what was left there is removed now. Answers those that are to be cleaned.
 pub async fn to_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<Vec<SlotId>, Failure> {
     let states = by_state(tx, slots).await?;
-    api::slots_clean(tx, of(&states, "in_use")).await?;
-    api::slots_retry_cleaning(tx, of(&states, "cleanup_blocked")).await?;
-    Ok([of(&states, "in_use"), of(&states, "cleanup_blocked"), of(&states, "cleaning")].concat())
+    api::slots_clean(tx, in_state(&states, "in_use")).await?;
+    api::slots_retry_cleaning(tx, in_state(&states, "cleanup_blocked")).await?;
+    Ok([in_state(&states, "in_use"), in_state(&states, "cleanup_blocked"), in_state(&states, "cleaning")]
+        .concat())
 }
 
 /// Nobody has used those that are reserved.
 pub async fn unreserve(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
     let states = by_state(tx, slots).await?;
-    api::slots_unreserve(tx, of(&states, "reserved")).await
+    api::slots_unreserve(tx, in_state(&states, "reserved")).await
 }
 
 /// A launch was taken back: nothing is there.
 pub async fn give_back(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
     let states = by_state(tx, slots).await?;
-    api::slots_unreserve(tx, of(&states, "reserved")).await?;
-    api::slots_clean(tx, of(&states, "in_use")).await?;
-    let cleaning = [of(&states, "in_use"), of(&states, "cleaning")].concat();
+    api::slots_unreserve(tx, in_state(&states, "reserved")).await?;
+    api::slots_clean(tx, in_state(&states, "in_use")).await?;
+    let cleaning = [in_state(&states, "in_use"), in_state(&states, "cleaning")].concat();
     api::slots_cleaned(tx, &cleaning).await
 }
 
 /// Something may be left there: not sold until somebody has seen to it. One that is fenced already stays so.
 pub async fn fence(tx: &mut WriteTx, slots: &[SlotId], reason: &str) -> Result<(), Failure> {
     let states = by_state(tx, slots).await?;
-    api::slots_occupy(tx, of(&states, "reserved")).await?;
-    let used = [of(&states, "reserved"), of(&states, "in_use")].concat();
+    api::slots_occupy(tx, in_state(&states, "reserved")).await?;
+    let used = [in_state(&states, "reserved"), in_state(&states, "in_use")].concat();
     api::slots_clean(tx, &used).await?;
-    let cleaning = [used.as_slice(), of(&states, "cleaning")].concat();
+    let cleaning = [used.as_slice(), in_state(&states, "cleaning")].concat();
     api::slots_block(tx, &cleaning, reason).await
 }

@@ -15,7 +15,7 @@ use crate::{
     service::{
         adoption::{Adoption, certificate_adopt},
         node_identity::{self, CopyEvidence},
-        standing::{Standing, Worth},
+        node_trust::{NodeTrust, Worth},
     },
 };
 
@@ -115,24 +115,24 @@ pub fn own(certificate: &PeerCertificate, named: &str) -> Result<NodeId, Refusal
 impl Shared {
     /// Whether the node may still speak: by its one certificate that counts, by an authority in force, and as part of
     /// the fleet.
-    pub async fn standing(
+    pub async fn trust(
         &self,
         certificate: &PeerCertificate,
         route: &Route,
         origin: &Origin,
-    ) -> Result<Result<Standing, Refusal>, Failure> {
-        let (standings, node) = (&self.fleet.standings, certificate.node_id);
+    ) -> Result<Result<NodeTrust, Refusal>, Failure> {
+        let (node_trust, node) = (&self.fleet.node_trust, certificate.node_id);
         let serial = certificate.serial.as_str();
-        let mut standing = standings.of(node).await?;
+        let mut trust = node_trust.get(node).await?;
         // What is remembered may be older than the certificate, or than the use of it.
-        if standing.as_ref().is_none_or(|known| known.worth(serial) != Worth::Live) {
-            standing = standings.fresh(node).await?;
+        if trust.as_ref().is_none_or(|known| known.worth(serial) != Worth::Live) {
+            trust = node_trust.fresh(node).await?;
         }
-        let Some(standing) = standing else {
+        let Some(trust) = trust else {
             let text = "There is no such node in the fleet.";
             return Ok(Err(refuse("unknown_node", Code::TokenRevoked, text, "Enrol as a new node.")));
         };
-        let worth = standing.worth(serial);
+        let worth = trust.worth(serial);
         match worth {
             Worth::Live | Worth::FirstUse | Worth::Unknown => {}
             Worth::Renewing if route.id == contract::RENEW.id => {}
@@ -154,7 +154,7 @@ impl Shared {
             let text = "The authority of the client certificate is no longer in force.";
             return Ok(Err(refuse("unknown_authority", Code::TokenInvalid, text, REPAIR)));
         }
-        if matches!(standing.state, NodeState::Removing | NodeState::Deleted) {
+        if matches!(trust.state, NodeState::Removing | NodeState::Deleted) {
             let text = "The node is no longer part of the fleet.";
             return Ok(Err(refuse("removed", Code::InsufficientPermissions, text, "Stop the agent.")));
         }
@@ -164,7 +164,7 @@ impl Shared {
             Worth::Unknown => return Box::pin(self.unknown(certificate, origin)).await,
             Worth::Live | Worth::Renewing | Worth::Superseded { .. } | Worth::Revoked => {}
         }
-        Ok(Ok(standing))
+        Ok(Ok(trust))
     }
 
     /// A certificate of ours that the records do not know counts only when it was given after the backup from which the
@@ -173,7 +173,7 @@ impl Shared {
         &self,
         certificate: &PeerCertificate,
         origin: &Origin,
-    ) -> Result<Result<Standing, Refusal>, Failure> {
+    ) -> Result<Result<NodeTrust, Refusal>, Failure> {
         let (node, serial) = (certificate.node_id, certificate.serial.as_str());
         let adoption = certificate_adopt(&self.fleet, certificate, origin).await?;
         if adoption == Adoption::Second {
@@ -181,9 +181,9 @@ impl Shared {
             return Ok(Err(refuse(SECOND_UNKNOWN, Code::TokenRevoked, text, REPAIR)));
         }
         // Another request with it may have come first.
-        let standing = self.fleet.standings.fresh(node).await?;
-        if let Some(standing) = standing.filter(|now| now.worth(serial) == Worth::Live) {
-            return Ok(Ok(standing));
+        let trust = self.fleet.node_trust.fresh(node).await?;
+        if let Some(trust) = trust.filter(|now| now.worth(serial) == Worth::Live) {
+            return Ok(Ok(trust));
         }
         let text = "There is no record of the client certificate.";
         let what_to_do = "If the database was restored from a backup, an operator runs `gpuaasd restore`; otherwise ask \
@@ -209,8 +209,8 @@ impl Shared {
         if refusal.reason != SUPERSEDED {
             return Ok(());
         }
-        let Some(standing) = self.fleet.standings.of(node).await? else { return Ok(()) };
-        match standing.worth(serial) {
+        let Some(trust) = self.fleet.node_trust.get(node).await? else { return Ok(()) };
+        match trust.worth(serial) {
             Worth::Superseded { since } if connection.opened_at > since + CLOCKS_DIFFER => {
                 let evidence = CopyEvidence::Superseded;
                 node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin).await

@@ -23,7 +23,7 @@ use crate::{
         contacts::Contact,
         dispatch::{self, Ask},
         enrollment::{self, LostAnswer},
-        standing::Standing,
+        node_trust::NodeTrust,
     },
 };
 
@@ -61,14 +61,14 @@ pub async fn run(
     shared: &Shared,
     mut asked: Asked<'_>,
     certificate: &PeerCertificate,
-    standing: &Standing,
+    trust: &NodeTrust,
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
         id if id == contract::WAIT.id => {
             Box::pin(wait(shared, &asked.parts.uri, &asked.origin, certificate)).await
         }
-        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, certificate, standing)).await,
+        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, certificate, trust)).await,
         id if id == contract::PROGRESS.id => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
             json(&Box::pin(dispatch::progress(fleet, node, task, told)).await?)
@@ -166,11 +166,11 @@ async fn wait(
             () = shared.stop.cancelled() => return nothing(),
         }
         // It may have been rung because the node was revoked, or is to make a new key.
-        match Box::pin(shared.standing(certificate, &contract::WAIT, origin)).await? {
+        match Box::pin(shared.trust(certificate, &contract::WAIT, origin)).await? {
             // The node has renewed while it waited, and comes again with the new one.
             Err(refusal) if refusal.is_replaced() => return nothing(),
             Err(refusal) => return Err(refusal.problem.into()),
-            Ok(standing) if standing.renew_now(&certificate.serial) => {
+            Ok(trust) if trust.renew_now(&certificate.serial) => {
                 return json(&Waited { tasks: Vec::new(), renew_now: Some(true) });
             }
             Ok(_) => {}
@@ -194,10 +194,10 @@ async fn heartbeat(
     shared: &Shared,
     mut asked: Asked<'_>,
     certificate: &PeerCertificate,
-    standing: &Standing,
+    trust: &NodeTrust,
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
-    let renew_now = standing.renew_now(&certificate.serial);
+    let renew_now = trust.renew_now(&certificate.serial);
     shared.heartbeats.admit(node, fleet.policy(&keys::FLEET_HEARTBEATS_PER_MINUTE).await?)?;
     let mut report: Heartbeat = asked.json().await?;
     report.metrics.gpus.truncate(MOST_GPUS);
@@ -231,7 +231,7 @@ async fn heartbeat(
         metrics: serde_json::to_value(&report.metrics)?,
         inventory: serde_json::to_value(&report.inventory)?,
     };
-    let was_offline = standing.state == NodeState::Offline;
+    let was_offline = trust.state == NodeState::Offline;
     shared.contacts.accept(fleet, contact, was_offline, &report.findings, &asked.origin).await?;
 
     let every = fleet.policy(&keys::FLEET_HEARTBEAT_SECONDS).await?.get();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tracing::Instrument as _;
 use trust::peer::PeerCertificate;
 
-use crate::service::standing::Standing;
+use crate::service::node_trust::NodeTrust;
 
 use super::{
     Shared,
@@ -285,7 +285,7 @@ impl Shared {
         );
         // What stands in the path may be long, and goes into the trail.
         let named: String = asked.named("node_id").chars().take(64).collect();
-        let (certificate, standing) = match Box::pin(self.admit(&connection, &named, route, &origin)).await? {
+        let (certificate, trust) = match Box::pin(self.admit(&connection, &named, route, &origin)).await? {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 Box::pin(self.note_copy(&connection, &refusal, &origin)).await?;
@@ -302,7 +302,7 @@ impl Shared {
             }
         };
         let node = certificate.node_id;
-        let outcome = handlers::run(&self, asked, certificate, &standing).await;
+        let outcome = handlers::run(&self, asked, certificate, &trust).await;
         if let (Some(action), Err(Failure::Problem(problem))) = (action, &outcome)
             && is_refusal(problem.code)
         {
@@ -328,7 +328,7 @@ impl Shared {
         named: &str,
         route: &Route,
         origin: &Origin,
-    ) -> Result<Result<(&'a PeerCertificate, Standing), caller::Refusal>, Failure> {
+    ) -> Result<Result<(&'a PeerCertificate, NodeTrust), caller::Refusal>, Failure> {
         let now = self.fleet.db().ambient().now();
         let certificate = match caller::certificate(connection, now) {
             Ok(certificate) => certificate,
@@ -337,7 +337,7 @@ impl Shared {
         if let Err(refusal) = caller::own(certificate, named) {
             return Ok(Err(refusal));
         }
-        Ok(self.standing(certificate, route, origin).await?.map(|standing| (certificate, standing)))
+        Ok(self.trust(certificate, route, origin).await?.map(|trust| (certificate, trust)))
     }
 }
 

@@ -11,7 +11,7 @@ use pg::{Origin, Permit, WriteTx};
 use serde_json::json;
 use trust::peer::PeerCertificate;
 
-use super::{found, standing::invalidation_key};
+use super::{found, node_trust::invalidation_key};
 use crate::{
     Fleet,
     authority::BACKDATED,

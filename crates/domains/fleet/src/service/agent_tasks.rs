@@ -43,7 +43,7 @@ async fn queue<K: TaskKind>(
 }
 
 /// The same for a node that must be able to take it, answered with the task.
-async fn told<K: TaskKind>(
+async fn task_order<K: TaskKind>(
     fleet: &Fleet,
     tx: &mut WriteTx,
     node: NodeId,
@@ -202,7 +202,7 @@ pub async fn node_reboot(
     node: NodeId,
     reason: &Reason,
 ) -> Result<TaskView, Failure> {
-    told::<Reboot>(fleet, tx, node, RebootInput { reason: reason.as_str().to_owned() }).await
+    task_order::<Reboot>(fleet, tx, node, RebootInput { reason: reason.as_str().to_owned() }).await
 }
 
 /// Has the agent replace itself by a program that this installation offers.
@@ -220,7 +220,7 @@ pub async fn node_agent_update(
     };
     let input =
         SelfUpdateInput { version: program.version, sha256: program.sha256, size_bytes: program.size_bytes };
-    told::<SelfUpdate>(fleet, tx, node, input).await
+    task_order::<SelfUpdate>(fleet, tx, node, input).await
 }
 
 /// What was collected is in the task's outcome.
@@ -235,5 +235,5 @@ pub async fn node_collect(
     if parts.is_empty() {
         return Err(Problem::field("parts", "must name at least one part").into());
     }
-    told::<Collect>(fleet, tx, node, CollectInput { parts }).await
+    task_order::<Collect>(fleet, tx, node, CollectInput { parts }).await
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Datelike as _, Utc};
 use kernel::{Code, Failure, Page, Problem, ids::NodeId, text::Reason};
 use pg::{ReadTx, WriteTx};
 
-use super::{found, standing::invalidation_key};
+use super::{found, node_trust::invalidation_key};
 use crate::{
     Fleet,
     model::{certificate::Certificate, page::KeyPageQuery, text::CertificateSerial},

@@ -11,7 +11,7 @@ use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use trust::ca::Issued;
 
-use super::{by_itself, found, nodes::transition, standing::invalidation_key, tokens::token_hash};
+use super::{by_itself, found, node_trust::invalidation_key, nodes::transition, tokens::token_hash};
 use crate::{
     Fleet,
     model::{
@@ -255,7 +255,7 @@ async fn prolong(
     // Under the node's lock: a revocation that came in between is seen here, also one of this certificate alone.
     let live = store::certificates::live(tx.conn(), id, now).await?;
     let Some(live) = live.filter(|_| node.state.is_enrolled()) else {
-        return Err(over().into());
+        return Err(enrollment_closed().into());
     };
     if live.serial != shown {
         let unheard = live.asked_by.iter().any(|asks| asks == shown);
@@ -268,7 +268,7 @@ async fn prolong(
                 return Ok(Some(IssuedCertificate { chain_pem, not_before, not_after }));
             }
             _ if unheard && (not_kept || lost == LostAnswer::MakesAnother) => {}
-            _ => return Err(over().into()),
+            _ => return Err(enrollment_closed().into()),
         }
     }
     if store::certificates::key_is_known(tx.conn(), &issued.key_sha256).await? {
@@ -289,7 +289,7 @@ async fn prolong(
     Ok(None)
 }
 
-fn over() -> Problem {
+fn enrollment_closed() -> Problem {
     Problem::new(Code::TokenRevoked, "The node's certificate no longer counts.")
         .suggest("Ask an operator for a repair token.")
 }

@@ -1,7 +1,7 @@
 //! Use cases: load, decide, write, emit.
 //!
 //! Every function that changes something takes the open write transaction and leaves in it the rows, the audit
-//! target, the events and the cache invalidations; the caller commits. A node's standing is dropped by the key
+//! target, the events and the cache invalidations; the caller commits. A node's trust is dropped by the key
 //! `node:` with its UUID.
 
 pub mod adoption;
@@ -19,6 +19,7 @@ pub mod inventories;
 pub mod key_waits;
 pub mod logs;
 pub mod node_identity;
+pub mod node_trust;
 pub mod nodes;
 pub mod onboarding;
 pub mod orders;
@@ -26,7 +27,6 @@ pub mod pools;
 pub mod regions;
 pub mod slot_steps;
 pub mod slots;
-pub mod standing;
 pub mod task_views;
 pub mod tasks;
 pub mod tokens;

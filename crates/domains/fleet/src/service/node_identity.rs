@@ -10,7 +10,7 @@ use kernel::{
 use pg::{Origin, Permit, WriteTx};
 use serde_json::json;
 
-use super::{found, nodes::transition, standing::invalidation_key};
+use super::{found, node_trust::invalidation_key, nodes::transition};
 use crate::{
     Fleet,
     model::{events::FindingOpened, finding::Report, health_rule::HealthAction, node::NodeEvent},
@@ -50,7 +50,7 @@ pub async fn first_use(fleet: &Fleet, node: NodeId, serial: &str) -> Result<(), 
     let mut upkeep = fleet.db().upkeep("the first use of a certificate").await?;
     store::certificates::first_used(upkeep.conn(), serial, now).await?;
     drop(upkeep);
-    fleet.standings.fresh(node).await?;
+    fleet.node_trust.fresh(node).await?;
     Ok(())
 }
 

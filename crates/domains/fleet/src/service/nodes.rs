@@ -9,7 +9,7 @@ use kernel::{
 use lifecycle::Named as _;
 use pg::{ReadTx, WriteTx};
 
-use super::{changed, created, found, key_waits::node_key_blocker, standing::invalidation_key};
+use super::{changed, created, found, key_waits::node_key_blocker, node_trust::invalidation_key};
 use crate::{
     Fleet,
     model::{

@@ -7,7 +7,7 @@ use fleet::{
         certificates::{node_certificate_revoke, node_certificates},
         enrollment::{LostAnswer, enroll, renew},
         node_identity::{Rekey, first_use, node_rekey},
-        standing::{Standing, Standings, Worth},
+        node_trust::{NodeTrust, NodeTrustCache, Worth},
         tokens::{node_bootstrap_token, node_repair_token},
     },
 };
@@ -36,8 +36,8 @@ pub async fn renewal_of(
     Ok(renew(&world.fleet, node, serial, &request, lost, &world.origin()).await?.certificate.chain_pem)
 }
 
-pub async fn standing(world: &World, node: NodeId) -> Standing {
-    Standings::new(&world.test.db).of(node).await.unwrap().unwrap()
+pub async fn standing(world: &World, node: NodeId) -> NodeTrust {
+    NodeTrustCache::new(&world.test.db).of(node).await.unwrap().unwrap()
 }
 
 async fn repair_token(world: &World, node: NodeId) -> Result<String, Failure> {

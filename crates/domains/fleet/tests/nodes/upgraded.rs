@@ -1,6 +1,6 @@
 //! Certificates as earlier builds left them.
 
-use fleet::service::{enrollment::LostAnswer, node_identity::first_use, standing::Worth};
+use fleet::service::{enrollment::LostAnswer, node_identity::first_use, node_trust::Worth};
 use kernel::{Code, ids::NodeId};
 use pg::Roles;
 use testkit::TestDb;

@@ -10,7 +10,7 @@ use super::Given;
 use crate::{
     Identity,
     model::person::{Me, User},
-    service::me::{Standing, me_get, me_update},
+    service::me::{CallerGrants, me_get, me_update},
 };
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
@@ -33,8 +33,8 @@ async fn show(_: Identity, mut tx: ReadTx, input: In<Empty, Empty, ()>) -> Resul
         return Err(Problem::not_found("user").into());
     };
     let projects = grants.projects.iter().map(|(id, role)| (*id, *role)).collect();
-    let standing = Standing { user: *id, session: *session, platform: grants.platform.clone(), projects };
-    Ok(Json(me_get(&mut tx, standing).await?))
+    let caller = CallerGrants { user: *id, session: *session, platform: grants.platform.clone(), projects };
+    Ok(Json(me_get(&mut tx, caller).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -22,23 +22,23 @@ use crate::{
 const ORGS_SHOWN: i64 = 200;
 
 /// What the caller's token and grants say of them.
-pub struct Standing {
+pub struct CallerGrants {
     pub user: UserId,
     pub session: SessionId,
     pub platform: Vec<Role>,
     pub projects: Vec<(ProjectId, Role)>,
 }
 
-pub async fn me_get(tx: &mut ReadTx, standing: Standing) -> Result<Me, Failure> {
-    let user = found(store::people::get(tx.conn(), standing.user).await?, "user")?;
-    let orgs = store::orgs::list_of_user(tx.conn(), standing.user, Uuid::nil(), ORGS_SHOWN).await?;
+pub async fn me_get(tx: &mut ReadTx, caller: CallerGrants) -> Result<Me, Failure> {
+    let user = found(store::people::get(tx.conn(), caller.user).await?, "user")?;
+    let orgs = store::orgs::list_of_user(tx.conn(), caller.user, Uuid::nil(), ORGS_SHOWN).await?;
     let role_in = |(id, role): (ProjectId, Role)| MemberRole::of(role).map(|role| ProjectRole { id, role });
-    let mut projects: Vec<ProjectRole> = standing.projects.into_iter().filter_map(role_in).collect();
+    let mut projects: Vec<ProjectRole> = caller.projects.into_iter().filter_map(role_in).collect();
     projects.sort_by_key(|project| project.id);
     Ok(Me {
         user,
-        session_id: standing.session,
-        platform_roles: standing.platform.into_iter().filter_map(PlatformRole::of).collect(),
+        session_id: caller.session,
+        platform_roles: caller.platform.into_iter().filter_map(PlatformRole::of).collect(),
         orgs,
         projects,
     })

@@ -5,7 +5,7 @@ use bus::{ConsumeError, Consumer};
 use kernel::{Stream, event::Envelope};
 use pg::WriteTx;
 
-use crate::{Notify, model::events, service::telling::tell};
+use crate::{Notify, model::events, service::notifying::event_notify};
 
 macro_rules! consumers {
     ($($name:ident = $durable:literal, $stream:ident, $types:ident;)*) => {
@@ -21,7 +21,7 @@ macro_rules! consumers {
                 const REASON: &'static str = "tell people what happened";
 
                 async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
-                    Ok(tell(&self.0, tx, envelope).await?)
+                    Ok(event_notify(&self.0, tx, envelope).await?)
                 }
             }
         )*

@@ -82,7 +82,7 @@ async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
             _ = running.join_next(), if !running.is_empty() => {}
-            () = something(&mut wakes), if !full => {}
+            () = wait_for_work(&mut wakes), if !full => {}
         }
     }
     let drained = async { while running.join_next().await.is_some() {} };
@@ -101,7 +101,7 @@ async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
 }
 
 /// Until there may be something to send.
-async fn something(wakes: &mut Option<tokio::sync::broadcast::Receiver<pg::Notice>>) {
+async fn wait_for_work(wakes: &mut Option<tokio::sync::broadcast::Receiver<pg::Notice>>) {
     match wakes {
         Some(wakes) => Wake::wait(wakes, CHANNEL, POLL_EVERY).await,
         None => tokio::time::sleep(POLL_EVERY).await,
@@ -143,13 +143,13 @@ async fn look(notify: &Notify) -> Result<(), Failure> {
     let now = notify.db.ambient().now();
     let mut upkeep = notify.db.upkeep("look after messages").await?;
     for channel in Channel::ALL {
-        let standing = store::relay::standing(upkeep.conn(), channel).await?;
-        let age = standing.oldest_queued_at.map_or(0, |at| (now - at).num_seconds().max(0));
+        let status = store::relay::queue_status(upkeep.conn(), channel).await?;
+        let age = status.oldest_queued_at.map_or(0, |at| (now - at).num_seconds().max(0));
         let name = channel.name();
         metrics::gauge!("notify_deliveries", "channel" => name, "state" => "queued")
-            .set(standing.queued as f64);
+            .set(status.queued as f64);
         metrics::gauge!("notify_deliveries", "channel" => name, "state" => "failed")
-            .set(standing.failed as f64);
+            .set(status.failed as f64);
         metrics::gauge!("notify_oldest_queued_seconds", "channel" => name).set(age as f64);
     }
     store::relay::forget(upkeep.conn(), now - KEEP_NOTIFICATIONS, now - KEEP_DELIVERIES, BATCH).await?;

@@ -128,7 +128,7 @@ struct Certificate {
 }
 
 /// Words of other domains, on one line and bounded, before they become part of ours.
-pub(super) fn said(text: &str) -> String {
+pub(super) fn bounded_line(text: &str) -> String {
     const MOST_CHARS: usize = 400;
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_CHARS).collect();
     line.trim().trim_end_matches('.').to_owned()
@@ -143,7 +143,7 @@ fn read<T: DeserializeOwned>(envelope: &Envelope) -> Result<T, serde_json::Error
 }
 
 /// What is said of an event, and to whom; nothing when people are not told of it.
-pub fn told(envelope: &Envelope) -> Result<Option<(Notice, Audience)>, serde_json::Error> {
+pub fn notice_of(envelope: &Envelope) -> Result<Option<(Notice, Audience)>, serde_json::Error> {
     let stream = envelope.event_type.split('.').next().unwrap_or_default();
     match stream {
         "billing" => of_billing(envelope),
@@ -229,7 +229,7 @@ fn of_credit(e: Credit) -> (Notice, Audience) {
         money(e.credited_minor, &e.currency),
         e.allocation_id,
         at(e.since),
-        said(&e.reason)
+        bounded_line(&e.reason)
     );
     let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
     let target = target.with(ResourceKind::Allocation, e.allocation_id);
@@ -249,7 +249,7 @@ fn of_waiting(e: Waiting) -> (Notice, Audience) {
          then approve or reject it.",
         money(e.amount_minor, &e.currency),
         e.org_id,
-        said(&e.reason),
+        bounded_line(&e.reason),
         e.adjustment_id
     );
     let target = Target::default().with(ResourceKind::Adjustment, e.adjustment_id);
@@ -263,7 +263,7 @@ fn of_payments(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         let e: Reconciled = read(envelope)?;
         let text = format!(
             "The provider's list of {} differs from ours: {} missing, {} extra, {} different. Look at the findings of payments.",
-            said(&e.day),
+            bounded_line(&e.day),
             e.missing,
             e.extra,
             e.different
@@ -313,7 +313,7 @@ fn of_provisioning(envelope: &Envelope) -> Result<Told, serde_json::Error> {
     let e: Allocation = read(envelope)?;
     let id = e.allocation_id;
     let text = if kind == NoticeKind::ProvisioningFailed {
-        let reason = e.reason.as_deref().map(said).unwrap_or_default();
+        let reason = e.reason.as_deref().map(bounded_line).unwrap_or_default();
         format!("The launch of {id} failed: {reason}. Everything was taken back and nothing is charged.")
     } else {
         // What somebody released themselves they know.
@@ -338,7 +338,7 @@ fn of_nodes(envelope: &Envelope) -> Result<Told, serde_json::Error> {
             "The certificate of {} in {} ends at {} and is not being renewed. Look at the agent there, or give it a \
              repair token: gpuaas nodes repair-token {}.",
             e.node_id,
-            said(&e.region),
+            bounded_line(&e.region),
             at(e.ends_at),
             e.node_id
         );
@@ -353,7 +353,7 @@ fn of_nodes(envelope: &Envelope) -> Result<Told, serde_json::Error> {
         _ => return Ok(None),
     };
     let e: Node = read(envelope)?;
-    let text = format!("{} in {} {what}: {}.", e.node_id, said(&e.region), said(&e.reason));
+    let text = format!("{} in {} {what}: {}.", e.node_id, bounded_line(&e.region), bounded_line(&e.reason));
     let target = Target::default().with(ResourceKind::Node, e.node_id);
     Ok(Some((Notice { kind, title: title.to_owned(), text, target }, Audience::Platform)))
 }

@@ -6,7 +6,7 @@ use kernel::Secret;
 
 use super::{
     delivery::MailContent,
-    events::{at, said},
+    events::{at, bounded_line},
     notice::Severity,
 };
 
@@ -47,7 +47,7 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
 
 /// A mail that invites; `link` is its only one.
 pub fn render_invitation(open: &OpenInvitation, link: &Secret) -> Rendered {
-    let (org, by) = (said(&open.org_name), said(&open.invited_by));
+    let (org, by) = (bounded_line(&open.org_name), bounded_line(&open.invited_by));
     let who = if by.is_empty() { "Somebody".to_owned() } else { by };
     let invited = format!("{who} invited you to join {org} as {}.", open.role.name());
     let until = at(open.expires_at);

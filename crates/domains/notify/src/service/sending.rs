@@ -14,7 +14,7 @@ use kernel::{
 use pg::{Origin, Permit};
 use uuid::Uuid;
 
-use super::{invitations, mail::chain, telling::tell_people};
+use super::{invitations, mail::chain, notifying::people_notify};
 use crate::{
     Relay,
     model::{
@@ -202,7 +202,7 @@ async fn disable(relay: &Relay, webhook: &Destination, now: DateTime<Utc>) -> Re
         Notice { kind: NoticeKind::WebhookDisabled, title: "Webhook disabled".to_owned(), text, target };
     let people = recipients::of_org(tx.conn(), webhook.org_id, &[]).await?;
     let event = (ambient.uuid(), "webhook.disabled");
-    tell_people(&relay.notify, &mut tx, event, &notice, people).await?;
+    people_notify(&relay.notify, &mut tx, event, &notice, people).await?;
     tx.commit(None).await?;
     Ok(())
 }

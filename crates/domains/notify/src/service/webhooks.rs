@@ -8,7 +8,7 @@ use kernel::{
 use pg::{ReadTx, WriteTx, changed, created, found, removed};
 use serde_json::json;
 
-use super::telling::queue_full;
+use super::notifying::queue_full;
 use crate::{
     Notify,
     model::{

@@ -209,15 +209,15 @@ pub async fn give_back(
 }
 
 /// How many wait, how many were given up, and since when the oldest waits.
-pub struct Standing {
+pub struct QueueStatus {
     pub queued: i64,
     pub failed: i64,
     pub oldest_queued_at: Option<DateTime<Utc>>,
 }
 
-pub async fn standing(conn: &mut Connection, channel: Channel) -> Result<Standing, sqlx::Error> {
+pub async fn queue_status(conn: &mut Connection, channel: Channel) -> Result<QueueStatus, sqlx::Error> {
     sqlx::query_as!(
-        Standing,
+        QueueStatus,
         r#"SELECT count(*) FILTER (WHERE state = 'queued') AS "queued!", count(*) FILTER (WHERE state = 'failed') AS "failed!",
                min(queued_at) FILTER (WHERE state = 'queued') AS oldest_queued_at
            FROM deliveries WHERE channel = $1 AND state IN ('queued', 'failed')"#,

@@ -182,7 +182,7 @@ impl<J: Journal> Ledger<J> {
     }
 
     /// The control plane has the result.
-    pub async fn told(&self, id: TaskId) -> Result<(), JournalError> {
+    pub async fn mark_reported(&self, id: TaskId) -> Result<(), JournalError> {
         let result = self.result(id).await?;
         self.advance(id, &[Step::Finished, Step::Told], State::Told { result }).await
     }

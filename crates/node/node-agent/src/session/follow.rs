@@ -180,9 +180,9 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     pub(super) async fn tell_recorded(self: Arc<Self>, id: TaskId) {
         match self.ledger.result(id).await {
             Ok(result) => {
-                self.tell(id, &result).await;
+                self.report(id, &result).await;
                 // If this is not kept, the result is told once more after a restart.
-                if let Err(error) = self.ledger.told(id).await {
+                if let Err(error) = self.ledger.mark_reported(id).await {
                     self.log.warn("journal", &format!("{id}: {error}"));
                 }
             }
@@ -192,11 +192,11 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     }
 
     pub(super) async fn tell_unrecorded(self: Arc<Self>, id: TaskId, result: Box<TaskResult>) {
-        self.tell(id, &result).await;
+        self.report(id, &result).await;
         self.release(id);
     }
 
-    async fn tell(&self, id: TaskId, result: &TaskResult) {
+    async fn report(&self, id: TaskId, result: &TaskResult) {
         let mut pauses = pauses();
         loop {
             match self.client.result(id, result).await {

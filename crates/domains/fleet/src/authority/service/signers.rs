@@ -25,14 +25,14 @@ use super::{
 };
 
 /// The list in force, since when each signer is what it is, and which nodes know.
-struct Standing {
+struct KeysetStatus {
     keyset: Keyset,
     since: BTreeMap<u32, u64>,
     by_serial: Vec<(i64, i64)>,
     total: i64,
 }
 
-impl Standing {
+impl KeysetStatus {
     fn of(&self, signer_version: u32) -> (Option<u64>, Confirmed) {
         let since = self.since.get(&signer_version).copied();
         // When it is not known since when, only nodes with the list in force count.
@@ -45,9 +45,9 @@ impl Standing {
 
 impl Trust {
     pub async fn signer_list(&self, tx: &mut ReadTx, page: &PageQuery) -> Result<Page<Signer>, Failure> {
-        let standing = self.standing(tx.conn()).await?;
+        let status = self.keyset_status(tx.conn()).await?;
         let rows = store::signers::list(tx.conn(), page).await?;
-        let views = rows.into_iter().map(|row| view(row, &standing)).collect();
+        let views = rows.into_iter().map(|row| view(row, &status)).collect();
         Ok(page.page(views, |signer: &Signer| Uuid::from_u128(signer.signer_version.into())))
     }
 
@@ -87,7 +87,7 @@ impl Trust {
         let current = self.begin(tx, version).await?;
         let change = Change::Activate(version);
         change.moves(&current)?;
-        let (_, confirmed) = self.standing(tx.conn()).await?.of(version);
+        let (_, confirmed) = self.keyset_status(tx.conn()).await?.of(version);
         confirmed.check(&step, "the list with this signer")?;
         self.signer_change(tx, &current, version, &change, &step).await
     }
@@ -132,11 +132,11 @@ impl Trust {
         Ok(checked.ok_or_else(|| Problem::new(Code::ServiceUnavailable, text))?.keyset)
     }
 
-    async fn standing(&self, conn: &mut Connection) -> Result<Standing, Failure> {
+    async fn keyset_status(&self, conn: &mut Connection) -> Result<KeysetStatus, Failure> {
         let keyset = self.current(conn).await?;
         let since = keyset::since(&self.keyset_history(conn).await?);
         let by_serial = store::nodes::by_serial(conn).await?;
-        Ok(Standing { keyset, since, by_serial, total: store::nodes::total(conn).await? })
+        Ok(KeysetStatus { keyset, since, by_serial, total: store::nodes::total(conn).await? })
     }
 
     async fn signer_row(&self, tx: &mut WriteTx, version: u32) -> Result<SignerRow, Failure> {
@@ -205,18 +205,18 @@ impl Trust {
         version: u32,
         step: &Step,
     ) -> Result<Signer, Failure> {
-        let standing = self.standing(tx.conn()).await?;
-        let before = before.map(|row| view(row, &standing));
-        let after = view(self.signer_row(tx, version).await?, &standing);
+        let status = self.keyset_status(tx.conn()).await?;
+        let before = before.map(|row| view(row, &status));
+        let after = view(self.signer_row(tx, version).await?, &status);
         tx.record("signer", target(version, step.reason()), before.as_ref(), Some(&after))?;
         Ok(after)
     }
 }
 
-fn view(row: SignerRow, standing: &Standing) -> Signer {
+fn view(row: SignerRow, status: &KeysetStatus) -> Signer {
     let version = row.number();
-    let (keyset_serial, confirmed) = standing.of(version);
-    let listed = keyset::find(&standing.keyset, version);
+    let (keyset_serial, confirmed) = status.of(version);
+    let listed = keyset::find(&status.keyset, version);
     let said = listed.map(|key| keyset::state_of(key.state));
     let genuine = match listed {
         Some(key) => said == Some(row.state) && key.public_key.0 == row.public_key,

@@ -34,7 +34,7 @@ const SKELETON_FILE_BYTES: usize = 256 * 1024;
 
 /// What there is of an account that is asked for.
 #[derive(Debug)]
-pub struct Standing {
+pub struct FoundAccount {
     pub account: Option<database::Passwd>,
     pub group: bool,
     pub record: Option<Record>,
@@ -56,7 +56,7 @@ impl RealHost {
     }
 
     /// Finds the account, and refuses when anything under its name or ids is not this owner's.
-    pub(super) fn standing(&self, asked: &AccountSpec, owner: &str) -> Done<Standing> {
+    pub(super) fn account_find(&self, asked: &AccountSpec, owner: &str) -> Done<FoundAccount> {
         let name = &asked.username;
         let record = self.registry.read(name)?;
         let mark = format!("gpuaas {owner}");
@@ -106,7 +106,7 @@ impl RealHost {
                 )));
             }
         }
-        Ok(Standing { account, group, record })
+        Ok(FoundAccount { account, group, record })
     }
 
     pub(super) fn home_path(username: &str) -> String {
@@ -119,7 +119,7 @@ impl RealHost {
         asked: &AccountSpec,
         owner: &str,
         shell: &str,
-        found: &Standing,
+        found: &FoundAccount,
     ) -> Done<bool> {
         let program = self.root(shell.trim_start_matches('/'));
         let runs =
@@ -287,7 +287,7 @@ impl RealHost {
     }
 
     /// Nobody can sign in any more, and nobody can become root.
-    pub(super) fn lock(&self, asked: &AccountSpec, owner: &str, found: &Standing) -> Done<()> {
+    pub(super) fn lock(&self, asked: &AccountSpec, owner: &str, found: &FoundAccount) -> Done<()> {
         if found.account.is_some() {
             let args = ["--lock", "--expiredate", "1", "--shell", "/usr/sbin/nologin", &asked.username];
             self.tool(&self.programs.usermod).args(args).succeed()?;
@@ -298,7 +298,7 @@ impl RealHost {
 
     /// True: there was one.
     pub(super) fn remove_account(&self, asked: &AccountSpec, owner: &str) -> Done<bool> {
-        let found = self.standing(asked, owner)?;
+        let found = self.account_find(asked, owner)?;
         if found.account.is_some() {
             // By force: it may be listed as signed in, and all its processes are gone.
             self.tool(&self.programs.userdel).args(["--force", &asked.username]).succeed()?;

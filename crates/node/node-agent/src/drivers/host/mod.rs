@@ -86,7 +86,7 @@ impl RealHost {
         steps.begin("keys")?;
         // A removal that begins meanwhile must not be written over.
         let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.standing(account, owner)?;
+        let found = self.account_find(account, owner)?;
         let record = found.record.unwrap_or_else(|| Record::new(account, owner));
         if found.account.is_none() || record.removing {
             return Err(DriverError::new(
@@ -127,7 +127,7 @@ impl HostDriver for RealHost {
         steps.begin("account")?;
         // To the end: a removal that comes meanwhile must find all of it.
         let _guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.standing(account, owner)?;
+        let found = self.account_find(account, owner)?;
         if found.record.as_ref().is_some_and(|record| record.removing) {
             return Err(DriverError::new(
                 FailureCode::Unavailable,
@@ -173,7 +173,7 @@ impl HostDriver for RealHost {
 
         steps.begin("lock")?;
         let guard = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.standing(account, owner)?;
+        let found = self.account_find(account, owner)?;
         let known = found.record.is_some() || found.account.is_some();
         let mut record = found.record.clone().unwrap_or_else(|| Record::new(account, owner));
         if known {

@@ -159,7 +159,7 @@ impl Slices {
         check::owner(&input.owner)?;
         self.hypervisor.available()?;
         steps.begin("restart")?;
-        let lease = self.standing(&input.owner)?;
+        let lease = self.lease_of(&input.owner)?;
         self.hypervisor.restart(&input.owner)?;
         steps.begin("readiness")?;
         let gpus_visible = self.ready(&input.owner, gpus(&lease.wanted.slots))?;
@@ -186,7 +186,7 @@ impl Slices {
         let mut keys = check::keys(&input.authorized_keys)?;
         self.hypervisor.available()?;
         steps.begin("keys")?;
-        let lease = self.standing(&input.owner)?;
+        let lease = self.lease_of(&input.owner)?;
         if lease.wanted.username != input.username {
             let text = format!("{} has no account {} in its machine", input.owner, input.username);
             return Err(DriverError::invalid(text));
@@ -247,7 +247,7 @@ impl Slices {
     }
 
     /// The lease of a machine that is there and is to stay.
-    fn standing(&self, owner: &str) -> Done<Lease> {
+    fn lease_of(&self, owner: &str) -> Done<Lease> {
         let held = self.held()?;
         let lease = held.lease(owner).filter(|lease| lease.stage != Stage::Releasing);
         let lease = lease.filter(|_| held.machine(owner).is_some()).cloned();

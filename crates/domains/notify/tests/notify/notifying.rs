@@ -56,7 +56,7 @@ async fn an_event_that_is_delivered_again_tells_nobody_again() {
     for _ in 0..3 {
         let origin = pg::Origin::internal(kernel::CorrelationId(Uuid::from_u128(2)));
         let mut tx = world.test.db.write(pg::Permit::system("test", origin), "test.again").await.unwrap();
-        notify::service::telling::tell(&world.notify, &mut tx, &envelope).await.unwrap();
+        notify::service::notifying::event_notify(&world.notify, &mut tx, &envelope).await.unwrap();
         tx.commit(None).await.unwrap();
     }
     assert_eq!(world.count("SELECT count(*) FROM notifications").await, 1);

@@ -1,4 +1,4 @@
-//! How an organization, a project and an allocation stand.
+//! The state of the balance, budget and meter of an organization, a project and an allocation.
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{AllocationId, OrgId, ProjectId};
@@ -6,8 +6,8 @@ use pg::{Connection, WriteTx};
 
 use crate::model::balance::BalanceState;
 
-/// Holds the end of the organization's chain; false when there is none.
-pub async fn hold(tx: &mut WriteTx, org: OrgId) -> Result<bool, sqlx::Error> {
+/// Locks the end of the organization's chain; false when there is none.
+pub async fn chain_lock(tx: &mut WriteTx, org: OrgId) -> Result<bool, sqlx::Error> {
     let held = sqlx::query_scalar!(
         r#"SELECT l.seq AS "seq!" FROM ledger_chains c, ledger_lock(c.org_id, c.currency) l WHERE c.org_id = $1"#,
         org.uuid()

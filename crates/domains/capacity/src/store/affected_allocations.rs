@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What runs or is being launched and is not ending, in the order of the ids, after `after`.
-pub async fn of(
+pub async fn allocations_due(
     conn: &mut Connection,
     due: Due,
     after: Option<AllocationId>,

@@ -29,15 +29,15 @@ use crate::{
 };
 
 /// Tells people and webhooks of an event.
-pub async fn tell(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), Failure> {
-    if let Some((notice, audience)) = events::told(envelope)?
+pub async fn event_notify(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), Failure> {
+    if let Some((notice, audience)) = events::notice_of(envelope)?
         && wanted(notify, &notice).await?
     {
         let people = listeners(tx, &audience).await?;
-        tell_people(notify, tx, (envelope.event_id, &envelope.event_type), &notice, people).await?;
+        people_notify(notify, tx, (envelope.event_id, &envelope.event_type), &notice, people).await?;
     }
     match org_of(envelope) {
-        Some(org) => tell_webhooks(notify, tx, envelope, org).await,
+        Some(org) => webhooks_queue(notify, tx, envelope, org).await,
         None => Ok(()),
     }
 }
@@ -70,7 +70,7 @@ async fn listeners(tx: &mut WriteTx, audience: &Audience) -> Result<Vec<Recipien
 }
 
 /// Each as they prefer.
-pub async fn tell_people(
+pub async fn people_notify(
     notify: &Notify,
     tx: &mut WriteTx,
     (event, event_type): (Uuid, &str),
@@ -124,7 +124,7 @@ pub(super) async fn queue_full(
     Ok((store::webhooks::queued_count(tx.conn(), org, most).await? >= most).then_some(most))
 }
 
-async fn tell_webhooks(
+async fn webhooks_queue(
     notify: &Notify,
     tx: &mut WriteTx,
     envelope: &Envelope,

@@ -37,7 +37,7 @@ const WAITS_WHILE_STOPPING: Duration = Duration::from_secs(1);
 pub struct Stopping(pub CancellationToken);
 
 /// What a request was allowed on, to be decided again.
-pub(crate) struct Standing {
+pub(crate) struct Reauthorization {
     services: Services,
     declaration: Declaration,
     bearer: String,
@@ -84,7 +84,7 @@ impl Services {
     }
 }
 
-impl Standing {
+impl Reauthorization {
     /// Of a request that was just allowed.
     pub fn new(
         services: &Services,
@@ -174,7 +174,7 @@ impl Standing {
         stream: BoxStream<'static, Result<Bytes, Failure>>,
     ) -> BoxStream<'static, Result<Bytes, Failure>> {
         let ends_quietly = self.declaration.types.reply_content == "text/event-stream";
-        let guarded = Guarded { stream, standing: self, look_at: Instant::now() + LOOK_EVERY, failed: 0 };
+        let guarded = Guarded { stream, reauthorize: self, look_at: Instant::now() + LOOK_EVERY, failed: 0 };
         stream::unfold(Some(guarded), move |guarded| async move {
             let mut guarded = guarded?;
             match guarded.next().await {
@@ -193,7 +193,7 @@ impl Standing {
 
 struct Guarded {
     stream: BoxStream<'static, Result<Bytes, Failure>>,
-    standing: Standing,
+    reauthorize: Reauthorization,
     look_at: Instant,
     failed: u32,
 }
@@ -203,7 +203,7 @@ impl Guarded {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         loop {
             if self.look_at <= Instant::now() {
-                if let Err(failure) = self.standing.look(&mut self.failed).await {
+                if let Err(failure) = self.reauthorize.look(&mut self.failed).await {
                     return Some(Err(failure));
                 }
                 self.look_at = Instant::now() + LOOK_EVERY;

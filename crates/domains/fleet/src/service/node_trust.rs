@@ -17,7 +17,7 @@ const NODES_KEPT: usize = 50_000;
 
 /// What is known of a node that presents a certificate.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct NodeTrust {
     pub state: NodeState,
     /// Serial numbers, in lower-case hexadecimal, of certificates that somebody took back.
     pub revoked: Arc<[String]>,
@@ -58,7 +58,7 @@ pub enum Worth {
     Revoked,
 }
 
-impl Standing {
+impl NodeTrust {
     /// What the certificate with this serial number, which has not expired, is worth.
     pub fn worth(&self, serial: &str) -> Worth {
         let is_in = |list: &[String]| list.iter().any(|known| known == serial);
@@ -81,7 +81,7 @@ impl Standing {
 
 struct Dated {
     at: DateTime<Utc>,
-    standing: Standing,
+    trust: NodeTrust,
 }
 
 struct Inner {
@@ -93,14 +93,14 @@ struct Inner {
 
 /// Cheap to clone; all clones share one cache. Making one touches no database.
 #[derive(Clone)]
-pub struct Standings(Arc<Inner>);
+pub struct NodeTrustCache(Arc<Inner>);
 
-/// The key under which a node's standing is dropped everywhere.
+/// The key under which a node's trust is dropped everywhere.
 pub fn invalidation_key(node: NodeId) -> String {
     format!("node:{}", node.uuid())
 }
 
-impl Standings {
+impl NodeTrustCache {
     pub fn new(db: &Db) -> Self {
         let inner =
             Arc::new(Inner { db: db.clone(), known: Cache::new(NODES_KEPT), generation: AtomicU64::new(0) });
@@ -122,37 +122,37 @@ impl Standings {
     }
 
     /// As it is now.
-    pub async fn fresh(&self, node: NodeId) -> Result<Option<Standing>, Failure> {
+    pub async fn fresh(&self, node: NodeId) -> Result<Option<NodeTrust>, Failure> {
         self.0.known.remove(&node);
-        self.of(node).await
+        self.get(node).await
     }
 
     /// At most ten seconds old, and never older than the last change that was announced.
-    pub async fn of(&self, node: NodeId) -> Result<Option<Standing>, Failure> {
+    pub async fn get(&self, node: NodeId) -> Result<Option<NodeTrust>, Failure> {
         let inner = &self.0;
         let now = inner.db.ambient().now();
         if let Some(known) =
             inner.known.get(&node).filter(|known| known.at <= now && now < known.at + LIFETIME)
         {
-            return Ok(Some(known.standing.clone()));
+            return Ok(Some(known.trust.clone()));
         }
         let generation = inner.generation.load(Ordering::SeqCst);
         let origin = Origin::internal(CorrelationId(inner.db.ambient().uuid()));
         let mut read = inner.db.read(&Permit::system("whether a node may speak", origin)).await?;
-        let Some(row) = store::standing::get(read.conn(), node, now).await? else { return Ok(None) };
+        let Some(row) = store::node_trust::get(read.conn(), node, now).await? else { return Ok(None) };
         let (used_at, rekey) = (row.live_used_at, row.rekey);
         let live = row.live_serial.zip(row.live_made_at);
         let live =
             live.map(|(serial, made_at)| Arc::new(LiveCertificate { serial, made_at, used_at, rekey }));
         let (revoked, superseded, renewing) =
             (row.revoked.into(), row.superseded.into(), row.renewing.into());
-        let standing =
-            Standing { state: row.state, revoked, superseded, renewing, live, simulated: row.simulated };
-        inner.known.insert(node, Arc::new(Dated { at: now, standing: standing.clone() }));
+        let trust =
+            NodeTrust { state: row.state, revoked, superseded, renewing, live, simulated: row.simulated };
+        inner.known.insert(node, Arc::new(Dated { at: now, trust: trust.clone() }));
         if inner.generation.load(Ordering::SeqCst) != generation {
             // It changed while it was read; whoever asks next reads anew.
             inner.known.remove(&node);
         }
-        Ok(Some(standing))
+        Ok(Some(trust))
     }
 }

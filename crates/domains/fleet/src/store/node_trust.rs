@@ -6,7 +6,7 @@ use pg::Connection;
 
 use crate::model::node::NodeState;
 
-pub struct StandingRow {
+pub struct NodeTrustRow {
     pub state: NodeState,
     pub simulated: bool,
     pub revoked: Vec<String>,
@@ -23,9 +23,9 @@ pub async fn get(
     conn: &mut Connection,
     node: NodeId,
     now: DateTime<Utc>,
-) -> Result<Option<StandingRow>, sqlx::Error> {
+) -> Result<Option<NodeTrustRow>, sqlx::Error> {
     sqlx::query_as!(
-        StandingRow,
+        NodeTrustRow,
         r#"SELECT n.state AS "state: NodeState", n.simulated,
                   ARRAY(SELECT c.serial FROM node_certificates c
                         WHERE c.node_id = n.id AND c.revoked_at IS NOT NULL AND NOT c.superseded

@@ -13,7 +13,7 @@ use super::allocations;
 use crate::model::allocation::Allocation;
 
 /// What was changed, read again; nothing changed means a lost race.
-pub(super) async fn again(
+pub(super) async fn reload_changed(
     tx: &mut WriteTx,
     before: &Allocation,
     changed: u64,
@@ -42,7 +42,7 @@ pub async fn meter_closed_set(
     .execute(tx.conn())
     .await?
     .rows_affected();
-    again(tx, before, changed).await
+    reload_changed(tx, before, changed).await
 }
 
 /// Remembers who ended a launch.
@@ -59,7 +59,7 @@ pub async fn cause_set(tx: &mut WriteTx, before: &Allocation, cause: &str) -> Re
     .execute(tx.conn())
     .await?
     .rows_affected();
-    again(tx, before, changed).await
+    reload_changed(tx, before, changed).await
 }
 
 pub async fn restart_order_set(
@@ -79,7 +79,7 @@ pub async fn restart_order_set(
     .execute(tx.conn())
     .await?
     .rows_affected();
-    again(tx, before, changed).await
+    reload_changed(tx, before, changed).await
 }
 
 /// Whose a slot is, or was last.

@@ -6,28 +6,17 @@ use kernel::{
     ids::{OrgId, ProjectId},
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// What happens when the threshold is crossed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum BudgetAction {
-    /// People are told.
-    Notify,
-    /// New launches are refused until the next month, too.
-    Block,
-    /// Everything that runs in the project is released, too.
-    Release,
-}
-
-impl BudgetAction {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Notify => "notify",
-            Self::Block => "block",
-            Self::Release => "release",
-        }
+lifecycle::named_enum! {
+    /// What happens when the threshold is crossed.
+    BudgetAction = "budget action" {
+        /// People are told.
+        Notify = "notify",
+        /// New launches are refused until the next month, too.
+        Block = "block",
+        /// Everything that runs in the project is released, too.
+        Release = "release",
     }
 }
 
@@ -40,8 +29,7 @@ pub struct Budget {
     pub currency: String,
     /// Of the amount; when so much was spent, the action is taken.
     pub threshold_percent: i32,
-    /// `notify`, `block` or `release`.
-    pub action: String,
+    pub action: BudgetAction,
     /// Spent in this month, as far as it was added up.
     pub spent_minor: i64,
     /// Of the amount, rounded down.

@@ -8,14 +8,14 @@ use kernel::{
 use pg::{Connection, Swap};
 use uuid::Uuid;
 
-use crate::model::budget_resource::{Budget, BudgetWanted};
+use crate::model::budget_resource::{Budget, BudgetAction, BudgetWanted};
 
 struct Row {
     project_id: Uuid,
     org_id: Uuid,
     amount_minor: i64,
     threshold_percent: i32,
-    action: String,
+    action: BudgetAction,
     version: i64,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
@@ -56,7 +56,7 @@ pub async fn get(
     let row = sqlx::query_as!(
         Row,
         r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
-             b.threshold_percent AS "threshold_percent!", b.action AS "action!", b.version AS "version!",
+             b.threshold_percent AS "threshold_percent!", b.action AS "action!: BudgetAction", b.version AS "version!",
              b.created_at AS "created_at!", b.updated_at AS "updated_at!",
              c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id
@@ -81,7 +81,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
-             b.threshold_percent AS "threshold_percent!", b.action AS "action!", b.version AS "version!",
+             b.threshold_percent AS "threshold_percent!", b.action AS "action!: BudgetAction", b.version AS "version!",
              b.created_at AS "created_at!", b.updated_at AS "updated_at!",
              c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id

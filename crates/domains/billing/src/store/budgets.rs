@@ -5,13 +5,13 @@ use kernel::ids::{OrgId, ProjectId};
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
-use crate::model::budget::Spending;
+use crate::model::{budget::Spending, budget_resource::BudgetAction};
 
 /// A budget with the spending of the month added up to the end of the ledger.
 pub struct Watched {
     pub org: OrgId,
     pub project: ProjectId,
-    pub action: String,
+    pub action: BudgetAction,
     pub currency: String,
     pub spending: Spending,
     /// The end of the ledger, and how far it was added up before.
@@ -27,7 +27,8 @@ pub async fn watched(
     (month, next): (NaiveDate, NaiveDate),
 ) -> Result<Vec<Watched>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT b.org_id AS "org_id!", b.project_id AS "project_id!", b.action AS "action!", b.amount_minor AS "amount_minor!",
+        r#"SELECT b.org_id AS "org_id!", b.project_id AS "project_id!", b.action AS "action!: BudgetAction",
+             b.amount_minor AS "amount_minor!",
              b.threshold_percent AS "threshold_percent!", b.updated_at AS "updated_at!", c.currency AS "currency!", c.seq AS "seq!",
              f.through AS "through!", CASE WHEN g.month = $2 THEN g.crossed_at END AS "crossed_at?",
              (CASE WHEN g.month = $2 THEN g.spent_minor ELSE 0 END - coalesce((

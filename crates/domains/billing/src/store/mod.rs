@@ -21,6 +21,7 @@ use crate::model::{
     account::PostingKind,
     adjustment::{AdjustmentKind, AdjustmentState},
     balance::BalanceState,
+    budget_resource::BudgetAction,
     fault_credit::ReviewCause,
     finding::BillingFindingKind,
     meter::{MeterSource, MeterUnit},
@@ -28,6 +29,6 @@ use crate::model::{
 };
 
 pg::named_columns! {
-    AdjustmentKind, AdjustmentState, BalanceState, BillingFindingKind, MeterSource, MeterUnit, PostingKind, ReviewCause,
-    UsageKind,
+    AdjustmentKind, AdjustmentState, BalanceState, BillingFindingKind, BudgetAction, MeterSource, MeterUnit, PostingKind,
+    ReviewCause, UsageKind,
 }

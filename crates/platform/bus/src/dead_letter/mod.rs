@@ -30,27 +30,12 @@ lifecycle::lifecycle! {
     Requeued on Discard => Discarded;
 }
 
-/// Whether the cause can pass by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "DeadLetterClass")]
-pub enum Class {
-    Transient,
-    Permanent,
+lifecycle::named_enum! {
+    /// Whether the cause can pass by itself.
+    Class = "class of a dead letter" as "DeadLetterClass" { Transient = "transient", Permanent = "permanent" }
 }
 
-impl Class {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Transient => "transient",
-            Self::Permanent => "permanent",
-        }
-    }
-
-    pub(crate) fn parse(name: &str) -> Self {
-        if name == "transient" { Self::Transient } else { Self::Permanent }
-    }
-}
+pg::named_columns! { Class, State }
 
 #[cfg(test)]
 mod tests {

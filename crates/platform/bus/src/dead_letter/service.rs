@@ -63,9 +63,9 @@ struct Row {
     event_id: Uuid,
     event_type: String,
     org_id: Option<Uuid>,
-    state: String,
+    state: State,
     error: String,
-    class: String,
+    class: Class,
     attempts: i32,
     due_at: Option<DateTime<Utc>>,
     discard_reason: Option<String>,
@@ -84,9 +84,9 @@ impl From<Row> for DeadLetter {
             event_type: row.event_type,
             org_id: row.org_id.map(OrgId::from),
             // The column's check allows no other name.
-            state: State::parse(&row.state).unwrap_or(State::Dead),
+            state: row.state,
             error: row.error,
-            class: Class::parse(&row.class),
+            class: row.class,
             attempts: u32::try_from(row.attempts).unwrap_or(0),
             next_attempt_at: row.due_at,
             discard_reason: row.discard_reason,
@@ -105,8 +105,8 @@ pub async fn list(
 ) -> Result<Page<DeadLetter>, Failure> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id, state, error,
-            class, attempts, due_at, discard_reason, version, created_at, updated_at
+        r#"SELECT id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id,
+            state AS "state: State", error, class AS "class: Class", attempts, due_at, discard_reason, version, created_at, updated_at
         FROM dead_letters
         WHERE id < $1 AND ($2::text IS NULL OR consumer = $2) AND ($3::text IS NULL OR state = $3)
         ORDER BY id DESC LIMIT $4"#,
@@ -132,8 +132,8 @@ pub async fn get(conn: &mut Connection, id: DeadLetterId) -> Result<DeadLetterDe
 async fn load(conn: &mut Connection, id: DeadLetterId) -> Result<DeadLetter, Failure> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id, state, error,
-            class, attempts, due_at, discard_reason, version, created_at, updated_at
+        r#"SELECT id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id,
+            state AS "state: State", error, class AS "class: Class", attempts, due_at, discard_reason, version, created_at, updated_at
         FROM dead_letters WHERE id = $1"#,
         id.uuid(),
     )
@@ -196,8 +196,8 @@ async fn step(
         r#"UPDATE dead_letters SET state = $3, discard_reason = $4, version = version + 1, updated_at = $5::timestamptz,
             due_at = CASE $3 WHEN 'requeued' THEN $5::timestamptz END, tries = 0, slow_retries = 0
         WHERE id = $1 AND version = $2
-        RETURNING id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id, state, error,
-            class, attempts, due_at, discard_reason, version, created_at, updated_at"#,
+        RETURNING id, consumer, stream, event_id, event_type, (envelope ->> 'org_id')::uuid AS org_id,
+            state AS "state: State", error, class AS "class: Class", attempts, due_at, discard_reason, version, created_at, updated_at"#,
         id.uuid(),
         version,
         next.name(),

@@ -1629,7 +1629,17 @@ BEGIN
     RETURN v_started;
 END $$;
 
-CREATE FUNCTION public.saga_timeline(p_subject text, p_limit integer) RETURNS TABLE(run_id uuid, name text, run_state text, step text, undo boolean, attempt integer, state text, failure_code text, detail text, started_at timestamp with time zone, finished_at timestamp with time zone)
+CREATE FUNCTION public.saga_timeline(p_subject text, p_limit integer) RETURNS TABLE(run_id uuid, name text, run_state text, step text, undo boolean, attempt integer, state text, detail text, started_at timestamp with time zone, finished_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT r.id, r.name, r.state, s.step, s.undo, s.attempt, s.state, s.detail, s.started_at, s.finished_at
+    FROM saga_runs r JOIN saga_steps s ON s.run_id = r.id
+    WHERE r.subject = p_subject AND (NOT called_by_app() OR r.org_id = current_org())
+    ORDER BY r.id DESC, s.seq LIMIT p_limit
+$$;
+
+CREATE FUNCTION public.saga_timeline_entries(p_subject text, p_limit integer) RETURNS TABLE(run_id uuid, name text, run_state text, step text, undo boolean, attempt integer, state text, failure_code text, detail text, started_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
@@ -1813,6 +1823,7 @@ CREATE TABLE public.allocation_events (
     actor_kind text NOT NULL,
     actor_id uuid,
     correlation_id uuid NOT NULL,
+    key_set_version bigint,
     CONSTRAINT allocation_events_kind_check CHECK ((kind = ANY (ARRAY['state'::text, 'phase'::text, 'access'::text, 'operation'::text])))
 );
 
@@ -4749,6 +4760,10 @@ GRANT ALL ON FUNCTION public.saga_start(p_id uuid, p_name text, p_version intege
 REVOKE ALL ON FUNCTION public.saga_timeline(p_subject text, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.saga_timeline(p_subject text, p_limit integer) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.saga_timeline(p_subject text, p_limit integer) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.saga_timeline_entries(p_subject text, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.saga_timeline_entries(p_subject text, p_limit integer) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.saga_timeline_entries(p_subject text, p_limit integer) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.saga_wake(p_run uuid, p_key text, p_signal jsonb, p_now timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.saga_wake(p_run uuid, p_key text, p_signal jsonb, p_now timestamp with time zone) TO gpuaas_app;

@@ -81,7 +81,6 @@ fn remove_after_us(dir: &Path) {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut shell = shell.spawn().expect("start a shell");
-    // Held open until the process is gone.
-    std::mem::forget(shell.stdin.take());
+    // Its end of the pipe is open, and nobody waits for it, until this process is gone.
+    std::mem::forget(shell.spawn().expect("start a shell"));
 }

@@ -62,6 +62,9 @@ pub struct Outside {
     pub generation: i64,
     /// As `identifiers_snapshot` gave them.
     pub identifiers: Value,
+    /// Why the mode `restore` must be entered, when that was noticed and has not been done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_owed: Option<String>,
 }
 
 struct Row {
@@ -128,21 +131,37 @@ pub async fn installation_advance(db: &Db, seen: i64) -> Result<Advance, Failure
     };
     let identifiers = sqlx::query_scalar!(r#"SELECT identifiers_snapshot() AS "identifiers!""#);
     let identifiers = identifiers.fetch_one(upkeep.conn()).await?;
-    let outside = Outside { installation: now.id, generation: now.generation, identifiers };
+    let outside =
+        Outside { installation: now.id, generation: now.generation, identifiers, restore_owed: None };
     Ok(Advance::Counted(now, outside))
+}
+
+/// Who wants the mode to be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// A process whose memory is ahead of the database. Others notice the same restore: only the first enters.
+    ByProcess,
+    /// An operator, who may know more than we.
+    ByOperator,
 }
 
 /// Enters the mode `restore`, and carries identifiers on after those that `outside` remembers. In that mode already (the
 /// backup may be of then) everything is to be compared again, from now on. What else must not come back is ended by the
-/// caller, in the same transaction.
+/// caller, in the same transaction. Nothing when another process has entered it for the same restore; an operator may have
+/// resumed since.
 pub async fn installation_restore_begin(
     tx: &mut WriteTx,
     outside: Option<&Outside>,
     because: &str,
-) -> Result<Installation, Failure> {
+    noticed: Noticed,
+) -> Result<Option<Installation>, Failure> {
     let now = tx.db().ambient().now();
     let before = installation_lock(tx.conn()).await?;
     let highest = outside.map_or(0, |outside| outside.generation);
+    // Counting alone does not get there: whoever entered skipped twice as many.
+    if noticed == Noticed::ByProcess && before.generation >= highest + GENERATIONS_SKIPPED / 2 {
+        return Ok(None);
+    }
     if before.restored.is_none() {
         sqlx::query!("DELETE FROM restore_decisions").execute(tx.conn()).await?;
     }
@@ -162,7 +181,7 @@ pub async fn installation_restore_begin(
     sqlx::query_scalar!("SELECT identifiers_restore($1)", remembered).fetch_one(tx.conn()).await?;
     tx.record("installation", after.id, Some(&before.generation), Some(&after.generation))?;
     tx.invalidate(INSTALLATION_CHANGED.to_owned());
-    Ok(after)
+    Ok(Some(after))
 }
 
 /// All records were compared with all nodes since the restore that was noticed `restored_at`, from `began` on.

@@ -42,7 +42,7 @@ pub use connect::{Connect, Roles};
 pub use db::Db;
 pub use error::{Error, constraint_violated, is_restoring, is_transient};
 pub use installation::{
-    Advance, INSTALLATION_CHANGED, Installation, Mode, Outside, Restored, installation_advance,
+    Advance, INSTALLATION_CHANGED, Installation, Mode, Noticed, Outside, Restored, installation_advance,
     installation_compared, installation_get, installation_lock, installation_restore_begin,
     installation_resume,
 };

@@ -24,16 +24,19 @@ pub enum FailureCode {
     Internal,
     /// An invariant is broken. No attempt can help.
     Bug,
+    /// The release before wrote no code.
+    Unknown,
     Domain(Cow<'static, str>),
 }
 
-const OWN: [FailureCode; 6] = [
+const OWN: [FailureCode; 7] = [
     FailureCode::Cancelled,
     FailureCode::DeadlineExceeded,
     FailureCode::TimedOut,
     FailureCode::Refused,
     FailureCode::Internal,
     FailureCode::Bug,
+    FailureCode::Unknown,
 ];
 
 impl FailureCode {
@@ -45,6 +48,7 @@ impl FailureCode {
             Self::Refused => "refused",
             Self::Internal => "internal",
             Self::Bug => "bug",
+            Self::Unknown => "unknown",
             Self::Domain(name) => name,
         }
     }

@@ -154,7 +154,7 @@ pub async fn timeline(conn: &mut Connection, subject: &str) -> Result<Vec<Timeli
         Entry,
         r#"SELECT run_id AS "run_id!", name AS "name!", step AS "step!", undo AS "undo!", attempt AS "attempt!",
             state AS "state!", failure_code, detail AS "detail!", started_at AS "started_at!", finished_at
-        FROM saga_timeline($1, $2)"#,
+        FROM saga_timeline_entries($1, $2)"#,
         subject,
         MOST_ENTRIES,
     )

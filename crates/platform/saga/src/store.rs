@@ -76,12 +76,8 @@ impl Run {
             (Some(_), Some(_)) => Waiting::Woken,
         };
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
-        // The release before wrote no code.
-        let unknown =
-            || if row.cancel_reason.is_some() { FailureCode::Cancelled } else { FailureCode::Internal };
-        let failure = row
-            .failure
-            .map(|text| RunFailure { code: row.failure_code.map_or_else(unknown, FailureCode::read), text });
+        let code = row.failure_code.map_or(FailureCode::Unknown, FailureCode::read);
+        let failure = row.failure.map(|text| RunFailure { code, text });
         Self {
             id: row.id.into(),
             name: row.name,

@@ -69,7 +69,10 @@ pub async fn release_all(capacity: &Capacity, due: Due, origin: &Origin) -> Resu
                 Ok(One::NotDue) => return Ok(Forced { stopped: true, ..forced }),
                 Err(failure) => {
                     tracing::warn!(allocation_id = %id, error = ?failure, "cannot be released for now; it is tried again");
-                    failed = Some(failure);
+                    // What passes is tried again with all of them; a bug of one must not end that.
+                    if !matches!((&failed, &failure), (Some(_), Failure::Bug(_))) {
+                        failed = Some(failure);
+                    }
                 }
             }
         }

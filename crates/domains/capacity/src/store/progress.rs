@@ -49,8 +49,6 @@ pub async fn history(
     Ok(())
 }
 
-const KEY_SET: &str = "key set ";
-
 /// How a version of the key set gets to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyTask {
@@ -71,15 +69,33 @@ impl KeyTask {
 
 /// That this version of the key set is on its way to the machine.
 pub async fn keys_sent(tx: &mut WriteTx, allocation: &Allocation, task: KeyTask) -> Result<(), Failure> {
-    let reason = format!("{KEY_SET}{}", allocation.access_version);
-    let line = Line { name: task.line().to_owned(), reason: &reason, duration_ms: None };
-    history(tx, allocation, "access", &[line]).await
+    let now = tx.db().ambient().now();
+    let correlation = tx.permit().origin().correlation_id.0;
+    let (actor_kind, actor_id) = (tx.permit().actor().kind.name(), tx.permit().actor().id);
+    sqlx::query!(
+        "INSERT INTO allocation_events (allocation_id, org_id, at, kind, name, reason, actor_kind, actor_id,
+             correlation_id, key_set_version)
+         VALUES ($1, $2, $3, 'access', $4, $5, $6, $7, $8, $9)",
+        allocation.id.uuid(),
+        allocation.org_id.uuid(),
+        now,
+        task.line(),
+        format!("key set {}", allocation.access_version),
+        actor_kind,
+        actor_id as Option<Uuid>,
+        correlation,
+        allocation.access_version,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
 }
 
-/// Which version of the key set was sent last, and how; the first one goes with the machine itself.
+/// Which version of the key set was sent last, and how; the first one goes with the machine itself. One that the release
+/// before sent has no version here: it counts as the first, and the newest set is sent once more.
 pub async fn keys_sent_last(tx: &mut WriteTx, id: AllocationId) -> Result<(i64, KeyTask), Failure> {
     let row = sqlx::query!(
-        "SELECT name, reason FROM allocation_events WHERE allocation_id = $1 AND kind = 'access'
+        "SELECT name, key_set_version FROM allocation_events WHERE allocation_id = $1 AND kind = 'access'
              AND name IN ('keys_sent', 'key_removal_sent')
          ORDER BY seq DESC LIMIT 1",
         id.uuid(),
@@ -88,8 +104,7 @@ pub async fn keys_sent_last(tx: &mut WriteTx, id: AllocationId) -> Result<(i64, 
     .await?;
     let Some(row) = row else { return Ok((1, KeyTask::Install)) };
     let task = if row.name == KeyTask::Remove.line() { KeyTask::Remove } else { KeyTask::Install };
-    let version = row.reason.strip_prefix(KEY_SET).and_then(|version| version.parse().ok());
-    Ok((version.unwrap_or(1), task))
+    Ok((row.key_set_version.unwrap_or(1), task))
 }
 
 /// The machine has this version of the key set; it never goes back.

@@ -79,6 +79,7 @@ impl EndReason {
             FailureCode::Cancelled => cancel_reason.unwrap_or("it was cancelled"),
             FailureCode::DeadlineExceeded | FailureCode::TimedOut => "the run took longer than it may",
             FailureCode::Refused | FailureCode::Internal | FailureCode::Bug => internal,
+            FailureCode::Unknown => cancel_reason.unwrap_or(internal),
             FailureCode::Domain(_) => {
                 code.domain::<WorkflowFailure>().map_or(internal, WorkflowFailure::sentence)
             }
@@ -91,8 +92,9 @@ impl EndReason {
         Along { reason: &self.sentence, cause: None, failure_code: Some(self.code.name()) }
     }
 
+    /// What is not known may have been the machine: doubting it costs a probe.
     pub fn is_machine_fault(&self) -> bool {
-        self.code.domain().is_some_and(WorkflowFailure::is_machine_fault)
+        self.code == FailureCode::Unknown || self.code.domain().is_some_and(WorkflowFailure::is_machine_fault)
     }
 }
 
@@ -131,5 +133,6 @@ mod tests {
         assert!(EndReason::of_run(Some(&failed(WorkflowFailure::GpusMissing)), None).is_machine_fault());
         assert!(!EndReason::of_run(Some(&failed(WorkflowFailure::NodeSilent)), None).is_machine_fault());
         assert!(!EndReason::of_run(Some(&failed(FailureCode::Cancelled)), None).is_machine_fault());
+        assert!(EndReason::of_run(Some(&failed(FailureCode::Unknown)), None).is_machine_fault());
     }
 }

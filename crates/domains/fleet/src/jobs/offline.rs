@@ -39,14 +39,14 @@ pub async fn nodes_lose_contact(
     }
     let silent = {
         let mut read = fleet.db().read(&by_itself(fleet.db(), "find nodes that do not report")).await?;
-        store::nodes::silent(read.conn(), before, limit).await?
+        store::contacts::silent(read.conn(), before, limit).await?
     };
     let mut marked = 0;
     for node in silent {
         let permit = by_itself(fleet.db(), "a node does not report");
         let mut tx = fleet.db().write(permit, "node.lose_contact").await?;
         let Some(earlier) = store::nodes::lock(tx.conn(), node).await? else { continue };
-        let last_seen = store::nodes::last_seen(tx.conn(), node).await?;
+        let last_seen = store::contacts::last_seen(tx.conn(), node).await?;
         // It reported, or somebody moved it, in this moment.
         if last_seen.is_some_and(|at| at >= before) || earlier.after(NodeEvent::LoseContact).is_err() {
             tx.roll_back().await;

@@ -80,3 +80,20 @@ pub async fn desired_version(conn: &mut Connection, node: NodeId) -> Result<Opti
         .fetch_optional(conn)
         .await
 }
+
+/// Active nodes of which nobody has heard since `before`, in one look.
+pub async fn silent(
+    conn: &mut Connection,
+    before: DateTime<Utc>,
+    limit: i64,
+) -> Result<Vec<NodeId>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        "SELECT n.id FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
+         WHERE n.state = 'active' AND coalesce(c.last_seen_at, n.state_changed_at) < $1 ORDER BY n.id LIMIT $2",
+        before,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(ids.into_iter().map(NodeId::from).collect())
+}

@@ -360,30 +360,6 @@ pub async fn open_counts(conn: &mut Connection, id: NodeId) -> Result<(i64, i64)
     Ok((row.findings, row.tasks))
 }
 
-/// Active nodes of which nobody has heard since `before`, in one look.
-pub async fn silent(
-    conn: &mut Connection,
-    before: DateTime<Utc>,
-    limit: i64,
-) -> Result<Vec<NodeId>, sqlx::Error> {
-    let ids = sqlx::query_scalar!(
-        "SELECT n.id FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
-         WHERE n.state = 'active' AND coalesce(c.last_seen_at, n.state_changed_at) < $1 ORDER BY n.id LIMIT $2",
-        before,
-        limit,
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(ids.into_iter().map(NodeId::from).collect())
-}
-
-/// When the node was last heard of, read in the transaction that decides about it.
-pub async fn last_seen(conn: &mut Connection, id: NodeId) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
-    sqlx::query_scalar!("SELECT last_seen_at FROM node_contacts WHERE node_id = $1", id.uuid())
-        .fetch_optional(conn)
-        .await
-}
-
 /// Nodes that are being removed and have nothing left to wait for.
 pub async fn removable(conn: &mut Connection, limit: i64) -> Result<Vec<NodeId>, sqlx::Error> {
     let ids = sqlx::query_scalar!(

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use kernel::{CorrelationId, Failure};
-use pg::{Advance, Db, INSTALLATION_CHANGED, Installation, Mode, Origin, Outside, Permit};
+use pg::{Advance, Db, INSTALLATION_CHANGED, Installation, Mode, Noticed, Origin, Outside, Permit};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -74,7 +74,12 @@ impl Generation {
                     "the database holds generation {}, and this process has seen {}",
                     known.generation, outside.generation
                 );
-                enter(db, Some(&outside), &because).await?;
+                enter(db, Some(&outside), &because, Noticed::ByProcess).await?;
+            }
+            // The process that noticed it ended before it could enter; others may have counted up since.
+            Some(outside @ Outside { restore_owed: Some(_), .. }) => {
+                let because = outside.restore_owed.clone().unwrap_or_default();
+                enter(db, Some(&outside), &because, Noticed::ByProcess).await?;
             }
             Some(_) => {}
         }
@@ -128,8 +133,16 @@ impl Generation {
 
     /// Enters the mode, and counts up from there. What fails is owed.
     async fn enter(&mut self, because: String) -> anyhow::Result<(Installation, Outside)> {
+        if self.owed.is_none() {
+            // For the next process, should this one end before it has entered.
+            let remembered = Outside { restore_owed: Some(because.clone()), ..self.last.clone() };
+            let file = self.file.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || file.write(&remembered)).await? {
+                tracing::warn!(error = %error, "that the database was restored could not be written down");
+            }
+        }
         self.owed = Some(because.clone());
-        enter(&self.db, Some(&self.last), &because).await?;
+        enter(&self.db, Some(&self.last), &because, Noticed::ByProcess).await?;
         self.owed = None;
         counted(&self.db, self.last.generation).await
     }
@@ -203,7 +216,7 @@ pub async fn restore(db: &Db, file: &OutsideFile) -> anyhow::Result<()> {
     // new one, and was never counted up.
     let is_ours = |outside: &Outside| outside.installation == known.id || known.generation == 0;
     let outside = file.read()?.filter(is_ours);
-    enter(db, outside.as_ref(), "an operator said so (gpuaasd restore)").await?;
+    enter(db, outside.as_ref(), "an operator said so (gpuaasd restore)", Noticed::ByOperator).await?;
     let (_, next) = counted(db, 0).await?;
     Ok(file.write(&next)?)
 }
@@ -230,23 +243,33 @@ async fn counted(db: &Db, seen: i64) -> anyhow::Result<(Installation, Outside)> 
     }
 }
 
-async fn enter(db: &Db, outside: Option<&Outside>, because: &str) -> anyhow::Result<()> {
+async fn enter(db: &Db, outside: Option<&Outside>, because: &str, noticed: Noticed) -> anyhow::Result<()> {
     tracing::error!(because, "the database was restored from a backup");
-    let ended = enter_and_end_sign_ins(db, outside, because).await;
-    let ended = ended.map_err(error).context("the mode cannot be set to restore")?;
-    tracing::warn!(sessions = ended, "everybody has to sign in again");
+    let ended = enter_and_end_sign_ins(db, outside, because, noticed).await;
+    match ended.map_err(error).context("the mode cannot be set to restore")? {
+        Some(sessions) => tracing::warn!(sessions, "everybody has to sign in again"),
+        None => tracing::info!("another process has entered the mode for this restore already"),
+    }
     Ok(())
 }
 
 /// In one transaction: a session that was revoked since the backup must not be of use for a moment.
-async fn enter_and_end_sign_ins(db: &Db, outside: Option<&Outside>, because: &str) -> Result<u64, Failure> {
+async fn enter_and_end_sign_ins(
+    db: &Db,
+    outside: Option<&Outside>,
+    because: &str,
+    noticed: Noticed,
+) -> Result<Option<u64>, Failure> {
     let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
     let permit = Permit::system("the database was restored from a backup", origin);
     let mut tx = db.write(permit, "installation.restore_begin").await?;
-    pg::installation_restore_begin(&mut tx, outside, because).await?;
+    if pg::installation_restore_begin(&mut tx, outside, because, noticed).await?.is_none() {
+        tx.roll_back().await;
+        return Ok(None);
+    }
     let ended = identity::api::sign_ins_end(&mut tx).await?;
     tx.commit(None).await?;
-    Ok(ended)
+    Ok(Some(ended))
 }
 
 fn error(failure: Failure) -> anyhow::Error {

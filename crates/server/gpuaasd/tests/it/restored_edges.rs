@@ -113,9 +113,32 @@ async fn a_restore_that_cannot_be_entered_at_once_is_entered_later_also_by_anoth
     assert_eq!(world.count("SELECT generation FROM installation").await, 0);
     world.server.kill();
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    // A replica that knows nothing of it counts up past what the process had seen.
+    world.db.sql("UPDATE installation SET generation = 1000").await;
     world.server.spawn();
     world.server.ready().await;
     assert_eq!(world.count(RESTORING).await, 1, "{}", world.server.log());
+}
+
+#[tokio::test]
+async fn a_restore_that_another_process_entered_and_an_operator_settled_is_not_entered_again() {
+    let world = World::start().await;
+    let mut holder = world.db.conn(pg::Roles::Admin).await;
+    let lock = "BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE";
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("lock");
+    world.db.sql("UPDATE installation SET generation = 0").await;
+    eventually_within(PATIENCE, "it failed", || async {
+        world.server.log().contains("the mode cannot be set to restore").then_some(())
+    })
+    .await;
+    // As the other process left it, and the operator.
+    world.db.sql("UPDATE installation SET generation = 1000500").await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    eventually_within(PATIENCE, "it goes on counting", || async {
+        (world.count("SELECT generation FROM installation").await > 1_000_502).then_some(())
+    })
+    .await;
+    assert_eq!(world.count(RESTORING).await, 0, "{}", world.server.log());
 }
 
 #[tokio::test]

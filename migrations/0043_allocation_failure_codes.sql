@@ -1,0 +1,2 @@
+-- The same for an allocation.
+ALTER TABLE allocations ADD COLUMN failure_code text;

@@ -94,6 +94,10 @@ fn slowest(report: &str) -> Vec<(f64, String)> {
     cases
 }
 
+fn step(what: &str) {
+    println!("── {what}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,8 +113,4 @@ mod tests {
         assert_eq!(found.len(), 10);
         assert_eq!(found[0], (19.5, "a::b t19".to_owned()));
     }
-}
-
-fn step(what: &str) {
-    println!("── {what}");
 }

@@ -35,7 +35,7 @@ async fn restored(kit: &Kit) {
     let origin = pg::Origin::internal(kernel::CorrelationId(kit.test.db.ambient().uuid()));
     let permit = pg::Permit::system("a test", origin);
     let mut tx = kit.test.db.write(permit, "installation.restore_begin").await.unwrap();
-    pg::installation_restore_begin(&mut tx, None, "a test").await.unwrap();
+    pg::installation_restore_begin(&mut tx, None, "a test", pg::Noticed::ByOperator).await.unwrap();
     tx.commit(None).await.unwrap();
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::event::Envelope;
 use notify::model::{
     delivery::MailContent,
-    events::told,
+    events::notice_of,
     mail::render,
     notice::{Notice, NoticeKind, ResourceKind, Target},
 };
@@ -73,7 +73,7 @@ fn notice(event_type: &str, payload: Value) -> Notice {
         project_id: None,
         payload,
     };
-    told(&envelope).unwrap().expect("somebody is told").0
+    notice_of(&envelope).unwrap().expect("somebody is notified").0
 }
 
 #[test]

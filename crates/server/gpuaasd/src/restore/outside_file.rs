@@ -85,6 +85,7 @@ mod tests {
             installation: uuid::Uuid::from_u128(1),
             generation,
             identifiers: serde_json::json!({ "uid_block": 20_000 }),
+            restore_owed: (generation == 2).then(|| "it went back".to_owned()),
         };
         for generation in [1, 2] {
             file.write(&outside(generation)).unwrap();

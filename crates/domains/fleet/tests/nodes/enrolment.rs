@@ -37,7 +37,7 @@ pub async fn renewal_of(
 }
 
 pub async fn standing(world: &World, node: NodeId) -> NodeTrust {
-    NodeTrustCache::new(&world.test.db).of(node).await.unwrap().unwrap()
+    NodeTrustCache::new(&world.test.db).get(node).await.unwrap().unwrap()
 }
 
 async fn repair_token(world: &World, node: NodeId) -> Result<String, Failure> {

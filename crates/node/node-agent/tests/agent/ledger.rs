@@ -138,7 +138,7 @@ impl World {
             }
             Stage::Untold => {
                 self.told[number].push(self.ledger.result(id).await.unwrap());
-                if self.ledger.told(id).await.is_ok() {
+                if self.ledger.mark_reported(id).await.is_ok() {
                     self.stages[number] = Stage::Unknown;
                 }
             }
@@ -207,11 +207,11 @@ async fn steps_out_of_order_are_refused() {
     assert!(ledger.take(&one).await.is_err());
     ledger.start(id, start.clone()).await.unwrap();
     assert!(ledger.start(id, start).await.is_err());
-    assert!(ledger.told(id).await.is_err());
+    assert!(ledger.mark_reported(id).await.is_err());
     ledger.finish(id, result.clone()).await.unwrap();
     let other = TaskResult { ending: Ending::Succeeded { output: json!(2) }, phases: Vec::new() };
     assert!(ledger.finish(id, other).await.is_err());
-    ledger.told(id).await.unwrap();
+    ledger.mark_reported(id).await.unwrap();
     assert_eq!(ledger.see(id).await.unwrap(), Seen::Ended(Box::new(result)));
 }
 
@@ -223,7 +223,7 @@ async fn a_record_is_forgotten_only_when_its_task_would_be_refused_as_expired() 
         ledger.take(&task(number)).await.unwrap();
         ledger.finish(task(number).task_id, result.clone()).await.unwrap();
     }
-    ledger.told(task(0).task_id).await.unwrap();
+    ledger.mark_reported(task(0).task_id).await.unwrap();
     assert_eq!(ledger.sweep(now() + TimeDelta::hours(24)).await.unwrap(), 0);
     // What was not told is kept, however old it is.
     assert_eq!(ledger.sweep(now() + TimeDelta::hours(26)).await.unwrap(), 1);

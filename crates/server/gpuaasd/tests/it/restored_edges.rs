@@ -95,16 +95,27 @@ async fn a_backup_from_before_installations_had_an_id_starts_only_as_restored() 
     assert_eq!(restoring, 1);
 }
 
+/// The database goes back while somebody holds what must be ended with it; they do so until this connection rolls back.
+async fn goes_back_and_cannot_be_entered(world: &World) -> sqlx::PgConnection {
+    let mut holder = world.db.conn(pg::Roles::Admin).await;
+    let lock = "BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE";
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("lock");
+    world.db.sql("UPDATE installation SET generation = 0").await;
+    eventually_within(PATIENCE, "entering the mode failed", || async {
+        world.server.log().contains("the mode cannot be set to restore").then_some(())
+    })
+    .await;
+    holder
+}
+
+async fn let_go(holder: &mut sqlx::PgConnection) {
+    sqlx::raw_sql("ROLLBACK").execute(holder).await.expect("unlock");
+}
+
 #[tokio::test]
 async fn a_restore_that_cannot_be_entered_at_once_is_entered_later_also_by_another_process() {
     let mut world = World::start().await;
-    // Somebody holds what must be ended with it.
-    let mut holder = world.db.conn(pg::Roles::Admin).await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE")
-        .execute(&mut holder)
-        .await
-        .expect("lock");
-    world.db.sql("UPDATE installation SET generation = 0").await;
+    let mut holder = goes_back_and_cannot_be_entered(&world).await;
     let failures = |world: &World| world.server.log().matches("the mode cannot be set to restore").count();
     eventually_within(PATIENCE, "it tried more than once", || async { (failures(&world) > 1).then_some(()) })
         .await;
@@ -112,7 +123,7 @@ async fn a_restore_that_cannot_be_entered_at_once_is_entered_later_also_by_anoth
     // However often it tries, the database does not catch up with what the process has seen.
     assert_eq!(world.count("SELECT generation FROM installation").await, 0);
     world.server.kill();
-    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    let_go(&mut holder).await;
     // A replica that knows nothing of it counts up past what the process had seen.
     world.db.sql("UPDATE installation SET generation = 1000").await;
     world.server.spawn();
@@ -123,17 +134,10 @@ async fn a_restore_that_cannot_be_entered_at_once_is_entered_later_also_by_anoth
 #[tokio::test]
 async fn a_restore_that_another_process_entered_and_an_operator_settled_is_not_entered_again() {
     let world = World::start().await;
-    let mut holder = world.db.conn(pg::Roles::Admin).await;
-    let lock = "BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE";
-    sqlx::raw_sql(lock).execute(&mut holder).await.expect("lock");
-    world.db.sql("UPDATE installation SET generation = 0").await;
-    eventually_within(PATIENCE, "it failed", || async {
-        world.server.log().contains("the mode cannot be set to restore").then_some(())
-    })
-    .await;
+    let mut holder = goes_back_and_cannot_be_entered(&world).await;
     // As the other process left it, and the operator.
     world.db.sql("UPDATE installation SET generation = 1000500").await;
-    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    let_go(&mut holder).await;
     eventually_within(PATIENCE, "it goes on counting", || async {
         (world.count("SELECT generation FROM installation").await > 1_000_502).then_some(())
     })
@@ -144,19 +148,10 @@ async fn a_restore_that_another_process_entered_and_an_operator_settled_is_not_e
 #[tokio::test]
 async fn a_restore_that_cannot_be_entered_at_once_is_entered_by_the_process_that_noticed_it() {
     let world = World::start().await;
-    let mut holder = world.db.conn(pg::Roles::Admin).await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE account_sessions IN EXCLUSIVE MODE")
-        .execute(&mut holder)
-        .await
-        .expect("lock");
-    world.db.sql("UPDATE installation SET generation = 0").await;
-    eventually_within(PATIENCE, "it failed", || async {
-        world.server.log().contains("the mode cannot be set to restore").then_some(())
-    })
-    .await;
+    let mut holder = goes_back_and_cannot_be_entered(&world).await;
     // A replica that knows nothing of it counts up past what the process has seen.
     world.db.sql("UPDATE installation SET generation = 1000").await;
-    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.expect("unlock");
+    let_go(&mut holder).await;
     eventually_within(PATIENCE, "it is entered", || async {
         (world.count(RESTORING).await == 1).then_some(())
     })

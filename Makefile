@@ -3,6 +3,9 @@
 # Builds use the recorded descriptions of queries, as on any other machine, also where .env names a database.
 export SQLX_OFFLINE ?= true
 
+# Where everything was built already (.ci/run), the gate runner among it is used as it is.
+XTASK := $(if $(GPUAAS_PROGRAMS),$(GPUAAS_PROGRAMS)/xtask,cargo xtask)
+
 .DEFAULT_GOAL := help
 .PHONY: help up tour down reset check test smoke generate fmt bench devdb agent
 
@@ -23,11 +26,11 @@ reset: ## stop it and delete its data (YES=1: without asking)
 
 check: ## run every gate
 	@scripts/tools.sh rust postgres
-	@cargo xtask check
+	@$(XTASK) check
 
 test: ## run every test
 	@scripts/tools.sh rust
-	@cargo xtask test
+	@$(XTASK) test
 
 smoke: ## prove up, down and reset, beside what runs here already
 	@scripts/smoke.sh

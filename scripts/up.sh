@@ -3,7 +3,8 @@
 # provider, and waits until it is ready.
 #   PORT=9090 scripts/up.sh       another port on the first start (operations, nodes and payments have the next three)
 #   SIM_NODES=12 scripts/up.sh    so many simulated nodes; 0 for none
-#   PROFILE=dev scripts/up.sh     another build profile, such as one that is built already
+#   PROFILE=dev scripts/up.sh     another build profile
+#   GPUAAS_PROGRAMS=DIR scripts/up.sh     the programs in this directory, without a build
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
@@ -13,7 +14,7 @@ PROFILE="${PROFILE:-up}"
 PROFILE_DIR="$PROFILE"
 # Cargo's `dev` profile has a directory of another name.
 [ "$PROFILE" != dev ] || PROFILE_DIR=debug
-PROGRAM="${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE_DIR/gpuaasd"
+PROGRAM="${GPUAAS_PROGRAMS:-${CARGO_TARGET_DIR:-$ROOT/target}/$PROFILE_DIR}/gpuaasd"
 CLI="${PROGRAM%d}"
 SIMULATOR="${PROGRAM%gpuaasd}gpuaas-node-sim"
 PAY_SIMULATOR="${PROGRAM%gpuaasd}gpuaas-pay-sim"
@@ -173,8 +174,10 @@ mkdir -p "$RUN_DIR"
 # Others may pass through (see choose_data_dir) but not look.
 chmod 711 "$RUN_DIR"
 
-say "building (the first time takes some minutes)"
-(cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim --package pay-sim)
+if [ -z "${GPUAAS_PROGRAMS:-}" ]; then
+    say "building (the first time takes some minutes)"
+    (cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim --package pay-sim)
+fi
 
 if [ ! -f "$CONFIG" ]; then
     write_config

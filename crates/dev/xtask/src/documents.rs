@@ -1,4 +1,8 @@
 //! Documents that the server program prints about itself: its API, events, errors, roles and lifecycles.
+//!
+//! The program is built for it. Where the whole workspace was built from the same sources just before (`.ci/run`),
+//! `GPUAAS_PROGRAMS` names the directory of its programs: a build of this one alone has other features of shared
+//! dependencies, and would compile most of the workspace a second time.
 
 use std::time::Duration;
 
@@ -7,18 +11,31 @@ use anyhow::bail;
 use crate::exec;
 use crate::tree::Tree;
 
+/// Names the directory of programs that are built already.
+const BUILT_PROGRAMS: &str = "GPUAAS_PROGRAMS";
+
 /// A cold build of the server program on a small machine fits.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
-#[cfg(not(test))]
-const PROGRAM: &[&str] = &["cargo", "run", "--quiet", "--locked", "--package", "gpuaasd", "--"];
-/// The tests' trees have no server program but a script that prints like one.
-#[cfg(test)]
-pub const PROGRAM: &[&str] = &["sh", "document.sh"];
+/// The command that prints documents.
+fn command(built_programs: Option<&str>) -> Vec<String> {
+    match built_programs {
+        Some(dir) => vec![format!("{dir}/gpuaasd")],
+        None => {
+            ["cargo", "run", "--quiet", "--locked", "--package", "gpuaasd", "--"].map(String::from).to_vec()
+        }
+    }
+}
 
 pub fn document(tree: &Tree, name: &str) -> anyhow::Result<String> {
-    let [program, args @ ..] = PROGRAM else { bail!("no program prints documents") };
-    let args: Vec<&str> = args.iter().copied().chain(["document", name]).collect();
+    let command = if cfg!(test) {
+        // The tests' trees have no server program but a script that prints like one.
+        vec!["sh".to_owned(), "document.sh".to_owned()]
+    } else {
+        command(std::env::var(BUILT_PROGRAMS).ok().as_deref())
+    };
+    let Some((program, args)) = command.split_first() else { bail!("no program prints documents") };
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["document", name]).collect();
     let ran = exec::run(tree.root(), program, &args, LIMIT)?;
     if !ran.ok {
         bail!("{program} {} failed: {}", args.join(" "), ran.stderr.trim());
@@ -27,4 +44,15 @@ pub fn document(tree: &Tree, name: &str) -> anyhow::Result<String> {
         bail!("{program} {} printed nothing", args.join(" "));
     }
     Ok(format!("{}\n", ran.stdout.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_built_unless_built_programs_are_named() {
+        assert_eq!(command(Some("target/debug")), ["target/debug/gpuaasd"]);
+        assert_eq!(command(None)[..2], ["cargo", "run"]);
+    }
 }

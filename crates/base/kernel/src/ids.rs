@@ -52,7 +52,6 @@ macro_rules! ids {
             }
         }
         impl schemars::JsonSchema for $name {
-            fn inline_schema() -> bool { true }
             fn schema_name() -> Cow<'static, str> { stringify!($name).into() }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schemars::json_schema!({ "type": "string", "pattern": concat!("^", $prefix, "_[0-9a-f]{32}$") })

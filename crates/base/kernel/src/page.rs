@@ -27,9 +27,6 @@ impl<'de> Deserialize<'de> for Cursor {
 }
 
 impl schemars::JsonSchema for Cursor {
-    fn inline_schema() -> bool {
-        true
-    }
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Cursor".into()
     }
@@ -72,9 +69,6 @@ impl<'de> Deserialize<'de> for PageSize {
 }
 
 impl schemars::JsonSchema for PageSize {
-    fn inline_schema() -> bool {
-        true
-    }
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "PageSize".into()
     }

@@ -56,9 +56,6 @@ impl<'de> Deserialize<'de> for PrincipalId {
 }
 
 impl schemars::JsonSchema for PrincipalId {
-    fn inline_schema() -> bool {
-        true
-    }
     fn schema_name() -> Cow<'static, str> {
         "PrincipalId".into()
     }

@@ -27,8 +27,8 @@ macro_rules! checked_text {
             }
         }
         impl schemars::JsonSchema for $name {
-            fn inline_schema() -> bool { true }
             fn schema_name() -> ::std::borrow::Cow<'static, str> { stringify!($name).into() }
+            fn schema_id() -> ::std::borrow::Cow<'static, str> { concat!(module_path!(), "::", stringify!($name)).into() }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema { schemars::json_schema!($schema) }
         }
     )*};

@@ -61,7 +61,7 @@ pub trait Lifecycle: 'static {
 
 /// Declares the state and event enums and their table in one place.
 ///
-/// The schema of the states is inline; `states State as "DoorState" { … }` makes it a named one.
+/// In documents the states have the name of their enum; `states State as "DoorState" { … }` gives them another.
 #[macro_export]
 macro_rules! lifecycle {
     (

@@ -57,7 +57,7 @@ pub fn name_schema<T: Named>(description: &str) -> Schema {
 }
 
 /// Declares a kind that has no lifecycle: a public enum whose values have stable names. A comment above the enum is
-/// its description in the API document.
+/// its description in documents, where it has the name of the enum, or the one after `as`.
 ///
 /// ```
 /// lifecycle::named_enum! {
@@ -111,7 +111,7 @@ macro_rules! names {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_names {
-    ($name:ident, $description:expr, $inline:literal, $schema:expr) => {
+    ($name:ident, $description:expr, $schema:expr) => {
         impl ::std::fmt::Display for $name {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad($crate::Named::name(*self))
@@ -134,11 +134,11 @@ macro_rules! wire_names {
             }
         }
         impl $crate::schemars::JsonSchema for $name {
-            fn inline_schema() -> bool {
-                $inline
-            }
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
                 ::std::borrow::Cow::Borrowed($schema)
+            }
+            fn schema_id() -> ::std::borrow::Cow<'static, str> {
+                ::std::borrow::Cow::Borrowed(concat!(module_path!(), "::", stringify!($name)))
             }
             fn json_schema(_: &mut $crate::schemars::SchemaGenerator) -> $crate::schemars::Schema {
                 $crate::name_schema::<Self>($description)
@@ -146,10 +146,7 @@ macro_rules! wire_names {
         }
     };
     ($name:ident, $description:expr) => {
-        $crate::wire_names! { $name, $description, true, stringify!($name) }
-    };
-    ($name:ident, $description:expr, $schema:literal) => {
-        $crate::wire_names! { $name, $description, false, $schema }
+        $crate::wire_names! { $name, $description, stringify!($name) }
     };
 }
 

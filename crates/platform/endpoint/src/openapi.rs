@@ -1,11 +1,13 @@
 //! The OpenAPI document, from the same declarations that are served.
 //!
-//! Version 3.0.3, because the client generators read that best; errors as `4XX`/`5XX`; every schema named.
+//! Version 3.0.3, because the client generators read that best; errors as `4XX`/`5XX`. Identifiers, checked texts and
+//! what every operation shares (headers, refusals) stand once under `components`, so that a change of an operation is
+//! a few lines of the document.
 
 use schemars::{
     JsonSchema, SchemaGenerator,
     generate::SchemaSettings,
-    transform::{ReplaceConstValue, Transform as _},
+    transform::{ReplaceConstValue, Transform as _, transform_subschemas},
 };
 use serde_json::{Map, Value, json};
 
@@ -13,7 +15,22 @@ use crate::declare::{Declaration, Endpoint, Idempotency, ScopeKind};
 
 /// How schemas are written in every document of ours.
 pub fn settings() -> SchemaSettings {
-    SchemaSettings::openapi3()
+    let mut settings = SchemaSettings::openapi3();
+    settings.transforms.insert(0, Box::new(nullable_reference));
+    settings
+}
+
+/// Writes "a named schema or null" as this version of OpenAPI does: `nullable` beside the reference in `allOf`.
+fn nullable_reference(schema: &mut schemars::Schema) {
+    transform_subschemas(&mut nullable_reference, schema);
+    let null = json!({ "type": "null" });
+    let reference = match schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([reference, other]) if reference.get("$ref").is_some() && *other == null => reference.clone(),
+        _ => return,
+    };
+    schema.remove("anyOf");
+    schema.insert("allOf".to_owned(), json!([reference]));
+    schema.insert("nullable".to_owned(), json!(true));
 }
 
 /// The schema of a parameter struct, by itself.
@@ -49,6 +66,8 @@ pub fn document(title: &str, version: &str, endpoints: &[Endpoint]) -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas.into_iter().collect::<Map<_, _>>(),
+            "parameters": shared_parameters(),
+            "responses": shared_responses(),
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT" } },
         },
     })
@@ -58,23 +77,13 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
     let types = &declaration.types;
     let mut parameters = parameters("path", (types.path)(generator), generator);
     parameters.extend(self::parameters("query", (types.query)(generator), generator));
-    if declaration.idempotency != Idempotency::None {
-        parameters.push(json!({
-            "name": "X-Idempotency-Key",
-            "in": "header",
-            "required": declaration.idempotency == Idempotency::Required,
-            "description": "Makes a retry safe: the same key and request have one effect and one answer.",
-            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
-        }));
+    match declaration.idempotency {
+        Idempotency::None => {}
+        Idempotency::Accepted => parameters.push(reference_to("parameters", "IdempotencyKey")),
+        Idempotency::Required => parameters.push(reference_to("parameters", "IdempotencyKeyRequired")),
     }
     if matches!(declaration.method.as_str(), "PUT" | "PATCH" | "DELETE") {
-        parameters.push(json!({
-            "name": "If-Match",
-            "in": "header",
-            "required": false,
-            "description": "The version that you read; when it is no longer current the answer is 409 `conflict`.",
-            "schema": { "type": "string", "pattern": r#"^("?[0-9]{1,18}"?|\*)$"# },
-        }));
+        parameters.push(reference_to("parameters", "IfMatch"));
     }
     let mut success = json!({ "description": success_description(types.reply_status) });
     if let Some(schema) = types.reply {
@@ -83,10 +92,6 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
         success["content"] =
             json!({ types.reply_content: { "schema": { "type": "string", "format": "binary" } } });
     }
-    let error = |text: &str| {
-        let schema = json!({ "$ref": "#/components/schemas/ErrorEnvelope" });
-        json!({ "description": text, "content": { "application/json": { "schema": schema } } })
-    };
     let mut operation = json!({
         "operationId": declaration.id,
         "tags": [declaration.tag()],
@@ -94,8 +99,8 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
         "parameters": parameters,
         "responses": {
             types.reply_status.to_string(): success,
-            "4XX": error("The request was refused; `error.code` says why."),
-            "5XX": error("The service could not answer."),
+            "4XX": reference_to("responses", "Refused"),
+            "5XX": reference_to("responses", "Unanswered"),
         },
         "x-gpuaas-scope": declaration.scope.name(),
         "x-gpuaas-lane": declaration.lane.name(),
@@ -120,6 +125,46 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
         operation["x-gpuaas-errors"] = declaration.errors.iter().map(|c| c.as_str()).collect();
     }
     operation
+}
+
+fn reference_to(group: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{group}/{name}") })
+}
+
+/// The headers that many operations take.
+fn shared_parameters() -> Value {
+    let idempotency_key = |required: bool| {
+        json!({
+            "name": "X-Idempotency-Key",
+            "in": "header",
+            "required": required,
+            "description": "Makes a retry safe: the same key and request have one effect and one answer.",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+        })
+    };
+    json!({
+        "IdempotencyKey": idempotency_key(false),
+        "IdempotencyKeyRequired": idempotency_key(true),
+        "IfMatch": {
+            "name": "If-Match",
+            "in": "header",
+            "required": false,
+            "description": "The version that you read; when it is no longer current the answer is 409 `conflict`.",
+            "schema": { "type": "string", "pattern": r#"^("?[0-9]{1,18}"?|\*)$"# },
+        },
+    })
+}
+
+/// How every operation refuses and fails.
+fn shared_responses() -> Value {
+    let error = |text: &str| {
+        let schema = reference_to("schemas", "ErrorEnvelope");
+        json!({ "description": text, "content": { "application/json": { "schema": schema } } })
+    };
+    json!({
+        "Refused": error("The request was refused; `error.code` says why."),
+        "Unanswered": error("The service could not answer."),
+    })
 }
 
 fn success_description(status: u16) -> &'static str {
@@ -189,4 +234,31 @@ pub fn error_envelope() -> Value {
             },
         }},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::ids::OrgId;
+
+    use super::*;
+
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Thing {
+        /// Who has it.
+        owner: OrgId,
+        former_owner: Option<OrgId>,
+    }
+
+    #[test]
+    fn an_identifier_is_a_named_schema_that_may_be_null() {
+        let mut generator = settings().into_generator();
+        generator.subschema_for::<Thing>();
+        let schemas = generator.take_definitions(true);
+        let reference = json!({ "$ref": "#/components/schemas/OrgId" });
+        let properties = &schemas["Thing"]["properties"];
+        assert_eq!(properties["owner"], json!({ "description": "Who has it.", "allOf": [reference] }));
+        assert_eq!(properties["former_owner"], json!({ "nullable": true, "allOf": [reference] }));
+        assert_eq!(schemas["OrgId"]["pattern"], "^org_[0-9a-f]{32}$");
+    }
 }

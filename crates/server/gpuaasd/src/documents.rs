@@ -87,3 +87,26 @@ fn lifecycles() -> String {
     add("saga_run", saga::RunLifecycle::diagram());
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two types of one name would be `Thing` and `Thing2`, in an order that nobody chose.
+    #[tokio::test]
+    async fn every_schema_has_a_name_of_its_own() {
+        for name in ["openapi", "openapi-node", "asyncapi"] {
+            let document: serde_json::Value = serde_json::from_str(&make(name).unwrap()).unwrap();
+            let schemas = document["components"]["schemas"].as_object().unwrap();
+            let is_second = |name: &&String| {
+                let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
+                base != name.as_str() && schemas.contains_key(base)
+            };
+            let second: Vec<&String> = schemas.keys().filter(is_second).collect();
+            assert!(
+                second.is_empty(),
+                "{name}: {second:?}: another type has the same name; rename one, or give it one with `as`"
+            );
+        }
+    }
+}

@@ -240,7 +240,7 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             app.out.priced_item(&send!(client.platform_dispute_get(&dispute)), DISPUTES)
         }
         Command::Findings(FindingsCommand::List { all, kind, limit }) => {
-            let state = (!all).then_some(types::BillingFindingListState::Open);
+            let state = (!all).then_some(types::BillingFindingState::Open);
             let kind = optional("kind", kind)?;
             let found: Vec<types::BillingFinding> = pages!(limit.get(), |page| client.billing_finding_list(
                 page.cursor(),

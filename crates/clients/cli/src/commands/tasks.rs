@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use sdk::{
     Client,
-    types::{self, NodeTaskState as State},
+    types::{self, TaskState as State},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 lifecycle::named_enum! {
     /// What a line is about. The first four are the organization's, the others the platform's.
-    Account = "account of the ledger" {
+    Account = "account of the ledger" as "LedgerAccount" {
         /// Money that can be spent.
         Prepaid = "prepaid",
         /// Set aside for what was launched.

@@ -129,7 +129,7 @@ impl JsonSchema for Month {
 
 lifecycle::named_enum! {
     /// What rows are added up by.
-    Group = "group" {
+    Group = "group" as "UsageGroup" {
         Org = "org",
         Project = "project",
         Person = "person",
@@ -175,7 +175,7 @@ impl JsonSchema for Groups {
 
 lifecycle::named_enum! {
     /// How long the times are that rows are added up over.
-    Every = "length of time" { Hour = "hour", Day = "day", Month = "month" }
+    Every = "length of time" as "UsageInterval" { Hour = "hour", Day = "day", Month = "month" }
 }
 
 lifecycle::named_enum! {

@@ -13,7 +13,7 @@ use crate::{
     Fleet,
     model::{
         node::{HistoryEntry, Node, NodeDetail, NodeState, NodeSummary, Serves},
-        text::{Hostname, LabelFilter, Labels, MOST_SKUS, Reach, RegionCode, Sku, SshHost},
+        text::{EligibleSku, Hostname, LabelFilter, Labels, MOST_SKUS, Reach, RegionCode, SshHost},
         token::IssuedToken,
     },
     service::{
@@ -129,7 +129,7 @@ struct NodeCreate {
     /// The products that it may serve; none named means any that its slots fit.
     #[serde(default)]
     #[schemars(length(max = 32))]
-    sku_eligibility: Vec<Sku>,
+    sku_eligibility: Vec<EligibleSku>,
     /// What it is sold as: `any` that its slots fit (what it is when nothing is said), or only whole (`baremetal`).
     /// A machine that is sold whole keeps its drivers, and needs no IOMMU, no fabric and no disk for each GPU.
     #[serde(default)]
@@ -152,7 +152,7 @@ struct NodeCreated {
     bootstrap: IssuedToken,
 }
 
-fn check_skus(skus: &[Sku]) -> Result<(), Problem> {
+fn check_skus(skus: &[EligibleSku]) -> Result<(), Problem> {
     if skus.len() > MOST_SKUS {
         return Err(Problem::field("sku_eligibility", "must be at most 32 products"));
     }
@@ -200,7 +200,7 @@ struct NodeUpdate {
     #[serde(default)]
     leave_pool: bool,
     #[serde(default)]
-    sku_eligibility: Given<Vec<Sku>>,
+    sku_eligibility: Given<Vec<EligibleSku>>,
     /// What it is sold as from now on; what runs there runs on. What its last discovery found is judged anew; when
     /// the machine itself was changed for it, discover the node again.
     #[serde(default)]

@@ -14,7 +14,7 @@ use crate::{
     Fleet,
     model::{
         slot::{Approval, Slot, SlotHealth, SlotState},
-        text::{RegionCode, Sku},
+        text::{EligibleSku, RegionCode},
     },
     service::slots::{
         SlotFilter, node_slots_approve, slot_get, slot_list, slot_quarantine, slot_restore, slot_withdraw,
@@ -95,7 +95,7 @@ struct ListQuery {
     node_id: Given<NodeId>,
     /// Only slots that serve this product.
     #[serde(default)]
-    sku: Given<Sku>,
+    sku: Given<EligibleSku>,
 }
 
 async fn list(
@@ -109,7 +109,7 @@ async fn list(
         state: query.state.0,
         health: query.health.0,
         region: query.region.0.as_ref().map(RegionCode::as_str),
-        sku: query.sku.0.as_ref().map(Sku::as_str),
+        sku: query.sku.0.as_ref().map(EligibleSku::as_str),
     };
     Ok(Json(slot_list(&mut tx, filter, &query.page).await?))
 }
@@ -139,7 +139,7 @@ struct SlotsApprove {
     all_ready: bool,
     /// The product that they serve.
     #[serde(default)]
-    sku: Given<Sku>,
+    sku: Given<EligibleSku>,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -16,7 +16,7 @@ use super::{health_rule::HealthAction, text::tame};
 lifecycle::lifecycle! {
     /// Open while it lasts or nobody looked; resolved by a person. What comes again after that is a new one.
     FindingLifecycle = "health_finding", initial Open;
-    states FindingState { Open = "open", Acknowledged = "acknowledged", Resolved = "resolved" }
+    states FindingState as "HealthFindingState" { Open = "open", Acknowledged = "acknowledged", Resolved = "resolved" }
     events FindingEvent { Acknowledge = "acknowledge", Resolve = "resolve" }
     Open on Acknowledge => Acknowledged;
     Open on Resolve => Resolved;

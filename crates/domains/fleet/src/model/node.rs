@@ -78,7 +78,7 @@ const SLICES_ONLY: [&str; 7] = [
 lifecycle::named_enum! {
     /// What a node is sold as.
     #[derive(Default)]
-    Serves = "way to serve" {
+    Serves = "way to serve" as "NodeServes" {
         /// Anything that its slots fit.
         #[default]
         Any = "any",

@@ -52,7 +52,7 @@ kernel::checked_text! {
         "must be a host name such as gpu-01.example.org, in lower case, or an IP address",
         { "type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[a-z0-9.:-]+$" };
     /// A product that a node or slot may serve.
-    Sku, |t| is_code(t, 64), "must be 1 to 64 lower-case letters, digits or inner hyphens",
+    EligibleSku, |t| is_code(t, 64), "must be 1 to 64 lower-case letters, digits or inner hyphens",
         { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" };
     /// What health findings a rule is about: an exact code, or its beginning with a star.
     RulePattern, is_pattern, "must be a code such as xid.79, or a beginning such as xid.* or *",

@@ -20,7 +20,7 @@ use crate::{
         },
         node::{Node, NodeDetail, NodeEvent, NodeState, NodeSummary, Serves},
         slot::stored_blockers,
-        text::{Hostname, Labels, Reach, RegionCode, Sku},
+        text::{EligibleSku, Hostname, Labels, Reach, RegionCode},
         token::{IssuedToken, TokenPurpose},
     },
     store::{
@@ -75,7 +75,7 @@ pub struct NodeRequest {
     pub region: RegionCode,
     pub pool: Option<PoolId>,
     pub labels: Labels,
-    pub sku_eligibility: Vec<Sku>,
+    pub sku_eligibility: Vec<EligibleSku>,
     pub serves: Serves,
     pub simulated: bool,
     pub ssh: Reach,
@@ -109,10 +109,10 @@ pub async fn node_create(
     Ok((node, token))
 }
 
-fn names(mut skus: Vec<Sku>) -> Vec<String> {
+fn names(mut skus: Vec<EligibleSku>) -> Vec<String> {
     skus.sort();
     skus.dedup();
-    skus.into_iter().map(Sku::into_string).collect()
+    skus.into_iter().map(EligibleSku::into_string).collect()
 }
 
 /// A node and its pool stand in the same region.
@@ -164,7 +164,7 @@ pub async fn silence(fleet: &Fleet) -> Result<TimeDelta, Failure> {
 #[derive(Default)]
 pub struct NodeChange {
     pub labels: Option<Labels>,
-    pub sku_eligibility: Option<Vec<Sku>>,
+    pub sku_eligibility: Option<Vec<EligibleSku>>,
     pub serves: Option<Serves>,
     pub pool: Option<Option<PoolId>>,
     /// What is named of it.

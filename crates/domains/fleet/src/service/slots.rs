@@ -13,7 +13,7 @@ use crate::{
     Fleet,
     model::{
         slot::{Approval, Slot, SlotEvent, SlotHealth, approvable},
-        text::Sku,
+        text::EligibleSku,
     },
     store::{self, slots::Along},
 };
@@ -45,7 +45,7 @@ pub async fn node_slots_approve(
     tx: &mut WriteTx,
     node: NodeId,
     approval: &Approval,
-    sku: Option<&Sku>,
+    sku: Option<&EligibleSku>,
 ) -> Result<(Vec<Slot>, TaskId), Failure> {
     approve(fleet, tx, node, approval, sku).await
 }
@@ -55,14 +55,14 @@ pub(crate) async fn approve(
     tx: &mut WriteTx,
     node: NodeId,
     approval: &Approval,
-    sku: Option<&Sku>,
+    sku: Option<&EligibleSku>,
 ) -> Result<(Vec<Slot>, TaskId), Failure> {
     let now = tx.db().ambient().now();
     found(store::nodes::lock(tx.conn(), node).await?, "node")?.check_takes_tasks()?;
     let onboarding = found(store::onboarding::lock(tx.conn(), node).await?, "onboarding")?;
     onboarding.validation()?;
     let slots = store::slots::lock_of_node(tx.conn(), node).await?;
-    let along = Along { health: None, sku: sku.map(Sku::as_str) };
+    let along = Along { health: None, sku: sku.map(EligibleSku::as_str) };
     let mut approved = Vec::new();
     for slot in approvable(&slots, approval)? {
         let to = slot.after(SlotEvent::Approve)?;

@@ -2,7 +2,7 @@ use fleet::model::node::NodeState;
 use std::collections::BTreeMap;
 
 use fleet::{
-    model::text::{Hostname, Labels, RegionCode, Sku},
+    model::text::{EligibleSku, Hostname, Labels, RegionCode},
     service::{
         history::node_history,
         nodes::{
@@ -75,7 +75,11 @@ async fn a_node_is_made_once_in_a_region_that_exists_and_in_a_pool_of_it() {
         region: RegionCode::parse(region).unwrap(),
         pool,
         labels: Labels::default(),
-        sku_eligibility: vec![Sku::parse("b").unwrap(), Sku::parse("a").unwrap(), Sku::parse("b").unwrap()],
+        sku_eligibility: vec![
+            EligibleSku::parse("b").unwrap(),
+            EligibleSku::parse("a").unwrap(),
+            EligibleSku::parse("b").unwrap(),
+        ],
         serves: Default::default(),
         simulated: false,
         ssh: Default::default(),

@@ -20,7 +20,7 @@ lifecycle! {
 
 lifecycle::named_enum! {
     /// How a message goes. Each has a lane of its own: one that stands still keeps no other waiting.
-    Channel = "channel" {
+    Channel = "channel" as "DeliveryChannel" {
         Mail = "mail",
         /// Mail that invites. Its content is another than that of [`Channel::Mail`].
         Invitation = "invitation",

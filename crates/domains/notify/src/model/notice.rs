@@ -12,7 +12,7 @@ macro_rules! kinds {
     ($($variant:ident = $name:literal, $severity:ident;)*) => {
         lifecycle::named_enum! {
             /// What a notification is about. People choose by kind how they want to be told.
-            NoticeKind = "kind of notification" as "NoticeKind" { $($variant = $name),* }
+            NoticeKind = "kind of notification" { $($variant = $name),* }
         }
 
         impl NoticeKind {
@@ -58,12 +58,12 @@ impl NoticeKind {
 }
 
 lifecycle::named_enum! {
-    Severity = "severity" { Info = "info", Warning = "warning", Critical = "critical" }
+    Severity = "severity" as "NoticeSeverity" { Info = "info", Warning = "warning", Critical = "critical" }
 }
 
 lifecycle::named_enum! {
     /// What a notification can lead to.
-    ResourceKind = "kind of resource" {
+    ResourceKind = "kind of resource" as "NoticeResourceKind" {
         Allocation = "allocation",
         Adjustment = "adjustment",
         Node = "node",

@@ -10,7 +10,7 @@ use uuid::Uuid;
 lifecycle::lifecycle! {
     /// A day can be compared as often as somebody wants.
     DayLifecycle = "payment_day", initial Requested;
-    states DayState { Requested = "requested", Clean = "clean", Different = "different", Failed = "failed" }
+    states DayState as "PaymentDayState" { Requested = "requested", Clean = "clean", Different = "different", Failed = "failed" }
     events DayEvent { Agree = "agree", Differ = "differ", Fail = "fail", Request = "request" }
     Requested on Agree => Clean;
     Requested on Differ => Different;

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 lifecycle::lifecycle! {
     /// A message that could not be processed can be tried again.
     MessageLifecycle = "payment_message", initial Received;
-    states MessageState { Received = "received", Processed = "processed", Ignored = "ignored", Failed = "failed" }
+    states MessageState as "PaymentMessageState" { Received = "received", Processed = "processed", Ignored = "ignored", Failed = "failed" }
     events MessageEvent { Process = "process", Ignore = "ignore", Fail = "fail", Requeue = "requeue" }
     Received on Process => Processed;
     Received on Ignore => Ignored;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sdk::{
     Client,
-    types::{NodeDetail, NodeDetailState as State, NodeOnboardingState as Onboarding},
+    types::{NodeDetail, NodeState as State, OnboardingState as Onboarding},
 };
 
 use crate::{app::App, failure::Result, output::relative, resolve};

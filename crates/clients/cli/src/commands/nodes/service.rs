@@ -101,7 +101,7 @@ async fn emptied(app: &App, client: &Client, node: &str, deadline: Instant) -> R
 }
 
 fn occupied(slots: &[types::NodeSlotCount]) -> i64 {
-    use types::NodeSlotCountState::{Cleaning, CleanupBlocked, InUse, Reserved};
+    use types::SlotState::{Cleaning, CleanupBlocked, InUse, Reserved};
     let taken = [Reserved, InUse, Cleaning, CleanupBlocked];
     slots.iter().filter(|slot| taken.contains(&slot.state)).map(|slot| slot.count).sum()
 }

@@ -2,13 +2,17 @@
 
 pub use crate::{
     Fleet,
-    model::events,
+    model::{
+        credit_finding::CreditFinding,
+        events,
+        inventory::{NodeInventory, SlotFacts},
+        waiter::{Waiter, Waiting},
+    },
     service::{
-        completion::{CompletedTask, Completion, TaskEnding, Waiter},
-        credits::{CreditFinding, credit_finding_held, credit_findings_open},
+        completion::{CompletedTask, Completion, TaskEnding},
+        credits::{credit_finding_held, credit_findings_open},
         inventories::{
-            NodeInventory, SlotFacts, node_inventories, node_is_simulated, nodes_compared, nodes_uncompared,
-            nodes_unheard, slot_facts,
+            node_inventories, node_is_simulated, nodes_compared, nodes_uncompared, nodes_unheard, slot_facts,
         },
         key_waits::node_key_blocker,
         node_identity::{Rekey, node_rekey},
@@ -18,7 +22,7 @@ pub use crate::{
             slots_block, slots_clean, slots_cleaned, slots_doubt, slots_force_cleaned, slots_occupy,
             slots_retry_cleaning, slots_unreserve,
         },
-        tasks::{TaskRequest, Waiting},
+        tasks::TaskRequest,
         validations::node_validation_record,
     },
 };

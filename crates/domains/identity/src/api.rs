@@ -11,9 +11,11 @@ pub use crate::{
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
     },
-    service::policy_cache::{Policies, Where},
-    store::{
-        invitations::invitation_open, orgs::get as org_find, recipients,
-        ssh_keys::of_members as ssh_keys_of_members,
+    service::{
+        invitations::invitation_open,
+        orgs::org_find,
+        people::recipients,
+        policy_cache::{Policies, Where},
+        ssh_keys::ssh_keys_of_members,
     },
 };

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use kernel::{CorrelationId, Failure};
-use pg::{Origin, Permit, Wake};
+use kernel::Failure;
+use pg::Wake;
 
 use crate::{
     Billing,
-    service::accrual::{Ticked, tick, window_floor, window_seconds},
-    store::accounts,
+    service::{
+        accrual::{Ticked, tick, window_floor, window_seconds},
+        balance::next_end,
+    },
 };
 
 /// Notified by whoever closes a meter.
@@ -61,9 +63,7 @@ async fn turn(billing: &Billing) -> Result<Duration, Failure> {
     let now = billing.db.ambient().now();
     let window = window_seconds(billing).await?;
     let mut next = window_floor(now, window) + TimeDelta::seconds(window);
-    let origin = Origin::internal(CorrelationId(billing.db.ambient().uuid()));
-    let permit = Permit::system("when the next balance ends", origin);
-    if let Some(end) = accounts::next_end(billing.db.read(&permit).await?.conn()).await? {
+    if let Some(end) = next_end(billing).await? {
         next = next.min(end);
     }
     // The wall clock may be stepped and the window made shorter while we wait.

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use identity::api::Where;
 use kernel::{
-    Failure,
+    CorrelationId, Failure,
     ids::OrgId,
     policy::{IntegerKey, keys},
 };
-use pg::{Connection, WriteTx};
+use pg::{Connection, Origin, Permit, WriteTx};
 use uuid::Uuid;
 
 use crate::{
@@ -33,6 +33,13 @@ pub async fn balances_of(
 ) -> Result<(Balances, String), Failure> {
     let found = ledger::balances(conn, org).await?;
     Ok(found.unwrap_or_else(|| (Balances::default(), billing.currency().to_owned())))
+}
+
+/// When the next balance ends, as far as it can be foreseen.
+pub async fn next_end(billing: &Billing) -> Result<Option<DateTime<Utc>>, Failure> {
+    let origin = Origin::internal(CorrelationId(billing.db.ambient().uuid()));
+    let permit = Permit::system("when the next balance ends", origin);
+    Ok(accounts::next_end(billing.db.read(&permit).await?.conn()).await?)
 }
 
 /// What follows from a posting for the state of the organization: the new state, and an event when it changed. The

@@ -16,8 +16,8 @@ use crate::{
     model::allocation::{Allocation, AllocationView, Filter},
     service::{
         allocations,
-        cleanup::{SlotCleaned, SlotCleanup, force_cleanup, slot_cleanup_retry, slot_force_cleanup},
         release::force_release,
+        slot_cleanup::{SlotCleaned, SlotCleanup, force_cleanup, slot_cleanup_retry, slot_force_cleanup},
     },
 };
 

@@ -6,6 +6,7 @@ pub mod discrepancy;
 pub mod events;
 pub mod group;
 pub mod history;
+pub mod money;
 pub mod placement;
 pub mod restore;
 pub mod sku;

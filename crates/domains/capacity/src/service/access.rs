@@ -25,25 +25,14 @@ use crate::{
         allocation::{Allocation, AllocationState, AllocationView, Shape},
     },
     store::{access, allocations::of_project, machine_keys},
-    workflow::{ACCESS, LaunchInput},
+    workflow::{ACCESS, LaunchInput, entitled_keys},
 };
 
 /// As many as a node takes.
 const MOST_KEYS: usize = 256;
 const MOST_GRANTS: usize = 100;
 
-/// Every key of everybody who may log in, sorted and without repetition, so that the same people give the same set.
-pub(crate) async fn entitled_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
-    let mut people = access::granted(tx.conn(), allocation.id).await?;
-    people.extend(allocation.creator_user());
-    let keys = ssh_keys_of_members(tx.conn(), allocation.project_id, &people).await?;
-    let mut keys: Vec<String> = keys.into_iter().map(|(_, key)| key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(keys)
-}
-
-/// The same, when a machine takes as many.
+/// Every key of everybody who may log in, when a machine takes as many.
 pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
     let keys = entitled_keys(tx, allocation).await?;
     if keys.len() > MOST_KEYS {

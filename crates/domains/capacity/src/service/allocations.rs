@@ -46,7 +46,7 @@ pub async fn history(
     limit: i64,
 ) -> Result<History, Failure> {
     store::allocations::of_project(tx.conn(), project, id).await?;
-    let items = store::events::after(tx.conn(), id, after, limit).await?;
+    let items = store::allocation_events::after(tx.conn(), id, after, limit).await?;
     let next_after = items.last().map_or(after, |last| last.seq);
     Ok(History { items, next_after })
 }

@@ -113,8 +113,6 @@ impl Money for Billed {
         allocation: AllocationId,
         fault: Fault<'_>,
     ) -> Result<(), Failure> {
-        let Fault { finding, code, part, since, until, tenant_may_be_cause } = fault;
-        let fault = api::Fault { finding, code, part, since, until, tenant_may_be_cause };
         api::credit(&self.0, tx, allocation, fault).await
     }
 

@@ -10,10 +10,7 @@ use kernel::{CorrelationId, Failure, ids::AllocationId};
 use pg::{Origin, Permit, WriteTx, changed};
 use saga::StartError;
 
-use super::{
-    access::entitled_keys,
-    release::{held, history_append},
-};
+use super::release::{held, history_append};
 use crate::{
     Capacity,
     model::{
@@ -21,7 +18,7 @@ use crate::{
         allocation::{AllocationState, AllocationView},
     },
     store::machine_keys,
-    workflow::{ACCESS, LaunchInput},
+    workflow::{ACCESS, LaunchInput, entitled_keys},
 };
 
 /// Looked for at once.

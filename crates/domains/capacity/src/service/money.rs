@@ -7,22 +7,9 @@ use kernel::{
     ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
 use pg::{Connection, WriteTx};
-use uuid::Uuid;
 
-/// What a meter is opened for: the price is pinned, the units are GPUs or nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meter {
-    pub allocation: AllocationId,
-    pub org: OrgId,
-    pub project: ProjectId,
-    /// Who made it.
-    pub person: Option<Uuid>,
-    pub sku: String,
-    pub price_unit: String,
-    pub units: i32,
-    pub unit_price_minor: i64,
-    pub currency: String,
-}
+pub use crate::model::money::{Due, Meter};
+pub use billing::api::Fault;
 
 /// Money as capacity sees it. Each call is part of the transaction of the change; an error rolls both back.
 #[async_trait]
@@ -76,28 +63,6 @@ pub trait Money: Send + Sync {
     ) -> Result<Vec<(AllocationId, DateTime<Utc>)>, Failure> {
         Ok(Vec::new())
     }
-}
-
-/// For what money ends allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// The balance is used up.
-    Depletion(OrgId),
-    /// The project has spent its budget, and wants that.
-    Budget(OrgId, ProjectId),
-}
-
-/// Why nobody pays for an allocation: the kind of fault and the part, in words that tell nothing of the fleet.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault<'a> {
-    pub finding: FindingId,
-    pub code: &'a str,
-    pub part: &'a str,
-    pub since: DateTime<Utc>,
-    /// When it was resolved; nothing while it lasts.
-    pub until: Option<DateTime<Utc>>,
-    /// The tenant is root on the machine and can cause such a fault.
-    pub tenant_may_be_cause: bool,
 }
 
 /// Nobody pays: what is metered is in the allocation's own columns and events only.

@@ -21,8 +21,8 @@ use crate::{
     },
     store::{
         allocation_ends,
+        allocation_events::{self, NewEvent},
         allocations::{Along, lock, lock_of_project, step},
-        events::{self, NewEvent},
     },
     workflow::{ABANDON, LaunchInput, RESTART, abandoned, release_saga},
 };
@@ -187,7 +187,7 @@ pub(crate) async fn history_append(
     name: &str,
     reason: &str,
 ) -> Result<(), Failure> {
-    events::append(tx, allocation.id, NewEvent { kind, name, reason, duration_ms: None }).await
+    allocation_events::append(tx, allocation.id, NewEvent { kind, name, reason, duration_ms: None }).await
 }
 
 fn record(tx: &mut WriteTx, before: &Allocation, after: &Allocation) -> Result<(), Failure> {

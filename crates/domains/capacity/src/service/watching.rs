@@ -179,7 +179,7 @@ impl Following {
         let mut tx = self.capacity.db.read(&self.permit).await?;
         // The state first: of an allocation that is over, all events are there.
         let found = store::allocations::get(tx.conn(), self.allocation).await?;
-        let events = store::events::after(tx.conn(), self.allocation, self.after, BATCH).await?;
+        let events = store::allocation_events::after(tx.conn(), self.allocation, self.after, BATCH).await?;
         if events.is_empty() {
             // Somebody who has seen the end already came again.
             if found.is_none_or(|allocation| allocation.state.is_over()) {

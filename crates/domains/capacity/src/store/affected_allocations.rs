@@ -5,9 +5,9 @@ use kernel::ids::{AllocationId, NodeId, SlotId};
 use node_proto::catalog::Isolation;
 use pg::Connection;
 
-use crate::{
-    model::allocation::{Shape, tenant_is_root},
-    service::money::Due,
+use crate::model::{
+    allocation::{Shape, tenant_is_root},
+    money::Due,
 };
 
 /// What runs or is being launched and is not ending, in the order of the ids, after `after`.

@@ -3,12 +3,12 @@
 pub mod access;
 pub mod affected_allocations;
 pub mod allocation_ends;
+pub mod allocation_events;
 pub mod allocations;
 pub mod candidates;
 pub mod catalog;
 pub mod claims;
 pub mod discrepancies;
-pub mod events;
 pub mod groups;
 pub mod machine_keys;
 pub mod progress;

@@ -5,7 +5,7 @@ use kernel::Failure;
 use saga::{OnFailure, RunEnd, SagaDefinition, Step, StepCx, StepError, end_fn, step_fn};
 
 use super::{
-    held, launching,
+    held, provision_common,
     steps::{DAY, writes},
     tasks::withdraw_of,
 };
@@ -37,10 +37,10 @@ async fn end_lost_launch(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Ste
     let cause = allocation.release_cause.clone();
     let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());
     let reason = "released while it was being launched";
-    launching::abandoned(capacity, cx.tx, &allocation, cause, reason).await?;
+    provision_common::abandoned(capacity, cx.tx, &allocation, cause, reason).await?;
     let slot_ids = allocation_ends::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;
     fleet::api::slots_retry_cleaning(cx.tx, &slot_ids).await?;
-    launching::cleanup_start(cx.tx, &allocation, slot_ids).await?;
+    provision_common::cleanup_start(cx.tx, &allocation, slot_ids).await?;
     Step::done()
 }
 

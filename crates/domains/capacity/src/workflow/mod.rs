@@ -13,16 +13,17 @@
 //! and access change no state.
 
 mod abandon;
-mod access;
 mod cleanup;
 mod completion;
 mod failure;
-mod launching;
+mod key_installation;
+mod key_set;
 mod phases;
+mod provision_common;
 mod provision_machine;
 mod provision_slice;
 pub mod reimage;
-mod release;
+mod release_common;
 mod release_machine;
 mod release_slice;
 mod restart;
@@ -40,9 +41,10 @@ use saga::{SagaDefinition, StepCx, StepError};
 use serde::{Deserialize, Serialize};
 
 pub use abandon::ABANDON;
-pub use access::ACCESS;
 pub use cleanup::CLEANUP;
-pub(crate) use launching::abandoned;
+pub use key_installation::ACCESS;
+pub(crate) use key_set::entitled_keys;
+pub(crate) use provision_common::abandoned;
 pub use restart::RESTART;
 pub(crate) use slots::fence;
 

@@ -5,7 +5,7 @@ use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, r
 
 use super::{
     failure::WorkflowFailure,
-    held, launching, phases,
+    held, phases, provision_common,
     steps::{DAY, waits, waits_with_undo, writes},
     tasks,
 };
@@ -16,30 +16,30 @@ pub static PROVISION_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
     name: "provision_machine",
     version: 1,
     steps: &[
-        writes("begin", step_fn!(launching::begin)),
+        writes("begin", step_fn!(provision_common::begin)),
         waits_with_undo(
             "account",
             (step_fn!(account_make), resume_fn!(account_made)),
             (step_fn!(account_remove), resume_fn!(account_removed)),
         ),
-        waits("keys", step_fn!(launching::keys), resume_fn!(launching::keys_reported)),
+        waits("keys", step_fn!(provision_common::keys), resume_fn!(provision_common::keys_reported)),
         waits("driver_check", step_fn!(drivers_check), resume_fn!(drivers_checked)),
         writes("activate", step_fn!(activate)),
     ],
     deadline: DAY.saturating_mul(7),
     on_failure: OnFailure::Undo,
     audit_action: "allocation.provision",
-    ended: end_fn!(launching::ended),
+    ended: end_fn!(provision_common::ended),
 };
 
 async fn account_make(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     tasks::ordered::<ProvisionUser>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn account_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<ProvisionUser>(signal)?;
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     if i64::from(answer.output.uid) != i64::from(allocation.uid) {
         return Err(tasks::fail(WorkflowFailure::AnswerUnreadable, "another account"));
     }
@@ -61,20 +61,20 @@ async fn account_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> 
 }
 
 async fn drivers_check(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     tasks::probe(capacity, cx, &allocation, ProbeProfile::Light).await
 }
 
 async fn drivers_checked(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<HealthProbe>(signal)?;
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     check_passed(&answer.output, allocation.gpus)?;
     phases::reported::<HealthProbe>(cx.tx, &allocation, "driver_check", &answer.phases, "").await?;
     Step::done()
 }
 
 async fn activate(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    launching::activate(capacity, cx, None).await
+    provision_common::activate(capacity, cx, None).await
 }
 
 /// All checks passed and every GPU is there: whoever says that all is well must say so of each part.

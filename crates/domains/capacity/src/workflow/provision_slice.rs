@@ -5,7 +5,7 @@ use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, r
 
 use super::{
     failure::WorkflowFailure,
-    held, launching, phases,
+    held, phases, provision_common,
     release_slice::proven_clean,
     steps::{DAY, waits, waits_with_undo, writes},
     tasks,
@@ -16,29 +16,29 @@ pub static PROVISION_SLICE: SagaDefinition<Capacity> = SagaDefinition {
     name: "provision_slice",
     version: 1,
     steps: &[
-        writes("begin", step_fn!(launching::begin)),
+        writes("begin", step_fn!(provision_common::begin)),
         waits_with_undo(
             "machine",
             (step_fn!(machine_make), resume_fn!(machine_made)),
             (step_fn!(machine_remove), resume_fn!(machine_removed)),
         ),
-        waits("keys", step_fn!(launching::keys), resume_fn!(launching::keys_reported)),
+        waits("keys", step_fn!(provision_common::keys), resume_fn!(provision_common::keys_reported)),
         writes("activate", step_fn!(activate)),
     ],
     deadline: DAY.saturating_mul(7),
     on_failure: OnFailure::Undo,
     audit_action: "allocation.provision",
-    ended: end_fn!(launching::ended),
+    ended: end_fn!(provision_common::ended),
 };
 
 async fn machine_make(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     tasks::ordered::<VmProvision>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn machine_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<VmProvision>(signal)?;
-    let allocation = launching::provisioning(cx).await?;
+    let allocation = provision_common::provisioning(cx).await?;
     if i64::from(answer.output.gpus_visible) != i64::from(allocation.gpus) {
         return Err(tasks::fail(WorkflowFailure::GpusMissing, ""));
     }
@@ -64,5 +64,5 @@ async fn activate(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, Step
     let Some(vm) = cx.output::<ProvisionedVm>("machine")? else {
         return Err(StepError::bug("the step machine left no output"));
     };
-    launching::activate(capacity, cx, Some((&vm.ssh_host, vm.ssh_port))).await
+    provision_common::activate(capacity, cx, Some((&vm.ssh_host, vm.ssh_port))).await
 }

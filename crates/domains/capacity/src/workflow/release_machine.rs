@@ -16,7 +16,7 @@ use super::{
     phases,
     provision_machine::check_passed,
     reimage::Reimaging,
-    release,
+    release_common,
     steps::{DAY, WAITS_FOR, polls, waits, writes},
     tasks,
 };
@@ -40,7 +40,7 @@ pub static RELEASE_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
     name: "release_machine",
     version: 1,
     steps: &[
-        writes("begin", step_fn!(release::begin)),
+        writes("begin", step_fn!(release_common::begin)),
         waits("account", step_fn!(account_remove), resume_fn!(account_removed)),
         polls("reimage", step_fn!(reimage_step)),
         waits("verify", step_fn!(verify), resume_fn!(verify_reported)),
@@ -49,17 +49,17 @@ pub static RELEASE_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
     deadline: DAY.saturating_mul(14),
     on_failure: OnFailure::Stuck,
     audit_action: "allocation.release_run",
-    ended: end_fn!(release::ended),
+    ended: end_fn!(release_common::ended),
 };
 
 async fn account_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     tasks::ordered::<DeprovisionUser>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn account_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<DeprovisionUser>(signal)?;
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     phases::reported::<DeprovisionUser>(cx.tx, &allocation, "account", &answer.phases, "").await?;
     Step::done()
 }
@@ -76,7 +76,7 @@ async fn reimage_step(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, 
 }
 
 async fn verify(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     if let Some(wait) = new_key(cx, &allocation).await? {
         return Ok(wait);
     }
@@ -84,13 +84,13 @@ async fn verify(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepEr
 }
 
 async fn verify_reported(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     verified(cx, &allocation, signal).await
 }
 
 async fn free(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     require_verified(cx)?;
-    release::free(capacity, cx).await
+    release_common::free(capacity, cx).await
 }
 
 /// The allocation as it is, and not locked: the step waits for somebody outside.

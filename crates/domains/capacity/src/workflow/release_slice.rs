@@ -5,7 +5,7 @@ use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, r
 
 use super::{
     failure::WorkflowFailure,
-    phases, release,
+    phases, release_common,
     steps::{DAY, waits, writes},
     tasks,
 };
@@ -15,24 +15,24 @@ pub static RELEASE_SLICE: SagaDefinition<Capacity> = SagaDefinition {
     name: "release_slice",
     version: 1,
     steps: &[
-        writes("begin", step_fn!(release::begin)),
+        writes("begin", step_fn!(release_common::begin)),
         waits("machine", step_fn!(machine_remove), resume_fn!(machine_removed)),
-        writes("free", step_fn!(release::free)),
+        writes("free", step_fn!(release_common::free)),
     ],
     deadline: DAY.saturating_mul(14),
     on_failure: OnFailure::Stuck,
     audit_action: "allocation.release_run",
-    ended: end_fn!(release::ended),
+    ended: end_fn!(release_common::ended),
 };
 
 async fn machine_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     tasks::ordered::<VmRelease>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn machine_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<VmRelease>(signal)?;
-    let allocation = release::releasing(cx).await?;
+    let allocation = release_common::releasing(cx).await?;
     let evidence = proven_clean(cx, &allocation, &answer.output).await?;
     phases::reported::<VmRelease>(cx.tx, &allocation, "machine", &answer.phases, &evidence).await?;
     Step::done()

@@ -2,9 +2,11 @@
 
 pub mod certificate;
 pub mod contact;
+pub mod credit_finding;
 pub mod events;
 pub mod finding;
 pub mod health_rule;
+pub mod inventory;
 pub mod log;
 pub mod node;
 pub mod onboarding;
@@ -17,3 +19,4 @@ pub mod task;
 pub mod text;
 pub mod token;
 pub mod topology;
+pub mod waiter;

@@ -1,15 +1,20 @@
-//! Certificates of nodes: listed and revoked here, given in `enrollment`.
+//! Certificates of nodes: listed and revoked here, given in `enrollment`; and the event about those that end.
 
 use chrono::{DateTime, Datelike as _, Utc};
 use kernel::{Code, Failure, Page, Problem, ids::NodeId, text::Reason};
 use pg::{ReadTx, WriteTx};
 
-use super::{found, node_trust::invalidation_key};
+use super::{by_itself, census::ENDING_WITHIN, found, node_trust::invalidation_key};
 use crate::{
     Fleet,
-    model::{certificate::Certificate, page::KeyPageQuery, text::CertificateSerial},
+    model::{
+        certificate::Certificate, events::NodeCertificateEnding, page::KeyPageQuery, text::CertificateSerial,
+    },
     store,
 };
+
+/// Nodes per turn; more wait for the next.
+const NOTIFIED_AT_ONCE: i64 = 100;
 
 /// Newest first.
 pub async fn node_certificates(
@@ -54,4 +59,29 @@ pub async fn node_certificate_revoke(
     tx.record("node", node, None::<&()>, Some(&revoked))?;
     tx.invalidate(invalidation_key(node));
     Ok(revoked)
+}
+
+/// Emits an event for each certificate that expires soon and is not being renewed; answers for how many nodes.
+pub async fn certificates_notify(fleet: &Fleet) -> Result<usize, Failure> {
+    let then = fleet.db().ambient().now() + ENDING_WITHIN;
+    let ending = {
+        let mut read = fleet.db().read(&by_itself(fleet.db(), "find certificates that end")).await?;
+        store::census::certificates_to_notify(read.conn(), then, NOTIFIED_AT_ONCE).await?
+    };
+    let mut notified = 0;
+    for node in ending {
+        let permit = by_itself(fleet.db(), "a certificate ends");
+        let mut tx = fleet.db().write(permit, "node.certificate_ending").await?;
+        // Another replica may have emitted it in this moment, or the node renewed it.
+        let Some((region, ends_at)) = store::census::certificate_mark_notified(&mut tx, node, then).await?
+        else {
+            tx.roll_back().await;
+            continue;
+        };
+        tx.emit(&NodeCertificateEnding { node_id: node, region, ends_at })?;
+        tx.record("node", node, None::<&()>, None::<&()>)?;
+        tx.commit(None).await?;
+        notified += 1;
+    }
+    Ok(notified)
 }

@@ -11,6 +11,8 @@ use node_proto::contract::{Ending, Phase};
 use pg::WriteTx;
 use serde::{Deserialize, Serialize};
 
+pub use crate::model::waiter::Waiter;
+
 /// How a task ended, as the control plane knows it: the node's own account, or why there is none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,30 +37,6 @@ pub struct CompletedTask {
     pub ending: TaskEnding,
     /// What the node did, step by step, when it told with the end.
     pub phases: Vec<Phase>,
-}
-
-/// Who may wait for the end of a task. Each has one [`Completion`], which [`Completions::check`] proves at start-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiter {
-    /// The onboarding of a node.
-    Onboarding,
-    /// A suspended step of a saga.
-    SagaStep,
-}
-
-impl Waiter {
-    pub const ALL: [Self; 2] = [Self::Onboarding, Self::SagaStep];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Onboarding => "node_onboarding",
-            Self::SagaStep => "saga",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|waiter| waiter.name() == name)
-    }
 }
 
 /// A party that waits for tasks. An error rolls the result back, and the node tells it again.

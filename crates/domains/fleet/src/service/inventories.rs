@@ -5,36 +5,13 @@ use kernel::{
     Failure,
     ids::{NodeId, SlotId},
 };
-use node_proto::contract::Inventory;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::store::{self, inventories as rows};
-
-/// What a node last said.
-#[derive(Clone, Debug)]
-pub struct NodeInventory {
-    pub node_id: NodeId,
-    pub state: String,
-    /// When it said so; nothing while it has never been heard of.
-    pub last_seen_at: Option<DateTime<Utc>>,
-    pub inventory: Inventory,
-}
-
-/// A slot with its devices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotFacts {
-    pub id: SlotId,
-    pub node_id: NodeId,
-    pub slot_index: i32,
-    pub kind: String,
-    pub state: String,
-    pub pci_address: Option<String>,
-    pub nvme_device: Option<String>,
-    pub fabric_vf: Option<String>,
-    pub numa_node: Option<i32>,
-    pub cleanup_reason: Option<String>,
-}
+use crate::{
+    model::inventory::{NodeInventory, SlotFacts},
+    store::{self, inventories as rows},
+};
 
 /// The nodes after `after`, in the order of their ids.
 pub async fn node_inventories(

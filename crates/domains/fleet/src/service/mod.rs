@@ -6,8 +6,10 @@
 
 pub mod adoption;
 pub mod agent_tasks;
+pub mod census;
 pub mod certificates;
 pub mod completion;
+pub mod contact_loss;
 pub mod contacts;
 pub mod credits;
 pub mod dispatch;
@@ -25,6 +27,7 @@ pub mod onboarding;
 pub mod orders;
 pub mod pools;
 pub mod regions;
+pub mod removal;
 pub mod slot_steps;
 pub mod slots;
 pub mod task_views;

@@ -9,15 +9,9 @@ use node_proto::{Task, TaskKind, TaskType, catalog::Privilege};
 use pg::{ActorKind, WriteTx};
 use serde_json::Value;
 
-use crate::{Fleet, service::completion::Waiter, store};
+use crate::{Fleet, store};
 
-/// Who waits for the result.
-#[derive(Clone, Debug)]
-pub struct Waiting {
-    pub waiter: Waiter,
-    /// What it is notified with.
-    pub key: String,
-}
+pub use crate::model::waiter::Waiting;
 
 #[derive(Clone, Debug)]
 pub struct TaskRequest<K: TaskKind> {

@@ -5,7 +5,7 @@ use kernel::ids::{FindingId, NodeId, SlotId};
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::service::credits::CreditFinding;
+use crate::model::credit_finding::CreditFinding;
 
 struct Row {
     id: Uuid,

@@ -5,7 +5,7 @@ use kernel::ids::{NodeId, SlotId};
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::service::inventories::{NodeInventory, SlotFacts};
+use crate::model::inventory::{NodeInventory, SlotFacts};
 
 pub async fn nodes(
     conn: &mut Connection,

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use node_proto::{SignedTask, Task};
 use pg::Connection;
 
-use crate::service::tasks::Waiting;
+use crate::model::waiter::Waiting;
 
 pub async fn insert(
     conn: &mut Connection,

@@ -1,8 +1,10 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use fleet::model::contact::ContactState;
-use fleet::{
-    jobs::{census::census, certificates::certificates_notify, offline::nodes_lose_contact},
-    service::contacts::{Contact, Contacts, regained},
+use fleet::service::{
+    census::census,
+    certificates::certificates_notify,
+    contact_loss::nodes_lose_contact,
+    contacts::{Contact, Contacts, regained},
 };
 
 use crate::world::World;

@@ -1,10 +1,10 @@
 use chrono::TimeDelta;
 use fleet::{
-    jobs::removal::{nodes_delete, tidy},
     model::node::NodeEvent,
     service::{
         agent_tasks::{node_drain, node_remove, node_retire},
         enrollment::{LostAnswer, renew},
+        removal::{nodes_delete, tidy},
         tokens::node_repair_token,
     },
 };

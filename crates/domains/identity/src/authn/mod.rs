@@ -31,4 +31,4 @@ pub use authenticator::Authn;
 pub use directory::Places;
 pub use jwks::{KeySet, VerifyingKey};
 pub use remote::RemoteKeys;
-pub use verify::{KeySource, TrustedIssuer};
+pub use verify::{KeySource, OwnKeys, TrustedIssuer};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, Validation, dangerous::insecure_decode_claims, decode, decode_header};
 use kernel::{Code, Failure, Problem};
@@ -12,10 +13,15 @@ use super::{
     model::{Claims, Verified},
     remote::RemoteKeys,
 };
-use crate::issuer::KeyRing;
 
 /// Clocks of issuers and ours may differ by this much.
 const LEEWAY: TimeDelta = TimeDelta::seconds(30);
+
+/// The keys of the issuer in this process. It is told by a trait, because the issuer itself reads its tokens by this part.
+#[async_trait]
+pub trait OwnKeys: Send + Sync {
+    async fn find(&self, kid: Option<&str>) -> Result<Option<Arc<VerifyingKey>>, Failure>;
+}
 
 /// Where an issuer's keys come from.
 #[derive(Clone)]
@@ -23,7 +29,7 @@ pub enum KeySource {
     /// Fetched over HTTP by discovery.
     Http(Arc<RemoteKeys>),
     /// The built-in issuer's own.
-    Local(Arc<KeyRing>),
+    Local(Arc<dyn OwnKeys>),
 }
 
 impl KeySource {

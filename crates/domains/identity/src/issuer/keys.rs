@@ -9,6 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use async_trait::async_trait;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -24,7 +25,7 @@ use super::{
     model::KEY_OVERLAP,
     store::keys::{self as store, KeyRow},
 };
-use crate::authn::VerifyingKey;
+use crate::authn::{OwnKeys, VerifyingKey};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -84,17 +85,6 @@ impl KeyRing {
             reading: tokio::sync::Mutex::new(()),
             db,
         })
-    }
-
-    /// The public key of that name.
-    pub(crate) async fn find(&self, kid: Option<&str>) -> Result<Option<Arc<VerifyingKey>>, Failure> {
-        let Some(kid) = kid else { return Ok(None) };
-        let found = |ring: &Ring| ring.verifying.iter().find(|k| k.kid.as_deref() == Some(kid)).cloned();
-        let ring = self.ring(REMEMBERED_FOR).await?;
-        if let Some(key) = found(&ring) {
-            return Ok(Some(key));
-        }
-        Ok(found(&*self.ring(FLOOR).await?))
     }
 
     /// The JWKS document.
@@ -228,6 +218,20 @@ impl KeyRing {
         let opened = self.sealer.as_ref().and_then(|s| s.open(&row.kid, &row.private_sealed).ok());
         let private = opened.ok_or_else(|| row.kid.clone())?;
         Ok(Arc::new(Signer { kid: row.kid.clone(), key: EncodingKey::from_ec_der(private.expose()) }))
+    }
+}
+
+#[async_trait]
+impl OwnKeys for KeyRing {
+    /// The public key of that name.
+    async fn find(&self, kid: Option<&str>) -> Result<Option<Arc<VerifyingKey>>, Failure> {
+        let Some(kid) = kid else { return Ok(None) };
+        let found = |ring: &Ring| ring.verifying.iter().find(|k| k.kid.as_deref() == Some(kid)).cloned();
+        let ring = self.ring(REMEMBERED_FOR).await?;
+        if let Some(key) = found(&ring) {
+            return Ok(Some(key));
+        }
+        Ok(found(&*self.ring(FLOOR).await?))
     }
 }
 

@@ -23,6 +23,8 @@ use crate::{
     store::{self, invitations::NewInvitation},
 };
 
+pub use crate::store::invitations::invitation_open;
+
 /// The time that limits count over.
 const WITHIN: TimeDelta = TimeDelta::hours(24);
 

@@ -18,6 +18,8 @@ use crate::{
     store,
 };
 
+pub use crate::store::orgs::get as org_find;
+
 /// A new enterprise organization with its first owner and the project `default`, which that owner owns too.
 pub async fn org_create(tx: &mut WriteTx, name: Name, slug: Slug, owner: UserId) -> Result<Org, Failure> {
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<OrgId>());

@@ -14,6 +14,8 @@ use crate::{
     store,
 };
 
+pub use crate::store::recipients;
+
 pub async fn platform_user_list(
     tx: &mut ReadTx,
     email: Option<&str>,

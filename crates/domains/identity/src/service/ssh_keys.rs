@@ -17,6 +17,8 @@ use crate::{
     store,
 };
 
+pub use crate::store::ssh_keys::of_members as ssh_keys_of_members;
+
 pub async fn ssh_key_create(
     tx: &mut WriteTx,
     user: UserId,

@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::TimeDelta;
 use kernel::{Failure, ids::DeliveryId};
 use pg::Wake;
 use tokio::{task::JoinSet, time::Instant};
@@ -16,8 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     CHANNEL, Notify, Relay,
     model::delivery::{Channel, Taken},
-    service::sending,
-    store,
+    service::{queue_upkeep::queues_look_after, sending},
 };
 
 const MAILS_AT_ONCE: usize = 8;
@@ -29,9 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Shorter than what a process has for its stop, so that what does not end in time can still be given back.
 const STOP_WITHIN: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-const KEEP_NOTIFICATIONS: TimeDelta = TimeDelta::days(180);
-const KEEP_DELIVERIES: TimeDelta = TimeDelta::days(30);
-const BATCH: i64 = 1000;
 
 pub(super) async fn run(relay: Relay, stop: CancellationToken) {
     tokio::join!(
@@ -133,25 +128,8 @@ async fn looking_after(notify: Notify) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(failure) = look(&notify).await {
+        if let Err(failure) = queues_look_after(&notify).await {
             tracing::warn!(error = ?failure, "messages could not be looked after; trying again");
         }
     }
-}
-
-async fn look(notify: &Notify) -> Result<(), Failure> {
-    let now = notify.db.ambient().now();
-    let mut upkeep = notify.db.upkeep("look after messages").await?;
-    for channel in Channel::ALL {
-        let status = store::relay::queue_status(upkeep.conn(), channel).await?;
-        let age = status.oldest_queued_at.map_or(0, |at| (now - at).num_seconds().max(0));
-        let name = channel.name();
-        metrics::gauge!("notify_deliveries", "channel" => name, "state" => "queued")
-            .set(status.queued as f64);
-        metrics::gauge!("notify_deliveries", "channel" => name, "state" => "failed")
-            .set(status.failed as f64);
-        metrics::gauge!("notify_oldest_queued_seconds", "channel" => name).set(age as f64);
-    }
-    store::relay::forget(upkeep.conn(), now - KEEP_NOTIFICATIONS, now - KEEP_DELIVERIES, BATCH).await?;
-    Ok(())
 }

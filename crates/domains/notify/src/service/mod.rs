@@ -6,6 +6,7 @@ pub mod mail;
 pub mod notices;
 pub mod notifying;
 pub mod preferences;
+pub mod queue_upkeep;
 pub mod sending;
 pub mod watching;
 pub mod webhook_client;

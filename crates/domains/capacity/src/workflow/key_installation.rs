@@ -7,7 +7,7 @@ use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, e
 
 use super::{
     failure::EndReason,
-    held, held_for_end, launching,
+    held, held_for_end, key_set,
     steps::{DAY, waits},
     tasks,
 };
@@ -30,13 +30,13 @@ async fn install(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepE
     {
         return Step::done();
     }
-    launching::keys_send(capacity, cx, &allocation).await
+    key_set::keys_send(capacity, cx, &allocation).await
 }
 
 async fn installed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     // Locked, so that whoever asks for another set finds this run live, or over.
     let allocation = held(cx).await?;
-    let Some(version) = launching::keys_arrived(cx, &allocation, signal).await? else {
+    let Some(version) = key_set::keys_arrived(cx, &allocation, signal).await? else {
         return Ok(Step::Again { after: Duration::ZERO });
     };
     progress::keys_installed(cx.tx, allocation.id, version).await?;

@@ -2,34 +2,28 @@
 
 use fleet::api::{slots_doubt, slots_occupy};
 use kernel::{Failure, ids::SlotId};
-use node_proto::catalog::{
-    AccountSpec, InstallAuthorizedKeys, InstallAuthorizedKeysInput, RetainAuthorizedKeys, VmAuthorizedKeys,
-    VmAuthorizedKeysInput, VmRetainAuthorizedKeys,
-};
 use pg::WriteTx;
 use saga::{FailureCode, RunEnd, Signal, StartError, Step, StepCx, StepError};
 
 use super::{
     ACCESS, CLEANUP, CleanupInput, LaunchInput,
     failure::{EndReason, WorkflowFailure},
-    held, held_for_end, phases, slots, tasks,
+    held, held_for_end,
+    key_set::{FIRST_KEYS, keys_arrived, keys_send},
+    phases, slots, tasks,
 };
 use crate::{
     Capacity,
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState, Shape},
         events::{AllocationActive, AllocationFailed, AllocationReleased},
+        money::Meter,
     },
-    service::{access::entitled_keys, money::Meter},
     store::{
         allocations::{self, Along},
-        claims, machine_keys,
-        progress::{self, KeyTask},
+        claims, progress,
     },
 };
-
-/// The version of the key set that goes with the machine itself.
-const FIRST_KEYS: i64 = 1;
 
 /// `requested` becomes `provisioning`; its slots are used from now on.
 pub async fn begin(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
@@ -69,72 +63,6 @@ pub async fn keys_reported(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -
     };
     phases::done(cx.tx, &allocation, "keys", "").await?;
     Step::done_with(&version)
-}
-
-/// Sends the complete key set as it is now, and remembers which that was. What a request ordered is sent by that order,
-/// without the keys of those who lost access since; otherwise keys can only go.
-pub async fn keys_send(
-    capacity: &Capacity,
-    cx: &mut StepCx<'_>,
-    allocation: &Allocation,
-) -> Result<Step, StepError> {
-    let (id, version) = (allocation.id, allocation.access_version);
-    let entitled = entitled_keys(cx.tx, allocation).await?;
-    machine_keys::mark_removed(cx.tx, id, version, &entitled).await?;
-    let keys = machine_keys::list(cx.tx.conn(), id).await?;
-    let installed = allocation.installed_access.max(FIRST_KEYS);
-    let pending = machine_keys::pending(cx.tx.conn(), id, installed, version).await?;
-    if pending.ordered {
-        let Some(order) = &allocation.access_order else {
-            return Err(tasks::fail(WorkflowFailure::NotOrdered, ""));
-        };
-        let queued = match allocation.shape {
-            Shape::Baremetal => {
-                tasks::ordered_keys::<InstallAuthorizedKeys>(capacity, cx, allocation, order, &keys).await?
-            }
-            Shape::GpuSlice | Shape::CpuVm => {
-                tasks::ordered_keys::<VmAuthorizedKeys>(capacity, cx, allocation, order, &keys).await?
-            }
-        };
-        if queued {
-            progress::keys_sent(cx.tx, allocation, KeyTask::Install).await?;
-            return Ok(Step::Suspended);
-        }
-        if !pending.removed {
-            return Err(tasks::fail(WorkflowFailure::OrderExpired, "keys"));
-        }
-    }
-    progress::keys_sent(cx.tx, allocation, KeyTask::Remove).await?;
-    let (owner, username, authorized_keys) = (allocation.subject(), allocation.username.clone(), keys);
-    match allocation.shape {
-        Shape::Baremetal => {
-            let uid = u32::try_from(allocation.uid).map_err(|error| StepError::bug(error.to_string()))?;
-            let account = AccountSpec { username, uid, gid: uid };
-            let input = InstallAuthorizedKeysInput { account, owner, authorized_keys };
-            tasks::key_removal::<RetainAuthorizedKeys>(capacity, cx, allocation, &input).await
-        }
-        Shape::GpuSlice | Shape::CpuVm => {
-            let input = VmAuthorizedKeysInput { owner, username, authorized_keys };
-            tasks::key_removal::<VmRetainAuthorizedKeys>(capacity, cx, allocation, &input).await
-        }
-    }
-}
-
-/// Which key set the machine has now. Nothing when keys only went, although a request had ordered some that may not be
-/// brought any more.
-pub async fn keys_arrived(
-    cx: &mut StepCx<'_>,
-    allocation: &Allocation,
-    signal: &Signal,
-) -> Result<Option<i64>, StepError> {
-    // The answer of all four kinds has the same form.
-    drop(tasks::answer::<InstallAuthorizedKeys>(signal)?);
-    let (version, task) = progress::keys_sent_last(cx.tx, allocation.id).await?;
-    machine_keys::removal_confirmed(cx.tx, allocation.id, version).await?;
-    let installed = allocation.installed_access.max(FIRST_KEYS);
-    let pending = machine_keys::pending(cx.tx.conn(), allocation.id, installed, version).await?;
-    let complete = task == KeyTask::Install || !pending.ordered;
-    Ok(complete.then_some(version))
 }
 
 /// `provisioning` becomes `active`, and its meter runs from this transaction on.

@@ -106,6 +106,54 @@ pub fn path_heads(tokens: &[Token], at: usize) -> Vec<&str> {
     }
 }
 
+/// Every path that begins at `tokens[at]`, name by name: one, or as many as the groups of an import name.
+pub fn paths_from(tokens: &[Token], at: usize) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    path_read(tokens, at, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Reads one path, or the tree of an import, and answers where it ends.
+fn path_read<'a>(
+    tokens: &'a [Token],
+    mut at: usize,
+    before: &mut Vec<&'a str>,
+    found: &mut Vec<Vec<&'a str>>,
+) -> usize {
+    let depth = before.len();
+    loop {
+        match tokens.get(at).map(|token| &token.kind) {
+            Some(Kind::Ident(name)) => before.push(name),
+            Some(Kind::Punct('*')) => before.push("*"),
+            Some(Kind::Open('{')) => {
+                at += 1;
+                while tokens.get(at).is_some_and(|token| !matches!(token.kind, Kind::Close(_))) {
+                    at = path_read(tokens, at, before, found);
+                    // What follows a path in a group: a new name for it, a comma.
+                    while tokens
+                        .get(at)
+                        .is_some_and(|token| !matches!(token.kind, Kind::Punct(',') | Kind::Close(_)))
+                    {
+                        at += 1;
+                    }
+                    at += usize::from(tokens.get(at).is_some_and(|token| token.kind == Kind::Punct(',')));
+                }
+                before.truncate(depth);
+                return at + 1;
+            }
+            _ => break,
+        }
+        at += 1;
+        if tokens.get(at).is_none_or(|token| token.kind != Kind::PathSep) {
+            break;
+        }
+        at += 1;
+    }
+    found.push(before.clone());
+    before.truncate(depth);
+    at
+}
+
 fn flatten(stream: TokenStream, in_test: bool, out: &mut Vec<Token>) {
     let trees: Vec<TokenTree> = stream.into_iter().collect();
     let mut item_is_test = false;
@@ -192,6 +240,18 @@ mod tests {
     fn group_imports_give_the_head_of_every_entry() {
         let tokens = tokens("use identity::{api::{A, B}, model, self};").unwrap();
         assert_eq!(path_heads(&tokens, 1), ["api", "model", "self"]);
+    }
+
+    #[test]
+    fn paths_are_read_whole_and_through_groups() {
+        let tokens =
+            tokens("use crate::{a::{b as c, d::*}, e::{self, f}, G,}; fn x() { super::h::<T>::new() }")
+                .unwrap();
+        let at = |word| tokens.iter().position(|token| token.is(word)).unwrap();
+        let joined: Vec<String> =
+            paths_from(&tokens, at("crate")).iter().map(|path| path.join("::")).collect();
+        assert_eq!(joined, ["crate::a::b", "crate::a::d::*", "crate::e::self", "crate::e::f", "crate::G"]);
+        assert_eq!(paths_from(&tokens, at("super")), [["super", "h"]]);
     }
 
     #[test]

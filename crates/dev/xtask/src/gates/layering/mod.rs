@@ -1,8 +1,9 @@
 //! Dependencies point down, and inside a domain each room touches only what it may.
 //!
-//! `graph` checks the manifests, `rooms` the sources.
+//! `graph` checks the manifests, `rooms` the sources by `room_table`.
 
 mod graph;
+mod room_table;
 mod rooms;
 
 use super::{Finding, Gate};
@@ -41,6 +42,7 @@ impl Gate for Layering {
         };
         let identity = "crates/domains/identity/src";
         let in_fleet = "crates/domains/fleet/src/service/nodes.rs";
+        let in_workflow = "crates/domains/capacity/src/workflow/tasks.rs";
         let tree = FixtureTree::new(&[
             ("crates/base/kernel/Cargo.toml", &manifest("kernel", &["serde"])),
             ("crates/platform/pg/Cargo.toml", &manifest("pg", &["kernel"])),
@@ -52,6 +54,9 @@ impl Gate for Layering {
                 &manifest("identity", &["kernel", "pg", "endpoint", "bus"]),
             ),
             ("crates/domains/fleet/Cargo.toml", &manifest("fleet", &["pg", "identity"])),
+            ("crates/domains/capacity/Cargo.toml", &manifest("capacity", &["pg"])),
+            (in_workflow, "use super::steps;\nuse crate::{Capacity, model::a, store::b};\n"),
+            ("crates/domains/capacity/src/service/launch.rs", "use crate::workflow::tasks;\n"),
             ("crates/clients/sdk/Cargo.toml", &manifest("sdk", &[])),
             ("crates/clients/cli/Cargo.toml", &manifest("cli", &["sdk", "kernel"])),
             ("crates/server/gpuaasd/Cargo.toml", &manifest("gpuaasd", &["kernel", "pg", "identity"])),
@@ -61,6 +66,11 @@ impl Gate for Layering {
             ("crates/domains/identity/src/http/org.rs", "async fn f(x: &AtomicU8) { x.store(1, O) }\n"),
             ("crates/domains/identity/src/service/org.rs", "use crate::store::org;\n"),
             ("crates/domains/identity/src/issuer/store.rs", "fn f() { sqlx::query!(\"\") }\n"),
+            (
+                "crates/domains/identity/src/issuer/grants.rs",
+                "use super::store;\nuse crate::{authn::Authn, model};\n",
+            ),
+            ("crates/domains/identity/src/api.rs", "pub use crate::{Identity, issuer::end, jobs::run};\n"),
             (
                 in_fleet,
                 "use identity::api::Org;\nuse identity::{api::{A, B}};\nuse crate::identity::model;\n",
@@ -112,17 +122,66 @@ impl Gate for Layering {
             .bad("query in a part's service", "service.rs:1: SQL belongs to store/", |tree| {
                 tree.with(&in_identity("issuer/service.rs"), "fn f() { sqlx::query!(\"\") }\n")
             })
-            .bad("handler of a part on the store", "cx.rs:1: http must not reach into store", |tree| {
+            .bad("handler of a part on the store", "cx.rs:1: issuer/http must not use issuer/store", |tree| {
                 tree.with(&in_identity("issuer/http/cx.rs"), "use super::super::store;\n")
             })
             .bad("query in the server", "main.rs:1: SQL belongs to store/", |tree| {
                 tree.with("crates/server/gpuaasd/src/main.rs", "fn f() { sqlx::query!(\"\") }\n")
             })
-            .bad("handler on the store", "http/org.rs:1: http must not reach into store", |tree| {
+            .bad("handler on the store", "http/org.rs:1: http must not use store", |tree| {
                 tree.with(&in_identity("http/org.rs"), "use crate::store::org;\n")
             })
             .bad("handler on SQL", "http/org.rs:1: http must not mention sqlx", |tree| {
                 tree.with(&in_identity("http/org.rs"), "fn f(e: sqlx::Error) {}\n")
+            })
+            .bad("store on a service", "store/org.rs:1: store must not use service", |tree| {
+                tree.with(&in_identity("store/org.rs"), "use crate::{model::Org, service::org::Invite};\n")
+            })
+            .bad("store on the whole crate", "store/org.rs:1: store must not use root", |tree| {
+                tree.with(&in_identity("store/org.rs"), "fn f(identity: &crate::Identity) {}\n")
+            })
+            .bad("job on the store", "jobs/run.rs:2: jobs must not use store", |tree| {
+                tree.with(
+                    &in_identity("jobs/run.rs"),
+                    "fn f() {\n    super::super::store::org::forget()\n}\n",
+                )
+            })
+            .bad("job on a handler", "jobs.rs:1: jobs must not use http", |tree| {
+                tree.with(&in_identity("jobs.rs"), "use super::http::org;\n")
+            })
+            .bad("model on a store", "model/org.rs:1: model must not use store", |tree| {
+                tree.with(&in_identity("model/org.rs"), "use super::super::store::Row;\n")
+            })
+            .bad("api on the store", "api.rs:1: api must not use store", |tree| {
+                tree.with(&in_identity("api.rs"), "pub use crate::{model::Org, store::org};\n")
+            })
+            .bad("store, out of a module in the file", "jobs/run.rs:1: jobs must not use store", |tree| {
+                tree.with(&in_identity("jobs/run.rs"), "mod inner { use super::super::super::store::org; }\n")
+            })
+            .bad("crate by another name", "org.rs:1: name the room", |tree| {
+                tree.with(&in_identity("http/org.rs"), "use crate as all;\n")
+            })
+            .bad("workflow on a service", "tasks.rs:1: workflow must not use service", |tree| {
+                tree.with(in_workflow, "use crate::{model::a, service::launch};\n")
+            })
+            .bad(
+                "part against its direction",
+                "verify.rs:1: authn/service must not use issuer/root",
+                |tree| tree.with(&in_identity("authn/verify.rs"), "use crate::issuer::KeyRing;\n"),
+            )
+            .bad(
+                "service on a part that may use it",
+                "service/org.rs:1: service must not use issuer",
+                |tree| tree.with(&in_identity("service/org.rs"), "use crate::issuer::Issuer;\n"),
+            )
+            .bad("unknown room", "helpers/text.rs: no room of identity", |tree| {
+                tree.with(&in_identity("helpers/text.rs"), "pub fn trim() {}\n")
+            })
+            .bad("room of another domain", "workflow/org.rs: no room of identity", |tree| {
+                tree.with(&in_identity("workflow/org.rs"), "pub fn run() {}\n")
+            })
+            .bad("unknown room in a part", "pages/home.rs: no room of identity", |tree| {
+                tree.with(&in_identity("issuer/pages/home.rs"), "pub fn page() {}\n")
             })
             .bad("domain behind another's api", "nodes.rs:1: use identity::api", |tree| {
                 tree.with(in_fleet, "use identity::store::Org;\n")

@@ -1,12 +1,12 @@
-//! The rooms of a domain crate: pure models, SQL in the store, thin handlers, other domains through their `api`.
-//! A part of a domain that is large enough to stand alone (`issuer/`, say) has the same rooms inside.
+//! The rooms of a domain crate: pure models, SQL in the store, every edge between rooms as the table says
+//! (`room_table`), other domains through their `api`.
 
+use super::room_table::{Place, ROOT, allowed, may_use, place_of_file, place_of_path};
 use crate::gates::Finding;
 use crate::manifest::Crate;
-use crate::rust_tokens::{self, Kind, Token, names_crate, path_heads};
+use crate::rust_tokens::{self, Kind, Token, names_crate, path_heads, paths_from};
 use crate::tree::{Tree, is_test_path};
 
-const ROOMS: [&str; 5] = ["model", "store", "service", "http", "jobs"];
 /// Platform crates whose job is SQL.
 const SQL_CRATES: [&str; 3] = ["pg", "bus", "saga"];
 
@@ -17,80 +17,162 @@ pub fn check(tree: &Tree, crates: &[Crate]) -> anyhow::Result<Vec<Finding>> {
         let src = format!("{}/src/", member.dir);
         for path in member.sources(tree)? {
             let Some(inside) = path.strip_prefix(&src).filter(|_| !is_test_path(path)) else { continue };
-            let mut parts = inside.split('/').map(|part| part.trim_end_matches(".rs"));
-            let room = parts.find(|part| ROOMS.contains(part)).unwrap_or_default();
-            match rust_tokens::tokens(&tree.read(path)?) {
-                Ok(tokens) => check_file(path, room, member, crates, &tokens, &mut found),
-                Err(error) => found.push(Finding::new(path, format!("{error:#}"))),
+            let tokens = match rust_tokens::tokens(&tree.read(path)?) {
+                Ok(tokens) => tokens,
+                Err(error) => {
+                    found.push(Finding::new(path, format!("{error:#}")));
+                    continue;
+                }
+            };
+            if member.group != "domains" {
+                check_sql(path, SQL_CRATES.contains(&member.name.as_str()), &tokens, &mut found);
+                continue;
             }
+            let Some(place) = place_of_file(&member.name, inside) else {
+                let message = format!("no room of {}: name it in xtask's room table", member.name);
+                found.push(Finding::new(path, message));
+                continue;
+            };
+            check_sql(path, place.room == "store", &tokens, &mut found);
+            check_purity(path, place.room, &tokens, &mut found);
+            check_edges(path, (&member.name, inside, place), &tokens, &mut found);
+            check_other_domains(path, member, crates, &tokens, &mut found);
         }
     }
     Ok(found)
 }
 
-fn check_file(
+/// The tokens outside tests, each with where it stands.
+fn product(tokens: &[Token]) -> impl Iterator<Item = (usize, &Token)> {
+    tokens.iter().enumerate().filter(|(_, token)| !token.in_test)
+}
+
+fn check_sql(path: &str, writes_sql: bool, tokens: &[Token], found: &mut Vec<Finding>) {
+    let is_query = |head: &str| head.starts_with("query") || matches!(head, "raw_sql" | "QueryBuilder");
+    for (at, token) in product(tokens) {
+        if !writes_sql && token.is("sqlx") && path_heads(tokens, at).into_iter().any(is_query) {
+            found.push(Finding::at_line(path, token.line, "SQL belongs to store/"));
+        }
+    }
+}
+
+fn check_purity(path: &str, room: &str, tokens: &[Token], found: &mut Vec<Finding>) {
+    for (at, token) in product(tokens) {
+        let mut report = |message: &str| found.push(Finding::at_line(path, token.line, message));
+        if room == "model" && token.is("async") {
+            report("a model is pure: no async");
+        }
+        if room == "model" && token.is("sqlx") {
+            report("a model is pure: it must not mention sqlx");
+        }
+        if room == "model" && names_crate(tokens, at, "pg") {
+            report("a model is pure: it must not use pg");
+        }
+        if room == "http" && token.is("sqlx") {
+            report("http must not mention sqlx: go through service");
+        }
+    }
+}
+
+/// Every path that begins with `crate`, `self` or `super` leads to a room that this one may use.
+fn check_edges(
     path: &str,
-    room: &str,
-    member: &Crate,
-    crates: &[Crate],
+    (domain, inside, from): (&str, &str, Place<'_>),
     tokens: &[Token],
     found: &mut Vec<Finding>,
 ) {
-    let is_domain = member.group == "domains";
-    let writes_sql = SQL_CRATES.contains(&member.name.as_str()) || (is_domain && room == "store");
-    // Only real dependencies: a module of this crate may well be called like another domain.
-    let is_other_domain =
-        |package: &str| crates.iter().any(|other| other.group == "domains" && other.name == package);
-    let others: Vec<String> = member
-        .dependencies()
-        .into_iter()
-        .filter(|dependency| is_domain && is_other_domain(&dependency.package))
-        .map(|dependency| dependency.name.replace('-', "_"))
+    let file: Vec<&str> = inside
+        .trim_end_matches(".rs")
+        .split('/')
+        .filter(|name| !matches!(*name, "mod" | "lib" | "main"))
         .collect();
-    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.in_test) {
-        let mut report = |message: String| found.push(Finding::at_line(path, token.line, message));
-        if !writes_sql && token.is("sqlx") && path_heads(tokens, at).into_iter().any(is_query) {
-            report("SQL belongs to store/".to_owned());
+    // Modules that stand in the file itself, each with the depth of its braces.
+    let mut inline: Vec<(&str, usize)> = Vec::new();
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.kind {
+            Kind::Open(_) => {
+                depth += 1;
+                if let Some(name) = module_opened(tokens, at) {
+                    inline.push((name, depth));
+                }
+            }
+            Kind::Close(_) => {
+                inline.retain(|(_, opened)| *opened < depth);
+                depth = depth.saturating_sub(1);
+            }
+            _ => {}
         }
-        if !is_domain {
+        if token.in_test {
             continue;
         }
-        if room == "model" {
-            if token.is("async") {
-                report("a model is pure: no async".to_owned());
-            }
-            if token.is("sqlx") {
-                report("a model is pure: it must not mention sqlx".to_owned());
-            }
-            if names_crate(tokens, at, "pg") {
-                report("a model is pure: it must not use pg".to_owned());
-            }
+        let renamed = tokens.get(at + 1).is_some_and(|next| next.is("as"));
+        if renamed && at > 0 && tokens[at - 1].is("use") && (token.is("crate") || token.is("super")) {
+            found.push(Finding::at_line(path, token.line, "name the room: a renamed crate hides its edges"));
         }
-        if room == "http" {
-            if token.is("sqlx") {
-                report("http must not mention sqlx: go through service".to_owned());
-            }
-            if token.is("store") && !is_method_call(tokens, at) {
-                report("http must not reach into store: go through service".to_owned());
-            }
+        if !begins_own_path(tokens, at) {
+            continue;
         }
-        for other in &others {
-            if names_crate(tokens, at, other) {
-                let heads = path_heads(tokens, at);
-                if heads.is_empty() || heads.iter().any(|head| *head != "api") {
-                    report(format!("use {other}::api: the rest of {other} is its own"));
-                }
+        let here = file.iter().copied().chain(inline.iter().map(|(name, _)| *name));
+        let here: Vec<&str> = here.collect();
+        for named in paths_from(tokens, at) {
+            let to = place_of_path(domain, &resolve(&here, &named));
+            if !may_use(domain, from, to) {
+                let mut targets = allowed(domain, from.room);
+                targets.retain(|target| *target != ROOT);
+                let message = format!("{from} must not use {to}; it may use: {}", targets.join(", "));
+                found.push(Finding::at_line(path, token.line, message));
             }
         }
     }
 }
 
-fn is_query(head: &str) -> bool {
-    head.starts_with("query") || matches!(head, "raw_sql" | "QueryBuilder")
+/// The name of the module whose `{` is at `at`.
+fn module_opened(tokens: &[Token], at: usize) -> Option<&str> {
+    let name = tokens[at.checked_sub(1)?].ident()?;
+    (tokens[at].kind == Kind::Open('{') && tokens[at.checked_sub(2)?].is("mod")).then_some(name)
 }
 
-/// `x.store(…)`, which is what an atomic's write is called.
-fn is_method_call(tokens: &[Token], at: usize) -> bool {
-    let before = at.checked_sub(1).map(|index| &tokens[index].kind);
-    before == Some(&Kind::Punct('.')) && tokens.get(at + 1).is_some_and(|next| next.kind == Kind::Open('('))
+/// Whether a path into this crate begins at `at`.
+fn begins_own_path(tokens: &[Token], at: usize) -> bool {
+    let leads = ["crate", "self", "super"].iter().any(|word| tokens[at].is(word));
+    let inside_path = at > 0 && tokens[at - 1].kind == Kind::PathSep;
+    leads && !inside_path && tokens.get(at + 1).is_some_and(|next| next.kind == Kind::PathSep)
+}
+
+/// The path from the root of the crate on.
+fn resolve<'a>(here: &[&'a str], named: &[&'a str]) -> Vec<&'a str> {
+    let mut path = here.to_vec();
+    for name in named {
+        match *name {
+            "crate" => path.clear(),
+            "self" => {}
+            "super" => drop(path.pop()),
+            other => path.push(other),
+        }
+    }
+    path
+}
+
+fn check_other_domains(
+    path: &str,
+    member: &Crate,
+    crates: &[Crate],
+    tokens: &[Token],
+    found: &mut Vec<Finding>,
+) {
+    // Only real dependencies: a module of this crate may well be called like another domain.
+    let is_domain =
+        |package: &str| crates.iter().any(|other| other.group == "domains" && other.name == package);
+    let others = member.dependencies().into_iter().filter(|dependency| is_domain(&dependency.package));
+    let others: Vec<String> = others.map(|dependency| dependency.name.replace('-', "_")).collect();
+    for (at, token) in product(tokens) {
+        for other in others.iter().filter(|other| names_crate(tokens, at, other)) {
+            let heads = path_heads(tokens, at);
+            if heads.is_empty() || heads.iter().any(|head| *head != "api") {
+                let message = format!("use {other}::api: the rest of {other} is its own");
+                found.push(Finding::at_line(path, token.line, message));
+            }
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub struct Capacity {
     catalog: service::catalog::Catalog,
     uids: service::uids::Uids,
     regions: service::regions::Regions,
-    streams: service::watching::Streams,
+    streams: endpoint::Streams,
     wake: Option<Wake>,
 }
 
@@ -71,7 +71,7 @@ impl Capacity {
             catalog,
             uids: service::uids::Uids::default(),
             regions: service::regions::Regions::default(),
-            streams: service::watching::Streams::default(),
+            streams: service::watching::streams(),
             wake: None,
         }
     }

@@ -23,10 +23,10 @@ mod store;
 
 use std::sync::Arc;
 
-use endpoint::Endpoint;
+use endpoint::{Endpoint, Streams};
 use pg::{Db, Wake};
 
-use crate::service::{mail::Mailer, watching::Streams};
+use crate::service::{mail::Mailer, watching::streams};
 
 pub use crate::service::webhook_client::WebhookClient;
 
@@ -71,7 +71,7 @@ pub struct Notify {
 
 impl Notify {
     pub fn new(db: Db, policies: identity::api::Policies, settings: Settings) -> Self {
-        Self { db, policies, settings: Arc::new(settings), wake: None, streams: Streams::default() }
+        Self { db, policies, settings: Arc::new(settings), wake: None, streams: streams() }
     }
 
     /// With the notifications of the database, so that streams and the relay wake at once.

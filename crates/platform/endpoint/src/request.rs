@@ -56,7 +56,8 @@ async fn discard(mut body: Body) {
     let _ = tokio::time::timeout(DISCARD_PATIENCE, take_in).await;
 }
 
-fn is_length_limit(error: &axum::Error) -> bool {
+/// Whether reading a body ended because it was longer than allowed.
+pub fn is_length_limit(error: &axum::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if cause.is::<http_body_util::LengthLimitError>() {

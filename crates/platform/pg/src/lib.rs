@@ -46,7 +46,7 @@ pub use installation::{
     installation_compared, installation_get, installation_lock, installation_restore_begin,
     installation_resume,
 };
-pub use listen::{Notice, Wake};
+pub use listen::{Notice, Wake, Watch};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};

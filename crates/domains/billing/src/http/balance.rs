@@ -1,10 +1,8 @@
 //! The balance of an organization.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, get};
-use kernel::{Failure, Permission, ids::OrgId};
+use endpoint::{Empty, Endpoint, In, Json, OrgPath, ScopeKind, get};
+use kernel::{Failure, Permission};
 use pg::ReadTx;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 use crate::{
     Billing,
@@ -23,12 +21,6 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
         .needs(Permission::BillingRead)
         .handle(billing.clone(), show),
     ]
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
 }
 
 async fn show(

@@ -1,10 +1,9 @@
 //! Budgets of projects.
 
-use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, put};
-use kernel::{
-    Code, Failure, Page, PageQuery, Permission,
-    ids::{OrgId, ProjectId},
+use endpoint::{
+    Empty, Endpoint, In, Json, NoContent, OrgPath, ProjectPath, ScopeKind, Write, delete, get, put,
 };
+use kernel::{Code, Failure, Page, PageQuery, Permission};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -39,18 +38,6 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             .audited("budget.delete")
             .handle(billing.clone(), remove),
     ]
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct ProjectPath {
-    project_id: ProjectId,
 }
 
 const fn whole() -> i32 {

@@ -1,7 +1,6 @@
 //! The ledger of an organization: listed, exported, verified.
 
-use chrono::{DateTime, Datelike as _, Utc};
-use endpoint::{Empty, Endpoint, Given, In, Json, Ndjson, ScopeKind, get};
+use endpoint::{Empty, Endpoint, Given, In, Json, Moment, Ndjson, OrgPath, ScopeKind, get};
 use kernel::{
     Failure, Page, PageQuery, Permission,
     ids::{OrgId, ProjectId},
@@ -69,12 +68,6 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
 struct PostingPath {
     org_id: OrgId,
     seq: Seq,
@@ -104,32 +97,6 @@ impl JsonSchema for Seq {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 1 })
-    }
-}
-
-/// A time that a filter compares with, in the years 1970 to 9999.
-#[derive(Clone, Copy, Debug)]
-struct Moment(DateTime<Utc>);
-
-impl<'de> Deserialize<'de> for Moment {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let time = DateTime::deserialize(d)?;
-        if (1970..=9999).contains(&time.year()) {
-            return Ok(Self(time));
-        }
-        Err(serde::de::Error::custom("must be a time in the years 1970 to 9999"))
-    }
-}
-
-impl JsonSchema for Moment {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Moment".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        DateTime::<Utc>::json_schema(generator)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Monthly statements.
 
-use endpoint::{Empty, Endpoint, Html, In, Json, Pdf, ScopeKind, get};
+use endpoint::{Empty, Endpoint, Html, In, Json, OrgPath, Pdf, ScopeKind, get};
 use kernel::{Failure, Page, PageQuery, Permission, ids::OrgId};
 use pg::ReadTx;
 use schemars::JsonSchema;
@@ -57,12 +57,6 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
         .needs(Permission::BillingRead)
         .handle(billing.clone(), show_pdf),
     ]
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,6 +1,6 @@
 //! What was used and what it cost: added up, one by one, and as files.
 
-use endpoint::{Access, Csv, Endpoint, Given, In, Json, ScopeKind, get};
+use endpoint::{Access, Csv, Endpoint, Given, In, Json, OrgPath, ProjectPath, ScopeKind, get};
 use kernel::{
     Failure, Page, Permission, Problem,
     ids::{AllocationId, OrgId, ProjectId, UserId},
@@ -79,22 +79,9 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
 struct MonthPath {
     org_id: OrgId,
     month: Month,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct ProjectPath {
-    #[allow(dead_code, reason = "the scope is made from it")]
-    project_id: ProjectId,
 }
 
 const MOST_ROWS: i64 = 1000;

@@ -11,7 +11,7 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::operations::{AllocationPath, asked};
+use super::{allocations::AllocationPath, operations::asked};
 use crate::{
     Capacity,
     model::{access::Grant, allocation::AllocationView},

@@ -1,12 +1,12 @@
 //! What happened to an allocation: read, or followed as it happens.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Sse, get};
+use endpoint::{Empty, Endpoint, In, Json, ProjectPath, ScopeKind, Sse, Whole, get};
 use kernel::{Code, Failure, Permission, Problem};
 use pg::ReadTx;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
-use super::allocations::{AllocationPath, ProjectPath};
+use super::allocations::AllocationPath;
 use crate::{
     Capacity,
     model::history::History,
@@ -52,18 +52,6 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     ]
 }
 
-/// A whole number; query strings carry it as text.
-#[derive(Clone, Copy, Debug)]
-struct Whole(i64);
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        let number = text.parse().ok().filter(|n| *n >= 0);
-        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct EventsQuery {
@@ -107,9 +95,9 @@ async fn follow(
 ) -> Result<Sse, Failure> {
     let after = input.last_event_id.or(input.query.after.map(|after| after.0)).unwrap_or(0);
     let (project, id) = (input.path.project_id, input.path.allocation_id);
-    Ok(Sse(watching::follow(&capacity, tx, project, id, after).await?))
+    watching::follow(&capacity, tx, project, id, after).await
 }
 
 async fn watch(capacity: Capacity, tx: ReadTx, input: In<ProjectPath, Empty, ()>) -> Result<Sse, Failure> {
-    Ok(Sse(project_stream::follow(&capacity, tx, input.path.project_id)?))
+    project_stream::follow(&capacity, tx, input.path.project_id)
 }

@@ -1,8 +1,8 @@
 //! `/projects/{project_id}/allocations`: launch, list, look, wait.
 
-use std::time::Duration;
-
-use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
+use endpoint::{
+    Accepted, Empty, Endpoint, Given, In, Json, ProjectPath, ScopeKind, WaitQuery, Write, get, post,
+};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Problem,
     ids::{AllocationId, GroupId, ProjectId},
@@ -24,10 +24,6 @@ use crate::{
         launch::{Creator, ImageName, Wanted, launch},
     },
 };
-
-const LONGEST_WAIT_SECONDS: u64 = 30;
-/// A request is given up after 30 seconds: a wait that long is answered before.
-const ANSWER_WITHIN: Duration = Duration::from_secs(25);
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/projects/{project_id}/allocations";
@@ -68,12 +64,6 @@ pub(super) const LAUNCH_ERRORS: &[Code] = &[
     Code::SkuUnavailable,
     Code::IdempotencyKeyRequired,
 ];
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct ProjectPath {
-    pub project_id: ProjectId,
-}
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
@@ -198,34 +188,21 @@ async fn list(
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct WaitQuery {
-    /// Wait at most so long, such as `30s`, which is also the longest; the answer comes within 25 seconds.
-    #[serde(default)]
-    #[schemars(with = "String", regex(pattern = "^[0-9]{1,2}s$"))]
-    wait: Given<String>,
+struct ShowQuery {
+    #[serde(flatten)]
+    wait: WaitQuery,
     /// The state that you know; the wait is over when it is another.
     #[serde(default)]
     state: Given<StateName>,
 }
 
-fn seconds(text: &str) -> Result<Duration, Problem> {
-    let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
-    let seconds = seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS);
-    seconds.map(|seconds| Duration::from_secs(seconds).min(ANSWER_WITHIN)).ok_or_else(|| {
-        let text = format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s");
-        Problem::field("wait", text)
-    })
-}
-
 async fn show(
     capacity: Capacity,
     tx: ReadTx,
-    input: In<AllocationPath, WaitQuery, ()>,
+    input: In<AllocationPath, ShowQuery, ()>,
 ) -> Result<Json<AllocationView>, Failure> {
-    let wait = Wait {
-        past: input.query.state.0.map(StateName::state),
-        patience: input.query.wait.0.as_deref().map_or(Ok(Duration::ZERO), seconds)?,
-    };
+    let wait =
+        Wait { past: input.query.state.0.map(StateName::state), patience: input.query.wait.patience()? };
     let path = input.path;
     let found = allocations::get(&capacity, tx, path.project_id, path.allocation_id, wait).await?;
     Ok(Json(found.into()))

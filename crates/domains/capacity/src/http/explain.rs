@@ -1,12 +1,11 @@
 //! Why something can or cannot be launched.
 
-use endpoint::{Endpoint, Given, In, Json, ScopeKind, get};
+use endpoint::{Endpoint, Given, In, Json, ProjectPath, ScopeKind, get};
 use kernel::{Code, Failure, Permission, Problem, text::Term};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::allocations::ProjectPath;
 use crate::{
     Capacity,
     model::sku::{ProfileName, SkuCode},

@@ -1,6 +1,6 @@
 //! `/projects/{project_id}/allocation-groups`: several allocations, all or none.
 
-use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, ProjectPath, ScopeKind, Write, get, post};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
     ids::{GroupId, ProjectId},
@@ -10,7 +10,7 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::allocations::{LAUNCH_ERRORS, ProjectPath, creator};
+use super::allocations::{LAUNCH_ERRORS, creator};
 use crate::{
     Capacity,
     model::{

@@ -1,13 +1,9 @@
 //! What people do with an allocation: release it, try that again, restart it.
 
 use endpoint::{Accepted, Empty, Endpoint, In, ScopeKind, Write, post};
-use kernel::{
-    Code, Failure, Permission,
-    ids::{AllocationId, ProjectId},
-};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use kernel::{Code, Failure, Permission};
 
+use super::allocations::AllocationPath;
 use crate::{
     Capacity,
     model::allocation::AllocationView,
@@ -54,13 +50,6 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         .audited("allocation.restart")
         .handle(capacity.clone(), restart),
     ]
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub(super) struct AllocationPath {
-    pub project_id: ProjectId,
-    pub allocation_id: AllocationId,
 }
 
 pub(super) fn asked<Q, B>(input: &In<AllocationPath, Q, B>) -> Asked {

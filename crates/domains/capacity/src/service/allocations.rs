@@ -8,7 +8,7 @@ use kernel::{
 };
 use pg::ReadTx;
 
-use super::watching::Watcher;
+use super::watching::allocation_watch;
 use crate::{
     Capacity,
     model::{
@@ -80,7 +80,7 @@ pub async fn get(
     let permit = tx.permit().clone();
     let deadline = tokio::time::Instant::now() + wait.patience;
     // Before the first look, so that no change falls between looking and waiting.
-    let mut watcher = Watcher::of(capacity, id);
+    let mut watch = allocation_watch(capacity, id);
     loop {
         let allocation = store::allocations::of_project(tx.conn(), project, id).await?;
         if wait.is_met_by(&allocation) || tokio::time::Instant::now() >= deadline {
@@ -88,7 +88,7 @@ pub async fn get(
         }
         // Nobody holds a connection while waiting.
         drop(tx);
-        watcher.changed_before(deadline).await;
+        watch.changed_before(deadline).await;
         tx = capacity.db.read(&permit).await?;
     }
 }

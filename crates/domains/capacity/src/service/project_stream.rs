@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use endpoint::SseFrame;
-use futures_util::stream::{self, BoxStream, StreamExt as _};
+use async_trait::async_trait;
+use endpoint::{Followed, Looked, Sse, SseFrame};
 use kernel::{
     Failure, PageQuery,
     ids::{AllocationId, ProjectId},
@@ -17,7 +17,7 @@ use pg::{Permit, ReadTx, Wake};
 use tokio::{sync::broadcast, time::Instant};
 use uuid::Uuid;
 
-use super::watching::{CHANNEL, COME_AGAIN, HEARTBEAT, LIFETIME, LOOK_AGAIN, Seat};
+use super::watching::{CHANNEL, LOOK_AGAIN};
 use crate::{
     Capacity,
     model::allocation::{Allocation, AllocationState, AllocationView, Filter},
@@ -33,7 +33,7 @@ const MOST_CHANGED: usize = 500;
 /// Allocations that one stream shows.
 const MOST_SHOWN: usize = 1000;
 
-struct Following {
+struct ProjectFollowed {
     capacity: Capacity,
     permit: Permit,
     project: ProjectId,
@@ -42,111 +42,38 @@ struct Following {
     told: HashMap<AllocationId, AllocationView>,
     /// What to look at: some, or everything.
     changed: Option<BTreeSet<Uuid>>,
-    frames: VecDeque<SseFrame>,
     all_seen_at: Instant,
-    ends_at: Instant,
-    next_heartbeat: Instant,
-    _seat: Seat,
 }
 
 /// How the allocations of a project are, as server-sent events named `allocation`.
-pub fn follow(
-    capacity: &Capacity,
-    tx: ReadTx,
-    project: ProjectId,
-) -> Result<BoxStream<'static, Result<SseFrame, Failure>>, Failure> {
+pub fn follow(capacity: &Capacity, tx: ReadTx, project: ProjectId) -> Result<Sse, Failure> {
     let permit = tx.permit().clone();
     drop(tx);
-    let now = Instant::now();
-    let following = Following {
+    let seat = capacity.streams.seat(permit.actor().id.unwrap_or_default())?;
+    let followed = ProjectFollowed {
         capacity: capacity.clone(),
-        _seat: capacity.streams.seat(permit.actor().id.unwrap_or_default())?,
         permit,
         project,
         notices: capacity.wake.as_ref().map(Wake::subscribe),
         told: HashMap::new(),
         changed: None,
-        frames: VecDeque::from([SseFrame::retry_after(COME_AGAIN)]),
-        all_seen_at: now,
-        ends_at: now + LIFETIME,
-        next_heartbeat: now + HEARTBEAT,
+        all_seen_at: Instant::now(),
     };
-    Ok(stream::try_unfold(following, async |mut following| {
-        let frame = following.next().await?;
-        Ok(frame.map(|frame| (frame, following)))
-    })
-    .boxed())
+    Ok(endpoint::follow(seat, followed))
 }
 
-impl Following {
-    async fn next(&mut self) -> Result<Option<SseFrame>, Failure> {
-        loop {
-            if let Some(frame) = self.frames.pop_front() {
-                self.next_heartbeat = Instant::now() + HEARTBEAT;
-                return Ok(Some(frame));
-            }
-            let now = Instant::now();
-            if now >= self.ends_at {
-                return Ok(None);
-            }
-            if now >= self.next_heartbeat {
-                self.frames.push_back(SseFrame::heartbeat());
-                continue;
-            }
-            match self.changed.replace(BTreeSet::new()) {
-                None => self.look_at_all().await?,
-                Some(ids) if !ids.is_empty() => self.look_at(ids.into_iter().collect()).await?,
-                Some(_) => self.wait().await,
-            }
+#[async_trait]
+impl Followed for ProjectFollowed {
+    async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure> {
+        match self.changed.replace(BTreeSet::new()) {
+            None => self.look_at_all(frames).await?,
+            Some(ids) if !ids.is_empty() => self.look_at(ids.into_iter().collect(), frames).await?,
+            Some(_) => return Ok(Looked::Nothing),
         }
+        Ok(Looked::Something)
     }
 
-    async fn look_at(&mut self, ids: Vec<Uuid>) -> Result<(), Failure> {
-        let mut tx = self.capacity.db.read(&self.permit).await?;
-        let found = store::allocations::among(tx.conn(), self.project, &ids).await?;
-        drop(tx);
-        found.into_iter().try_for_each(|allocation| self.push(allocation))
-    }
-
-    async fn look_at_all(&mut self) -> Result<(), Failure> {
-        self.all_seen_at = Instant::now();
-        let mut tx = self.capacity.db.read(&self.permit).await?;
-        let filter = Filter { project: Some(self.project), live: true, ..Filter::default() };
-        let (mut page, mut live) = (PageQuery::default(), Vec::new());
-        loop {
-            let found = store::allocations::list(tx.conn(), filter, &page).await?;
-            let more = i64::try_from(found.len())? >= page.limit();
-            page.cursor = found.last().map(|last| Cursor(last.id.uuid()));
-            live.extend(found);
-            if !more || live.len() >= MOST_SHOWN {
-                break;
-            }
-        }
-        drop(tx);
-        let seen: BTreeSet<_> = live.iter().map(|allocation| allocation.id).collect();
-        let gone = self.told.keys().filter(|id| !seen.contains(id)).map(|id| id.uuid()).collect::<Vec<_>>();
-        live.into_iter().try_for_each(|allocation| self.push(allocation))?;
-        if gone.is_empty() { Ok(()) } else { self.look_at(gone).await }
-    }
-
-    fn push(&mut self, allocation: Allocation) -> Result<(), Failure> {
-        let view = AllocationView::from(allocation);
-        let over = AllocationState::parse(&view.state).is_some_and(AllocationState::is_over);
-        if self.told.get(&view.id) == Some(&view) {
-            return Ok(());
-        }
-        self.frames.push_back(SseFrame::state("allocation", &view)?);
-        if over || (self.told.len() >= MOST_SHOWN && !self.told.contains_key(&view.id)) {
-            self.told.remove(&view.id);
-        } else {
-            self.told.insert(view.id, view);
-        }
-        Ok(())
-    }
-
-    /// Until something may have changed, or it is time for a heartbeat or the end.
-    async fn wait(&mut self) {
-        let deadline = self.ends_at.min(self.next_heartbeat);
+    async fn wait(&mut self, deadline: Instant) {
         let Some(notices) = &mut self.notices else {
             tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_AGAIN)).await;
             self.changed = None;
@@ -180,5 +107,50 @@ impl Following {
         if Instant::now() >= all_at {
             self.changed = None;
         }
+    }
+}
+
+impl ProjectFollowed {
+    async fn look_at(&mut self, ids: Vec<Uuid>, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
+        let mut tx = self.capacity.db.read(&self.permit).await?;
+        let found = store::allocations::among(tx.conn(), self.project, &ids).await?;
+        drop(tx);
+        found.into_iter().try_for_each(|allocation| self.push(allocation, frames))
+    }
+
+    async fn look_at_all(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
+        self.all_seen_at = Instant::now();
+        let mut tx = self.capacity.db.read(&self.permit).await?;
+        let filter = Filter { project: Some(self.project), live: true, ..Filter::default() };
+        let (mut page, mut live) = (PageQuery::default(), Vec::new());
+        loop {
+            let found = store::allocations::list(tx.conn(), filter, &page).await?;
+            let more = i64::try_from(found.len())? >= page.limit();
+            page.cursor = found.last().map(|last| Cursor(last.id.uuid()));
+            live.extend(found);
+            if !more || live.len() >= MOST_SHOWN {
+                break;
+            }
+        }
+        drop(tx);
+        let seen: BTreeSet<_> = live.iter().map(|allocation| allocation.id).collect();
+        let gone = self.told.keys().filter(|id| !seen.contains(id)).map(|id| id.uuid()).collect::<Vec<_>>();
+        live.into_iter().try_for_each(|allocation| self.push(allocation, frames))?;
+        if gone.is_empty() { Ok(()) } else { self.look_at(gone, frames).await }
+    }
+
+    fn push(&mut self, allocation: Allocation, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
+        let view = AllocationView::from(allocation);
+        let over = AllocationState::parse(&view.state).is_some_and(AllocationState::is_over);
+        if self.told.get(&view.id) == Some(&view) {
+            return Ok(());
+        }
+        frames.push_back(SseFrame::state("allocation", &view)?);
+        if over || (self.told.len() >= MOST_SHOWN && !self.told.contains_key(&view.id)) {
+            self.told.remove(&view.id);
+        } else {
+            self.told.insert(view.id, view);
+        }
+        Ok(())
     }
 }

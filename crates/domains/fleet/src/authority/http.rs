@@ -1,6 +1,6 @@
 //! Endpoints of trust: generations of the authority, signers, and the list of them.
 
-use endpoint::{Created, Empty, Endpoint, In, Json, ScopeKind, Write, get, post};
+use endpoint::{Created, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
 use kernel::{Code, Failure, Page, PageQuery, Permission, ids::AuthorityId, text::Reason};
 use pg::ReadTx;
 use schemars::JsonSchema;
@@ -148,18 +148,12 @@ fn number<'de, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
     number.ok_or_else(|| serde::de::Error::custom("must be a whole number from 1 to 2147483647"))
 }
 
-/// Absent, or a value; never null.
-fn given<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Reason>, D::Error> {
-    Reason::deserialize(d).map(Some)
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TrustStage {
     /// Stands in the audit trail.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Reason")]
-    reason: Option<Reason>,
+    #[serde(default)]
+    reason: Given<Reason>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -169,14 +163,13 @@ struct TrustStep {
     #[serde(default)]
     force: bool,
     /// Stands in the audit trail.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Reason")]
-    reason: Option<Reason>,
+    #[serde(default)]
+    reason: Given<Reason>,
 }
 
 impl From<TrustStep> for Step {
     fn from(body: TrustStep) -> Self {
-        Self { force: body.force, reason: body.reason }
+        Self { force: body.force, reason: body.reason.0 }
     }
 }
 
@@ -210,7 +203,7 @@ async fn authority_stage(
     mut tx: Write,
     input: In<Empty, Empty, Json<TrustStage>>,
 ) -> Result<Created<Authority>, Failure> {
-    Ok(Created(trust.authority_stage(&mut tx, input.body.0.reason).await?))
+    Ok(Created(trust.authority_stage(&mut tx, input.body.0.reason.0).await?))
 }
 
 async fn authority_activate(
@@ -255,7 +248,7 @@ async fn signer_stage(
     mut tx: Write,
     input: In<Empty, Empty, Json<TrustStage>>,
 ) -> Result<Created<Signer>, Failure> {
-    Ok(Created(trust.signer_stage(&mut tx, input.body.0.reason).await?))
+    Ok(Created(trust.signer_stage(&mut tx, input.body.0.reason.0).await?))
 }
 
 async fn signer_activate(

@@ -149,21 +149,10 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
     }
     match tokio::time::timeout(BODY_PATIENCE, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_length_limit(&error) => Err(too_large()),
+        Ok(Err(error)) if endpoint::is_length_limit(&error) => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(Code::InvalidRequest, "The body could not be read.")),
         Err(_) => Err(Problem::new(Code::InvalidRequest, "The body came too slowly.")),
     }
-}
-
-fn is_length_limit(error: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if cause.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
 }
 
 const NUL: &[u8] = br"\u0000";

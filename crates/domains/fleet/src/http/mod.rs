@@ -13,10 +13,10 @@ mod slots;
 mod tasks;
 mod tokens;
 
-use endpoint::{Endpoint, Given};
+use endpoint::{Endpoint, Flag, Given};
 use kernel::{ids::NodeId, text::Reason};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::Fleet;
 
@@ -52,30 +52,4 @@ struct NodePath {
 #[schemars(rename = "Because")]
 struct Because {
     reason: Reason,
-}
-
-/// True or false; query strings carry it as text.
-#[derive(Clone, Copy, Debug)]
-struct Flag(bool);
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        match String::deserialize(d)?.as_str() {
-            "true" => Ok(Self(true)),
-            "false" => Ok(Self(false)),
-            _ => Err(serde::de::Error::custom("must be true or false")),
-        }
-    }
-}
-
-impl JsonSchema for Flag {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Flag".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "boolean" })
-    }
 }

@@ -1,13 +1,12 @@
 //! What agents say, to be followed.
 
-use std::time::Duration;
-
-use endpoint::{Endpoint, In, Json, ScopeKind, get};
-use kernel::{Failure, Permission, Problem, ids::NodeId};
+use endpoint::{Endpoint, In, Json, ScopeKind, Whole, get, wait_parse};
+use kernel::{Failure, Permission, Problem};
 use pg::ReadTx;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
+use super::NodePath;
 use crate::{
     Fleet,
     model::log::LogTail,
@@ -28,24 +27,6 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), follow),
     ]
-}
-
-/// A whole number; query strings carry it as text.
-#[derive(Clone, Copy, Debug)]
-struct Whole(i64);
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        let number = text.parse().ok().filter(|n| *n >= 0);
-        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
-    }
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct NodePath {
-    node_id: NodeId,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -75,18 +56,7 @@ async fn follow(
     if !(1..=MOST_LINES).contains(&limit) {
         return Err(Problem::field("limit", format!("must be from 1 to {MOST_LINES}")).into());
     }
-    let wait = query.wait.as_deref().map_or(Ok(0), seconds)?;
-    let follow =
-        Follow { after: query.after.map(|after| after.0), limit, patience: Duration::from_secs(wait) };
+    let patience = wait_parse(query.wait.as_deref(), LONGEST_WAIT_SECONDS)?;
+    let follow = Follow { after: query.after.map(|after| after.0), limit, patience };
     Ok(Json(tail(&fleet, tx, input.path.node_id, follow).await?))
-}
-
-fn seconds(text: &str) -> Result<u64, Problem> {
-    let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
-    seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS).ok_or_else(|| {
-        Problem::field(
-            "wait",
-            format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s"),
-        )
-    })
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use kernel::{CorrelationId, Failure, Problem, ids::NodeId, policy::keys};
 use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogsTaken};
-use pg::{Origin, Permit, ReadTx, Wake};
+use pg::{Origin, Permit, ReadTx, Watch};
 use tokio::time::Instant;
 
 use crate::{
@@ -14,6 +14,8 @@ use crate::{
     store::logs::{self as rows, Line},
 };
 
+/// Where the database tells that a node has new lines.
+const CHANNEL: &str = "gpuaas_logs";
 const SOURCE_BYTES: usize = 64;
 const MOST_NODES: usize = 100_000;
 
@@ -95,7 +97,7 @@ pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -
     }
     let deadline = Instant::now() + follow.patience;
     // Before the first look, so that no line falls between looking and waiting.
-    let mut notices = fleet.wake().map(Wake::subscribe);
+    let mut watch = Watch::new(fleet.wake(), CHANNEL, node.uuid().to_string(), follow.patience);
     loop {
         let items = match follow.after {
             Some(after) => rows::after(tx.conn(), node, after, follow.limit).await?,
@@ -107,33 +109,10 @@ pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -
         }
         // Nobody holds a connection while waiting.
         drop(tx);
-        match &mut notices {
-            Some(notices) => wait_for(notices, node, deadline).await,
-            None => tokio::time::sleep_until(deadline).await,
-        }
+        watch.changed_before(deadline).await;
         let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
         tx = fleet.db().read(&Permit::system("follow the log of a node", origin)).await?;
     }
-}
-
-async fn wait_for(
-    notices: &mut tokio::sync::broadcast::Receiver<pg::Notice>,
-    node: NodeId,
-    deadline: Instant,
-) {
-    let node = node.uuid().to_string();
-    let spoken = async {
-        loop {
-            match notices.recv().await {
-                Ok(notice) if notice.channel == "gpuaas_logs" && notice.payload == node => return,
-                Ok(_) => {}
-                // Something was missed: look.
-                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => return,
-                Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
-            }
-        }
-    };
-    let _ = tokio::time::timeout_at(deadline, spoken).await;
 }
 
 /// Forgets old lines of up to `limit` nodes after `after`; gives the last of them, or nothing at the end.

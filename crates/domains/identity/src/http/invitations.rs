@@ -1,6 +1,6 @@
 //! Invitations into an organization.
 
-use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, post};
+use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, OrgPath, ScopeKind, Write, delete, get, post};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Secret,
     ids::InvitationId,
@@ -12,7 +12,7 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Given, InvitationPath, OrgPath};
+use super::{Given, InvitationPath};
 use crate::{
     Identity,
     model::{

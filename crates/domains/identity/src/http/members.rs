@@ -1,12 +1,12 @@
 //! Members of an organization.
 
-use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, patch};
+use endpoint::{Empty, Endpoint, In, Json, NoContent, OrgPath, ScopeKind, Write, delete, get, patch};
 use kernel::{Code, Failure, Page, PageQuery, Permission};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Given, MemberPath, OrgPath};
+use super::{Given, MemberPath};
 use crate::{
     Identity,
     model::{membership::Member, role::MemberRole},

@@ -61,12 +61,6 @@ fn session(access: &Access) -> Result<kernel::ids::SessionId, Problem> {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
 struct MemberPath {
     org_id: OrgId,
     user_id: UserId,
@@ -77,12 +71,6 @@ struct MemberPath {
 struct InvitationPath {
     org_id: OrgId,
     invitation_id: InvitationId,
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct ProjectPath {
-    project_id: ProjectId,
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,12 +1,12 @@
 //! Organizations, as their members see them.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Write, get, patch};
+use endpoint::{Empty, Endpoint, In, Json, OrgPath, ScopeKind, Write, get, patch};
 use kernel::{Code, Failure, Page, PageQuery, Permission, text::Name};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Given, OrgPath};
+use super::Given;
 use crate::{
     Identity,
     model::org::{Org, OrgMembership},

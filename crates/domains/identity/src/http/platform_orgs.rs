@@ -1,6 +1,6 @@
 //! Organizations, as the platform's operators see them. What they do to one stands in its own audit trail.
 
-use endpoint::{Created, Empty, Endpoint, In, Json, ScopeKind, Write, get, post};
+use endpoint::{Created, Empty, Endpoint, In, Json, OrgPath, ScopeKind, Write, get, post};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
     ids::UserId,
@@ -10,7 +10,7 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Given, OrgPath};
+use super::Given;
 use crate::{
     Identity,
     model::org::Org,

@@ -1,7 +1,7 @@
 //! People, as the platform's operators see them.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Write, get, put};
-use kernel::{Code, Failure, Page, PageQuery, Permission, ids::UserId, text::Email};
+use endpoint::{Empty, Endpoint, In, Json, ScopeKind, UserPath, Write, get, put};
+use kernel::{Code, Failure, Page, PageQuery, Permission, text::Email};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -54,12 +54,6 @@ async fn list(
 ) -> Result<Json<Page<PlatformUser>>, Failure> {
     let email = input.query.email.0.as_ref().map(Email::as_str);
     Ok(Json(platform_user_list(&mut tx, email, &input.query.page).await?))
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct UserPath {
-    user_id: UserId,
 }
 
 #[derive(Deserialize, JsonSchema)]

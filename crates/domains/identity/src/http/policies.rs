@@ -1,6 +1,8 @@
 //! Policies: what the keys mean, what holds where and why, and how to change it.
 
-use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, put};
+use endpoint::{
+    Empty, Endpoint, In, Json, NoContent, OrgPath, ProjectPath, ScopeKind, Write, delete, get, put,
+};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Problem,
     ids::{OrgId, ProjectId, UserId},
@@ -10,7 +12,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{OrgPath, ProjectPath};
 use crate::{
     Identity,
     model::policy::{PolicyDefinition, PolicyEffective, PolicyExplanation},

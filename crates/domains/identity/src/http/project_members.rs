@@ -1,6 +1,6 @@
 //! Members of a project.
 
-use endpoint::{Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, put};
+use endpoint::{Empty, Endpoint, In, Json, NoContent, ProjectPath, ScopeKind, Write, delete, get, put};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
     ids::{ProjectId, UserId},
@@ -9,7 +9,6 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::ProjectPath;
 use crate::{
     Identity,
     model::{membership::ProjectMember, role::MemberRole},

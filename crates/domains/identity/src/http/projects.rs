@@ -1,6 +1,9 @@
 //! Projects.
 
-use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, patch, post};
+use endpoint::{
+    Created, Empty, Endpoint, In, Json, NoContent, OrgPath, ProjectPath, ScopeKind, Write, delete, get,
+    patch, post,
+};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
     text::{Name, Slug},
@@ -9,7 +12,7 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Given, OrgPath, ProjectPath};
+use super::Given;
 use crate::{
     Identity,
     model::project::Project,

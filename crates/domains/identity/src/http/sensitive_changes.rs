@@ -1,9 +1,9 @@
 //! `/platform/sensitive-changes`: what one administrator proposes and another applies.
 
-use endpoint::{Created, Empty, Endpoint, Given, In, Json, ScopeKind, Write, get, post};
+use endpoint::{Created, Empty, Endpoint, Given, In, Json, ScopeKind, UserPath, Write, get, post};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Problem,
-    ids::{OrgId, SensitiveChangeId, UserId},
+    ids::{OrgId, SensitiveChangeId},
     text::Reason,
 };
 use pg::ReadTx;
@@ -121,12 +121,6 @@ async fn propose_policy(
     let (by, body) = (input.access.user()?, input.body.0);
     let wanted = Wanted::Policy { key: input.path.key, org: body.org_id.0, value: body.value.0 };
     Ok(Created(sensitive_change_propose(&mut tx, by, wanted, body.reason).await?))
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct UserPath {
-    user_id: UserId,
 }
 
 #[derive(Deserialize, JsonSchema)]

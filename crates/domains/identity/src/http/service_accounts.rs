@@ -1,12 +1,14 @@
 //! Service accounts of a project.
 
-use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, patch, post};
+use endpoint::{
+    Created, Empty, Endpoint, In, Json, NoContent, ProjectPath, ScopeKind, Write, delete, get, patch, post,
+};
 use kernel::{Code, Failure, Page, PageQuery, Permission, text::Name};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Given, ProjectPath, ServiceAccountPath};
+use super::{Given, ServiceAccountPath};
 use crate::{
     Identity,
     model::service_account::ServiceAccount,

@@ -1,12 +1,10 @@
 //! `/me/notifications`: what you were told.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, Sse, Write, get, post};
-use kernel::{
-    Code, Cursor, Failure, Page, PageQuery, Permission, Problem, ids::NotificationId, page::PageSize,
-};
+use endpoint::{Empty, Endpoint, Flag, In, Json, ScopeKind, Sse, Whole, Write, get, post};
+use kernel::{Code, Failure, Page, PageQuery, Permission, Problem, ids::NotificationId};
 use pg::ReadTx;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Notify,
@@ -51,41 +49,11 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
     ]
 }
 
-/// Query strings carry everything as text.
-#[derive(Clone, Copy, Debug)]
-struct Flag(bool);
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        match String::deserialize(d)?.as_str() {
-            "true" => Ok(Self(true)),
-            "false" => Ok(Self(false)),
-            _ => Err(D::Error::custom("must be true or false")),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Whole(i64);
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let number = String::deserialize(d)?.parse().ok().filter(|n| *n >= 0);
-        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
-    /// At most this many items (1–200).
-    #[serde(default)]
-    #[schemars(with = "PageSize")]
-    page_size: PageSize,
-    /// `next_cursor` of the previous page.
-    #[serde(default)]
-    #[schemars(with = "Cursor")]
-    cursor: Option<Cursor>,
+    #[serde(flatten)]
+    page: PageQuery,
     /// Only those that were not read.
     #[serde(default)]
     #[schemars(with = "bool")]
@@ -98,9 +66,8 @@ async fn list(
     input: In<Empty, ListQuery, ()>,
 ) -> Result<Json<Page<Notification>>, Failure> {
     let query = input.query;
-    let page = PageQuery { page_size: query.page_size, cursor: query.cursor };
     let unread = query.unread.is_some_and(|unread| unread.0);
-    Ok(Json(notification_list(&mut tx, input.access.user()?, unread, &page).await?))
+    Ok(Json(notification_list(&mut tx, input.access.user()?, unread, &query.page).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -114,7 +81,7 @@ struct StreamQuery {
 
 async fn follow(notify: Notify, tx: ReadTx, input: In<Empty, StreamQuery, ()>) -> Result<Sse, Failure> {
     let after = input.last_event_id.or(input.query.after.map(|after| after.0));
-    Ok(Sse(watching::follow(&notify, tx, input.access.user()?, after).await?))
+    watching::follow(&notify, tx, input.access.user()?, after).await
 }
 
 #[derive(Deserialize, JsonSchema)]

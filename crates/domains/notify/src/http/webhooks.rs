@@ -1,8 +1,8 @@
 //! `/orgs/{org_id}/webhooks`: where an organization is told of events.
 
 use endpoint::{
-    Accepted, Created, Empty, Endpoint, Given, In, Json, NoContent, ScopeKind, Write, delete, get, patch,
-    post,
+    Accepted, Created, Empty, Endpoint, Given, In, Json, NoContent, OrgPath, ScopeKind, Write, delete, get,
+    patch, post,
 };
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
@@ -97,13 +97,6 @@ fn resource(notify: &Notify) -> Vec<Endpoint> {
             .audited("webhook.delete")
             .handle(notify.clone(), remove),
     ]
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct OrgPath {
-    #[allow(dead_code, reason = "the pipeline has resolved it; the document shows it")]
-    org_id: OrgId,
 }
 
 #[derive(Deserialize, JsonSchema)]

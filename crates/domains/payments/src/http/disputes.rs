@@ -1,6 +1,6 @@
 //! `billing/disputes`: payments that a cardholder disputes.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, get};
+use endpoint::{Empty, Endpoint, In, Json, OrgPath, ScopeKind, get};
 use kernel::{
     Failure, Page, PageQuery, Permission,
     ids::{DisputeId, OrgId},
@@ -9,7 +9,6 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrgPath;
 use crate::{Payments, model::dispute::Dispute, service::disputes};
 
 pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {

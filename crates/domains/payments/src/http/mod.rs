@@ -8,9 +8,6 @@ mod refunds;
 mod topups;
 
 use endpoint::Endpoint;
-use kernel::ids::OrgId;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 use crate::Payments;
 
@@ -26,10 +23,4 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct OrgPath {
-    org_id: OrgId,
 }

@@ -1,6 +1,6 @@
 //! `billing/payments`: money that arrived.
 
-use endpoint::{Empty, Endpoint, In, Json, ScopeKind, get};
+use endpoint::{Empty, Endpoint, In, Json, OrgPath, ScopeKind, get};
 use kernel::{
     Failure, Page, PageQuery, Permission,
     ids::{OrgId, PaymentId},
@@ -9,7 +9,6 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrgPath;
 use crate::{
     Payments,
     model::topup::Payment,

@@ -1,6 +1,6 @@
 //! `billing/refunds`: money that goes back.
 
-use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, Lane, ScopeKind, Write, get, post};
+use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, Lane, OrgPath, ScopeKind, Write, get, post};
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Problem,
     ids::{OrgId, PaymentId, RefundId},
@@ -10,7 +10,6 @@ use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrgPath;
 use crate::{
     Payments,
     model::refund::{Refund, Settlement},

@@ -1,22 +1,15 @@
 //! `/orgs/{org_id}/billing/topups`: paying in.
 
-use std::time::Duration;
-
-use endpoint::{Accepted, Empty, Endpoint, Given, In, Json, Lane, ScopeKind, Write, get, post};
+use endpoint::{Accepted, Empty, Endpoint, In, Json, Lane, OrgPath, ScopeKind, WaitQuery, Write, get, post};
 use kernel::{
-    Code, Failure, Page, PageQuery, Permission, Problem,
+    Code, Failure, Page, PageQuery, Permission,
     ids::{OrgId, TopupId},
 };
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrgPath;
 use crate::{Payments, model::topup::Topup, service::topups};
-
-const LONGEST_WAIT_SECONDS: u64 = 30;
-/// A request is given up after 30 seconds: a wait that long is answered before.
-const ANSWER_WITHIN: Duration = Duration::from_secs(25);
 
 pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/orgs/{org_id}/billing/topups";
@@ -91,30 +84,12 @@ async fn list(
     Ok(Json(topups::list(&mut tx, input.path.org_id, &input.query).await?))
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[schemars(inline)]
-struct WaitQuery {
-    /// Wait at most so long, such as `30s`, which is also the longest; the answer comes within 25 seconds.
-    #[serde(default)]
-    #[schemars(with = "String", regex(pattern = "^[0-9]{1,2}s$"))]
-    wait: Given<String>,
-}
-
-fn seconds(text: &str) -> Result<Duration, Problem> {
-    let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
-    let seconds = seconds.filter(|seconds| *seconds <= LONGEST_WAIT_SECONDS);
-    seconds.map(|seconds| Duration::from_secs(seconds).min(ANSWER_WITHIN)).ok_or_else(|| {
-        let text = format!("must be a number of seconds such as 10s, at most {LONGEST_WAIT_SECONDS}s");
-        Problem::field("wait", text)
-    })
-}
-
 async fn show(
     payments: Payments,
     tx: ReadTx,
     input: In<TopupPath, WaitQuery, ()>,
 ) -> Result<Json<Topup>, Failure> {
-    let patience = input.query.wait.0.as_deref().map_or(Ok(Duration::ZERO), seconds)?;
+    let patience = input.query.patience()?;
     let path = input.path;
     Ok(Json(topups::get(&payments, tx, path.org_id, path.topup_id, patience).await?))
 }

@@ -8,11 +8,10 @@ use kernel::{
     policy::{IntegerKey, keys},
 };
 use lifecycle::Named as _;
-use pg::{ActorKind, ReadTx, WriteTx, changed, created, found};
-use tokio::sync::broadcast;
+use pg::{ActorKind, ReadTx, Watch, WriteTx, changed, created, found};
 
 use crate::{
-    Payments,
+    CHANNEL, Payments,
     model::topup::{Topup, TopupState, check_amount},
     store::topups,
 };
@@ -71,38 +70,17 @@ pub async fn get(
     let permit = tx.permit().clone();
     let deadline = tokio::time::Instant::now() + patience;
     // Before the first look, so that no change falls between looking and waiting.
-    let mut notices = payments.wake.as_ref().map(pg::Wake::subscribe);
+    let mut watch = Watch::new(payments.wake.as_ref(), CHANNEL, id.uuid().to_string(), LOOK_AGAIN);
     loop {
         let topup = found(topups::get(tx.conn(), org, id).await?, "topup")?;
-        let now = tokio::time::Instant::now();
-        if topup.is_settled() || now >= deadline {
+        if topup.is_settled() || tokio::time::Instant::now() >= deadline {
             return Ok(topup);
         }
         // Nobody holds a connection while waiting.
         drop(tx);
-        changed_before(&mut notices, id, deadline.min(now + LOOK_AGAIN)).await;
+        watch.changed_before(deadline).await;
         tx = payments.db.read(&permit).await?;
     }
-}
-
-async fn changed_before(
-    notices: &mut Option<broadcast::Receiver<pg::Notice>>,
-    id: TopupId,
-    deadline: tokio::time::Instant,
-) {
-    let Some(notices) = notices else { return tokio::time::sleep_until(deadline).await };
-    let payload = id.uuid().to_string();
-    let changed = async {
-        loop {
-            match notices.recv().await {
-                Ok(notice) if notice.channel == crate::CHANNEL && notice.payload == payload => return,
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(_)) => return,
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-            }
-        }
-    };
-    let _ = tokio::time::timeout_at(deadline, changed).await;
 }
 
 /// Ends it without a payment. A checkout that is open ends when the provider says so: until then somebody may pay, and

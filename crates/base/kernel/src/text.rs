@@ -82,6 +82,25 @@ checked_text! {
         { "type": "string", "minLength": 3, "maxLength": 500 };
 }
 
+/// Makes text harmless in HTML, inside and outside of attributes. Braces are escaped too: text that is put into a page is
+/// not looked through for places to fill.
+pub fn html_escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '{' => out.push_str("&#123;"),
+            '}' => out.push_str("&#125;"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

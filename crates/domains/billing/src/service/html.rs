@@ -1,5 +1,7 @@
 //! Statements as web pages: one file without scripts or anything from elsewhere, fit to be printed.
 
+use kernel::text::html_escape;
+
 use crate::model::statement_page::StatementPage;
 
 const STYLE: &str = "body{font:14px/1.5 Helvetica,Arial,sans-serif;color:#111;max-width:46rem;margin:2rem auto;padding:0 1rem}\
@@ -10,41 +12,26 @@ const STYLE: &str = "body{font:14px/1.5 Helvetica,Arial,sans-serif;color:#111;ma
 
 /// The whole page.
 pub fn html(page: &StatementPage) -> String {
-    let title = escaped(&page.title);
+    let title = html_escape(&page.title);
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
          </head>\n<body>\n<h1>{title}</h1>\n"
     );
     for line in &page.about {
-        out += &format!("<p>{}</p>\n", escaped(line));
+        out += &format!("<p>{}</p>\n", html_escape(line));
     }
     for section in &page.sections {
-        out += &format!("<h2>{}</h2>\n<table>\n", escaped(section.heading));
+        out += &format!("<h2>{}</h2>\n<table>\n", html_escape(section.heading));
         for (what, amount) in &section.lines {
-            out += &format!("<tr><td>{}</td><td>{}</td></tr>\n", escaped(what), escaped(amount));
+            out += &format!("<tr><td>{}</td><td>{}</td></tr>\n", html_escape(what), html_escape(amount));
         }
         if let Some((what, amount)) = &section.total {
-            let (what, amount) = (escaped(what), escaped(amount));
+            let (what, amount) = (html_escape(what), html_escape(amount));
             out += &format!("<tr class=\"total\"><td>{what}</td><td>{amount}</td></tr>\n");
         }
         out += "</table>\n";
     }
     out += "</body>\n</html>\n";
-    out
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(c),
-        }
-    }
     out
 }
 

@@ -2,7 +2,7 @@
 //! and to a screen reader. Nothing is loaded from anywhere.
 
 use identity::api::OpenInvitation;
-use kernel::Secret;
+use kernel::{Secret, text::html_escape};
 
 use super::{
     delivery::MailContent,
@@ -31,7 +31,7 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
         Severity::Warning => "#9a6700",
         Severity::Critical => "#cf222e",
     };
-    let footer = format!("{why} <a href=\"{}\">Choose what you are told</a>.", escape(settings));
+    let footer = format!("{why} <a href=\"{}\">Choose what you are told</a>.", html_escape(settings));
     let html = page(&Words {
         accent,
         severity: notice.kind.severity().name(),
@@ -86,35 +86,17 @@ struct Words<'a> {
 fn page(words: &Words<'_>) -> String {
     PAGE.replace("{accent}", words.accent)
         .replace("{severity}", words.severity)
-        .replace("{title}", &escape(words.title))
-        .replace("{greeting}", &escape(words.greeting))
-        .replace("{text}", &escape(words.text))
+        .replace("{title}", &html_escape(words.title))
+        .replace("{greeting}", &html_escape(words.greeting))
+        .replace("{text}", &html_escape(words.text))
         .replace("{link_text}", words.link_text)
-        .replace("{link}", &escape(words.link))
+        .replace("{link}", &html_escape(words.link))
         .replace("{footer}", words.footer)
 }
 
 /// Text that cannot begin another header or line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
-}
-
-/// Braces are escaped too: what is put into the page is not looked through for places to fill.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            '{' => out += "&#123;",
-            '}' => out += "&#125;",
-            _ => out.push(c),
-        }
-    }
-    out
 }
 
 const PAGE: &str = r#"<!doctype html>

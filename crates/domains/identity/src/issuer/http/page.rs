@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use axum::response::{IntoResponse as _, Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderValue, StatusCode, header};
+use kernel::text::html_escape;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--accent:#1f5fbf;--line:#8886;--error:#b3261e}\
@@ -23,22 +24,6 @@ button.plain{background:none;color:inherit;border-color:var(--line);margin-top:.
 .hint{opacity:.8;font-size:.9rem}";
 
 static STYLE_HASH: LazyLock<String> = LazyLock::new(|| BASE64_STANDARD.encode(kernel::digest::sha256(STYLE)));
-
-/// Makes text harmless in HTML, inside and outside of attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 pub(super) struct Field<'a> {
     pub label: &'a str,
@@ -82,12 +67,12 @@ impl<'a> Field<'a> {
 
     fn html(&self) -> String {
         let Self { label, name, kind, autocomplete, .. } = self;
-        let value = escape(self.value);
+        let value = html_escape(self.value);
         let (described, hint) = match self.hint {
             "" => (String::new(), String::new()),
             hint => (
                 format!(" aria-describedby=\"{name}-hint\""),
-                format!("<div class=\"hint\" id=\"{name}-hint\">{}</div>", escape(hint)),
+                format!("<div class=\"hint\" id=\"{name}-hint\">{}</div>", html_escape(hint)),
             ),
         };
         let required = if self.required { " required" } else { "" };
@@ -95,7 +80,7 @@ impl<'a> Field<'a> {
         format!(
             "<label for=\"{name}\">{}</label><input id=\"{name}\" name=\"{name}\" type=\"{kind}\" autocomplete=\"{autocomplete}\" \
              maxlength=\"512\" value=\"{value}\"{described}{required}{read_only}>{hint}",
-            escape(label)
+            html_escape(label)
         )
     }
 }
@@ -130,15 +115,15 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     pub fn render(self, status: StatusCode, form_token: &str) -> Response {
-        let mut body = format!("<h1>{}</h1>", escape(self.title));
+        let mut body = format!("<h1>{}</h1>", html_escape(self.title));
         if let Some(error) = self.error {
-            body += &format!("<p class=\"error\" role=\"alert\">{}</p>", escape(error));
+            body += &format!("<p class=\"error\" role=\"alert\">{}</p>", html_escape(error));
         }
         for paragraph in &self.text {
-            body += &format!("<p>{}</p>", escape(paragraph));
+            body += &format!("<p>{}</p>", html_escape(paragraph));
         }
         if let Some(code) = self.code {
-            body += &format!("<p class=\"code\">{}</p>", escape(code));
+            body += &format!("<p class=\"code\">{}</p>", html_escape(code));
         }
         if let Some(action) = self.action {
             let method = if self.by_get { "get" } else { "post" };
@@ -147,7 +132,7 @@ impl Page<'_> {
                 body += &format!("<input type=\"hidden\" name=\"form_token\" value=\"{form_token}\">");
             }
             for (name, value) in &self.hidden {
-                body += &format!("<input type=\"hidden\" name=\"{name}\" value=\"{}\">", escape(value));
+                body += &format!("<input type=\"hidden\" name=\"{name}\" value=\"{}\">", html_escape(value));
             }
             body += &self.fields.iter().map(Field::html).collect::<String>();
             for button in &self.buttons {
@@ -156,12 +141,15 @@ impl Page<'_> {
                     "" => String::new(),
                     value => format!(" name=\"decision\" value=\"{value}\""),
                 };
-                body += &format!("<button type=\"submit\"{class}{decision}>{}</button>", escape(button.text));
+                body += &format!(
+                    "<button type=\"submit\"{class}{decision}>{}</button>",
+                    html_escape(button.text)
+                );
             }
             body += "</form>";
         }
         for (address, text) in &self.links {
-            body += &format!("<p><a href=\"{}\">{}</a></p>", escape(address), escape(text));
+            body += &format!("<p><a href=\"{}\">{}</a></p>", html_escape(address), html_escape(text));
         }
         document(status, self.title, &body, self.leads_to.as_deref())
     }
@@ -173,7 +161,7 @@ fn document(status: StatusCode, title: &str, body: &str, leads_to: Option<&str>)
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>{} · GPUaaS</title><style>{STYLE}</style></head>\
          <body><main><p class=\"brand\">GPUaaS</p>{body}</main></body></html>",
-        escape(title)
+        html_escape(title)
     );
     let csp = format!(
         "default-src 'none'; style-src 'sha256-{}'; form-action 'self' {}; frame-ancestors 'none'; base-uri 'none'",

@@ -16,6 +16,7 @@
 mod breaking;
 mod documents;
 mod exec;
+mod fuzzing;
 mod gates;
 mod generate;
 mod interrupt;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::exec;
+use crate::fuzzing;
 use crate::postgres::{SOCKET_DIR, Server};
 
 /// The tests' own limits (see `.config/nextest.toml`) end long before.
@@ -56,6 +57,10 @@ pub fn run(root: &Path, args: &[String]) -> anyhow::Result<u8> {
         command.push("--workspace");
     }
     command.extend(args.iter().map(String::as_str));
+    let filter = if args.is_empty() && has_nextest { fuzzing::filter(root) } else { None };
+    if let Some(filter) = &filter {
+        command.extend(["-E", filter]);
+    }
     if !has_nextest && args.is_empty() {
         // The examples have run already.
         command.push("--all-targets");

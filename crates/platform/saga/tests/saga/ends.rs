@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use saga::{FailureCode, StepError};
 
-use crate::support::{FORWARD, Fixture, NEVER_RESUMED, Recorder, SPEC, once_each};
+use crate::support::{FORWARD, Fixture, LocalMetrics, NEVER_RESUMED, Recorder, SPEC, once_each};
 
 #[tokio::test]
 async fn a_run_goes_through_its_steps_and_keeps_what_each_left() {
@@ -102,7 +102,7 @@ async fn a_failure_keeps_its_code_in_the_run_and_in_the_attempt() {
 #[tokio::test]
 async fn what_is_broken_is_tried_once_and_counted() {
     let fixture = Fixture::create().await;
-    let metrics = telemetry::metrics();
+    let counted = LocalMetrics::start();
     let recorder = Recorder::of(&FORWARD, |_, _, _| Err(kernel::Failure::bug("no meter").into()));
     let id = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
     assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
@@ -114,7 +114,7 @@ async fn what_is_broken_is_tried_once_and_counted() {
     let id = fixture.try_start(&NEVER_RESUMED, "thing/2").await.unwrap();
     assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
     assert_eq!(fixture.count("SELECT count(*) FROM saga_runs WHERE failure_code = 'bug'").await, 2);
-    assert!(metrics.render().contains("\nbugs_total 2\n"), "{}", metrics.render());
+    assert!(counted.text().contains("\nbugs_total 2\n"), "{}", counted.text());
 }
 
 #[tokio::test]
@@ -163,12 +163,12 @@ async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_liv
 #[tokio::test]
 async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobody_takes() {
     let fixture = Fixture::create().await;
-    let metrics = telemetry::metrics();
+    let metrics = LocalMetrics::start();
     let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     recorder.end_failures.store(u32::MAX, Ordering::SeqCst);
     let engine = fixture.engine(&recorder);
     let counted = |expected: [i64; 3]| {
-        let text = metrics.render();
+        let text = metrics.text();
         let names = ["saga_ends_retried", "saga_runs_stuck", "saga_runs_overdue"];
         for (name, count) in names.into_iter().zip(expected) {
             assert!(text.contains(&format!("\n{name} {count}\n")), "{name} is not {count} in\n{text}");

@@ -14,6 +14,8 @@ use kernel::{
     Ambient, CorrelationId, Entropy, Failure, ManualClock,
     ids::{OrgId, SagaRunId},
 };
+use metrics::LocalRecorderGuard;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use pg::{Db, Origin, Permit, Roles, Wake};
 use saga::{
     Action, Engine, FailureCode, OnFailure, Retry, RunEnd, Saga, SagaDefinition, Signal, StartError, Step,
@@ -364,4 +366,21 @@ impl Fixture {
 
 pub fn once_each(steps: &[&str]) -> BTreeMap<String, i64> {
     steps.iter().map(|step| ((*step).to_owned(), 1)).collect()
+}
+
+/// The metrics of this test's thread alone: under plain `cargo test` other tests of the process count beside it.
+pub struct LocalMetrics {
+    handle: PrometheusHandle,
+    _recorded_here: LocalRecorderGuard<'static>,
+}
+
+impl LocalMetrics {
+    pub fn start() -> Self {
+        let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
+        Self { handle: recorder.handle(), _recorded_here: metrics::set_default_local_recorder(recorder) }
+    }
+
+    pub fn text(&self) -> String {
+        self.handle.render()
+    }
 }

@@ -1,0 +1,12 @@
+//! What is used becomes what is owed: exactly, once, whoever crashes, races or steps the clock.
+
+mod budgets;
+mod crashes;
+mod kit;
+mod property;
+mod races;
+mod restart;
+mod skew;
+mod states;
+mod time;
+mod worker;

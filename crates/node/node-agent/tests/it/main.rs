@@ -1,0 +1,5 @@
+//! The agent and its drivers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod agent;
+mod drivers;

@@ -81,6 +81,11 @@ impl ManualClock {
         Arc::new(Self(Mutex::new(at)))
     }
 
+    /// This clock with the operating system's randomness.
+    pub fn ambient(self: &Arc<Self>) -> Ambient {
+        Ambient::new(self.clone(), Arc::new(SystemEntropy))
+    }
+
     pub fn advance(&self, by: TimeDelta) {
         *self.0.lock().unwrap_or_else(|e| e.into_inner()) += by;
     }
@@ -99,7 +104,7 @@ mod tests {
     #[test]
     fn uuids_sort_by_the_injected_time() {
         let clock = ManualClock::starting_at(DateTime::UNIX_EPOCH);
-        let ambient = Ambient::new(clock.clone(), Arc::new(SystemEntropy));
+        let ambient = clock.ambient();
         let first = ambient.uuid();
         clock.advance(TimeDelta::milliseconds(1));
         let second = ambient.uuid();

@@ -107,18 +107,6 @@ impl TestDb {
         run(&mut admin, &format!("ALTER DATABASE {copy} RENAME TO {}", self.name)).await;
     }
 
-    /// A project of an organization; both are made when they are not there.
-    pub async fn project(&self, org: kernel::ids::OrgId, project: kernel::ids::ProjectId) {
-        let (org, project) = (org.uuid(), project.uuid());
-        self.sql(&format!(
-            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-                 VALUES ('{org}', 'enterprise', '{org}', 'Organization', now(), now()) ON CONFLICT (id) DO NOTHING;
-             INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
-                 VALUES ('{project}', '{org}', '{project}', 'Project', now(), now()) ON CONFLICT (id) DO NOTHING"
-        ))
-        .await;
-    }
-
     pub fn url(&self) -> String {
         admin_url(&self.name)
     }

@@ -16,6 +16,7 @@
 mod agent;
 mod api;
 mod browser;
+mod callers;
 mod database;
 mod eventually;
 mod idp;
@@ -38,6 +39,7 @@ mod world;
 pub use agent::AgentProcess;
 pub use api::{Answer, Api};
 pub use browser::{Browser, Page, pkce};
+pub use callers::{Callers, DefaultPolicies};
 pub use database::{TestDb, admin_url};
 pub use eventually::{eventually, eventually_within};
 pub use idp::{AUDIENCE, Idp};

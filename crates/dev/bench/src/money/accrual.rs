@@ -9,7 +9,7 @@ use billing::{
 };
 use chrono::{DurationRound as _, TimeDelta};
 use identity::api::Policies;
-use kernel::{Ambient, Clock as _, Entropy, Failure, ManualClock, Secret};
+use kernel::{Ambient, Clock as _, Failure, ManualClock, Secret};
 use pg::{Connect, Db};
 use sqlx::{Executor as _, PgConnection};
 
@@ -25,15 +25,6 @@ const AIM: f64 = 0.5;
 const WINDOW: TimeDelta = TimeDelta::minutes(1);
 const HOUR: TimeDelta = TimeDelta::hours(1);
 const PORT: u16 = 5432;
-
-/// The operating system's randomness.
-struct Chance(Ambient);
-
-impl Entropy for Chance {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
 
 struct Worker {
     product: Product,
@@ -98,7 +89,7 @@ impl Worker {
         // From the next full hour on: later than anything that was written, and windows begin with it.
         let clock = ManualClock::starting_at(Ambient::system().now().duration_trunc(HOUR)? + HOUR);
         let connect = Connect::builtin(Path::new(&product.socket_dir()?), PORT, "gpuaas_super", "gpuaas");
-        let ours = Db::new(connect, 2, 4, Ambient::new(clock.clone(), Arc::new(Chance(Ambient::system()))));
+        let ours = Db::new(connect, 2, 4, clock.ambient());
         let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([7; 32]) };
         let billing = Billing::new(ours.clone(), Policies::new(ours), settings);
         Ok(Self { product, db, billing, clock, windows: 0 })

@@ -19,19 +19,11 @@ use identity::{
     service::policy_cache::Policies,
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use kernel::{Ambient, Code, Entropy, Failure, ManualClock, Secret};
+use kernel::{Ambient, Code, Failure, ManualClock, Secret};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use testkit::{Browser, Page, TestDb, pkce};
 use url::Url;
-
-struct Os;
-
-impl Entropy for Os {
-    fn fill(&self, out: &mut [u8]) {
-        rand::RngCore::fill_bytes(&mut rand::rng(), out);
-    }
-}
 
 pub fn http() -> reqwest::Client {
     testkit::http_client().build().unwrap()
@@ -51,7 +43,7 @@ pub struct Kit {
 
 pub fn ambient() -> (Arc<ManualClock>, Ambient) {
     let clock = ManualClock::starting_at(Ambient::system().now());
-    (clock.clone(), Ambient::new(clock, Arc::new(Os)))
+    (clock.clone(), clock.ambient())
 }
 
 pub fn config(base: &str) -> IssuerConfig {

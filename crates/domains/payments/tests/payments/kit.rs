@@ -7,7 +7,7 @@ use billing::api::Policies;
 use billing::api::{Balances, Billing};
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock, Permission, Role, Secret,
+    Ambient, CorrelationId, Failure, ManualClock, Permission, Role, Secret,
     ids::{OrgId, PaymentId, RefundId},
 };
 use payments::{
@@ -161,14 +161,6 @@ impl Provider for FakeProvider {
     }
 }
 
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
 pub struct Kit {
     pub payments: Payments,
     billing: Billing,
@@ -182,7 +174,7 @@ impl Kit {
     /// With a clock that stands still.
     pub async fn new() -> Self {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         Self::with(ambient, Some(clock)).await
     }
 

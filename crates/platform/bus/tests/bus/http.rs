@@ -1,78 +1,22 @@
 //! The operators' endpoints through the real pipeline; only who calls is made up.
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
 use axum::body::Body;
 use bus::ConsumeError;
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, PolicySource, ProjectFacts,
-    Services,
-};
+use endpoint::Limits;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use kernel::{
-    Failure, Role,
-    ids::{InvitationId, OrgId, ProjectId, SessionId, UserId},
-    policy::{IntegerKey, Setting},
-};
 use serde_json::{Value, json};
+use testkit::{Callers, DefaultPolicies};
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
 use crate::support::{Fixture, Recorder};
 
-struct Anyone;
-
-#[async_trait]
-impl Authenticator for Anyone {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        let platform = match bearer {
-            "ops" => vec![Role::PlatformOps],
-            "auditor" => vec![Role::PlatformAuditor],
-            _ => Vec::new(),
-        };
-        let (id, session) = (UserId::from(Uuid::from_u128(1)), SessionId::from(Uuid::from_u128(2)));
-        Ok(Caller::User { id, session, grants: Arc::new(Grants { platform, ..Grants::default() }) })
-    }
-}
-
-#[async_trait]
-impl Directory for Anyone {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(None)
-    }
-    async fn project(&self, _: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        Ok(None)
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
-    }
-}
-
-#[async_trait]
-impl PolicySource for Anyone {
-    async fn setting(
-        &self,
-        key: IntegerKey,
-        _: Option<OrgId>,
-        _: Option<UserId>,
-    ) -> Result<Setting, Failure> {
-        Ok(key.default_setting())
-    }
-}
-
 struct Operators(axum::Router);
 
 impl Operators {
     fn new(fixture: &Fixture) -> Self {
-        let services = Services {
-            db: fixture.db.clone(),
-            authenticator: Arc::new(Anyone),
-            directory: Arc::new(Anyone),
-            policies: Arc::new(Anyone),
-            answers: std::sync::Arc::new(trust::Sealer::new(&kernel::Secret::new([1; 32])).unwrap()),
-        };
+        let services = Callers::operators().services(&fixture.db, DefaultPolicies);
         Self(endpoint::router(services, Limits::default(), bus::endpoints(fixture.db.clone())))
     }
 

@@ -15,19 +15,11 @@ use bus::{
     Registration, Transport, TransportError,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use kernel::{Ambient, CorrelationId, Entropy, Event, ManualClock, Stream, event::Envelope};
+use kernel::{CorrelationId, Event, ManualClock, Stream, event::Envelope};
 use pg::{Db, Origin, Permit, Roles, Wake, WriteTx};
 use sqlx::{Executor as _, PgConnection};
 use testkit::TestDb;
 use uuid::Uuid;
-
-struct RealEntropy(Ambient);
-
-impl Entropy for RealEntropy {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
 
 #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Pinged {
@@ -59,7 +51,7 @@ impl Drop for Fixture {
 impl Fixture {
     pub async fn create() -> Self {
         let clock = ManualClock::starting_at(START.parse::<DateTime<Utc>>().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(RealEntropy(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
         let mut owner = test.conn(Roles::Owner).await;
         owner

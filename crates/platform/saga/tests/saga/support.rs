@@ -11,7 +11,7 @@ use std::{
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock,
+    CorrelationId, Failure, ManualClock,
     ids::{OrgId, SagaRunId},
 };
 use metrics::LocalRecorderGuard;
@@ -24,14 +24,6 @@ use saga::{
 use serde_json::{Value, json};
 use sqlx::{Executor as _, PgConnection};
 use testkit::TestDb;
-
-struct RealEntropy(Ambient);
-
-impl Entropy for RealEntropy {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
 
 pub type Record = SagaDefinition<Arc<Recorder>>;
 
@@ -242,7 +234,7 @@ impl Drop for Fixture {
 impl Fixture {
     pub async fn create() -> Self {
         let clock = ManualClock::starting_at("2030-01-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(RealEntropy(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
         let mut owner = test.conn(Roles::Owner).await;
         owner

@@ -3,11 +3,10 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use kernel::{Ambient, Entropy, ManualClock, Secret, ids::AuthorityId};
+use kernel::{Ambient, ManualClock, Secret, ids::AuthorityId};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tempfile::TempDir;
@@ -15,20 +14,12 @@ use trust::ca::{Authority, Issued, Serial, sealer};
 
 pub const DOMAIN: &str = "gpuaas.test";
 
-struct Library;
-
-impl Entropy for Library {
-    fn fill(&self, out: &mut [u8]) {
-        aws_lc_rs::rand::fill(out).unwrap();
-    }
-}
-
 pub fn now() -> DateTime<Utc> {
     "2031-05-06T07:08:09Z".parse().unwrap()
 }
 
 pub fn ambient_at(at: DateTime<Utc>) -> Ambient {
-    Ambient::new(ManualClock::starting_at(at), Arc::new(Library))
+    ManualClock::starting_at(at).ambient()
 }
 
 pub fn ambient() -> Ambient {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use identity::service::audit::AuditVerifier;
 use kernel::{
-    Ambient, Code, CorrelationId, Entropy, ManualClock,
+    Code, CorrelationId, ManualClock,
     ids::{OrgId, ProjectId, UserId},
 };
 use pg::{Actor, ActorKind, Origin, Refusal, Roles, Scope};
@@ -18,17 +18,9 @@ fn minute() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
 }
 
-struct Random;
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        Ambient::system().fill(out);
-    }
-}
-
 async fn world() -> (World, Arc<ManualClock>) {
     let clock = ManualClock::starting_at(minute());
-    let ambient = Ambient::new(clock.clone(), Arc::new(Random));
+    let ambient = clock.ambient();
     (World { test: TestDb::create_with(ambient).await }, clock)
 }
 

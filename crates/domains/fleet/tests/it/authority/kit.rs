@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use fleet::authority::{Signing, Trust, TrustSettings, model::authority::Authority, model::signer::Signer};
 use kernel::{
-    Ambient, Code, CorrelationId, Entropy, Failure, ManualClock, PageQuery, Secret,
+    Code, CorrelationId, Failure, ManualClock, PageQuery, Secret,
     ids::{AuthorityId, NodeId, TaskId},
     text::Reason,
 };
@@ -23,14 +23,6 @@ use uuid::Uuid;
 
 pub const DOMAIN: &str = "gpuaas.test";
 
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
 pub struct Kit {
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
@@ -40,7 +32,7 @@ pub struct Kit {
 impl Kit {
     pub async fn new() -> Self {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
         Self { test, clock, home: tempfile::tempdir().unwrap() }
     }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use chrono::TimeDelta;
-use endpoint::PolicySource;
 use fleet::{
     Completion, Fleet, Settings,
     api::{CompletedTask, TaskRequest, Waiter, Waiting},
@@ -12,9 +11,8 @@ use fleet::{
     service::dispatch::{self, Ask, Claimed},
 };
 use kernel::{
-    Ambient, Code, CorrelationId, Entropy, Failure, ManualClock, Secret,
-    ids::{NodeId, OrgId, TaskId, UserId},
-    policy::{IntegerKey, Setting},
+    Code, CorrelationId, Failure, ManualClock, Secret,
+    ids::{NodeId, TaskId},
 };
 use node_proto::{
     catalog::{Collect, CollectInput},
@@ -23,30 +21,8 @@ use node_proto::{
 use pg::{Origin, Permit, Roles, WriteTx};
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::TestDb;
+use testkit::{DefaultPolicies, TestDb};
 use trust::signer::FileCustody;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
-struct Defaults;
-
-#[async_trait]
-impl PolicySource for Defaults {
-    async fn setting(
-        &self,
-        key: IntegerKey,
-        _: Option<OrgId>,
-        _: Option<UserId>,
-    ) -> Result<Setting, Failure> {
-        Ok(key.default_setting())
-    }
-}
 
 /// Remembers what it was told; fails when it is asked to.
 #[derive(Default)]
@@ -82,7 +58,7 @@ pub const GOOD_FOR: TimeDelta = TimeDelta::hours(1);
 impl Kit {
     pub async fn new() -> Self {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
         let home = tempfile::tempdir().unwrap();
         let custody = Arc::new(FileCustody::open(home.path().join("task-signing")).unwrap());
@@ -100,7 +76,8 @@ impl Kit {
             auto_approve_simulated: false,
         };
         let told = Arc::new(Told::default());
-        let fleet = Fleet::new(test.db.clone(), trust, Arc::new(Defaults), settings, vec![told.clone()]);
+        let fleet =
+            Fleet::new(test.db.clone(), trust, Arc::new(DefaultPolicies), settings, vec![told.clone()]);
         test.sql("INSERT INTO regions VALUES ('here', 'Here', 1, now(), now())").await;
         Self { test, clock, fleet, told, _home: home }
     }
@@ -114,7 +91,7 @@ impl Kit {
         };
         let trust = Trust::new(self.test.db.clone(), settings).unwrap();
         let settings = self.fleet.settings().clone();
-        Fleet::new(self.test.db.clone(), trust, Arc::new(Defaults), settings, Vec::new())
+        Fleet::new(self.test.db.clone(), trust, Arc::new(DefaultPolicies), settings, Vec::new())
     }
 
     pub async fn node(&self) -> NodeId {

@@ -170,7 +170,7 @@ async fn a_new_bootstrap_token_outdates_the_one_before_and_is_not_for_enrolled_n
 async fn a_repair_revokes_every_earlier_certificate_and_leaves_the_work_alone() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     renewal(&world, node.id).await.unwrap();
     let token = repair_token(&world, node.id).await.unwrap();
     world.enroll(&node, &token).await.unwrap();

@@ -1,58 +1,13 @@
 //! The endpoints as a client meets them: typed input, filters, secrets shown once, refusals.
 
-use std::sync::Arc;
-
-use async_trait::async_trait;
 use axum::{Router, body::Body};
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, ProjectFacts, Services,
-};
+use endpoint::Limits;
 use http::{Method, Request, StatusCode};
-use kernel::{
-    Failure, Role, Secret,
-    ids::{InvitationId, OrgId, ProjectId, SessionId, UserId},
-};
 use serde_json::{Value, json};
+use testkit::Callers;
 use tower::ServiceExt as _;
-use uuid::Uuid;
 
 use super::world::{World, report, succeeded, topology};
-
-/// Everybody is who the token says: an operator or an auditor.
-struct ByName;
-
-#[async_trait]
-impl Authenticator for ByName {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        let platform = match bearer {
-            "ops" => vec![Role::PlatformOps],
-            "admin" => vec![Role::PlatformAdmin],
-            "auditor" => vec![Role::PlatformAuditor],
-            _ => Vec::new(),
-        };
-        let grants = Arc::new(Grants { platform, ..Grants::default() });
-        Ok(Caller::User {
-            id: UserId::from(Uuid::from_u128(1)),
-            session: SessionId::from(Uuid::from_u128(2)),
-            grants,
-        })
-    }
-}
-
-struct Nowhere;
-
-#[async_trait]
-impl Directory for Nowhere {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(None)
-    }
-    async fn project(&self, _: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        Ok(None)
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
-    }
-}
 
 struct Client {
     router: Router,
@@ -61,15 +16,8 @@ struct Client {
 
 impl Client {
     fn new(world: &World, token: &'static str) -> Self {
-        let services = Services {
-            db: world.test.db.clone(),
-            authenticator: Arc::new(ByName),
-            directory: Arc::new(Nowhere),
-            policies: Arc::new(identity::api::Policies::new(world.test.db.clone())),
-            answers: Arc::new(
-                trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
-            ),
-        };
+        let policies = identity::api::Policies::new(world.test.db.clone());
+        let services = Callers::operators().services(&world.test.db, policies);
         let endpoints = fleet::endpoints(world.fleet.clone());
         Self { router: endpoint::router(services, Limits::default(), endpoints), token }
     }
@@ -118,7 +66,7 @@ async fn an_operator_takes_a_node_through_its_life() {
     assert_eq!(made["bootstrap"]["join"]["root_sha256"][0].as_str().unwrap().len(), 64);
     let node = world.detail(id).await.node;
     world.enroll(&node, token).await.unwrap();
-    world.begin(id).await;
+    world.onboarding_begin(id).await;
     world.answer(id, succeeded(&topology(2, 0))).await;
     let approved = ops.post(&format!("nodes/{id}/slots/approve"), json!({ "all_ready": true }), 202).await;
     assert_eq!(approved["slots"].as_array().unwrap().len(), 2);

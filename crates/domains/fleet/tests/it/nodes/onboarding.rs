@@ -45,8 +45,8 @@ async fn onboarding(world: &World, node: NodeId) -> (String, String) {
 async fn an_enrolled_node_is_discovered_approved_probed_and_active() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     assert_eq!(world.count("SELECT count(*) FROM node_tasks").await, 1, "a repeated event queues nothing");
     assert_eq!(onboarding(&world, node.id).await.0, "discovering");
     world.answer(node.id, succeeded(&topology(8, 0))).await;
@@ -114,7 +114,7 @@ async fn the_consumer_takes_simulated_nodes_all_the_way_where_the_installation_w
 async fn slots_with_blockers_are_refused_by_name_and_left_out_of_all() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     world.answer(node.id, succeeded(&topology(3, 1))).await;
     let ids: Vec<_> = world.slots(node.id).await.iter().map(|slot| slot.id).collect();
     let mut tx = world.write("node.slots_approve").await;
@@ -139,7 +139,7 @@ async fn slots_with_blockers_are_refused_by_name_and_left_out_of_all() {
 async fn a_failed_probe_sends_a_new_node_to_quarantine_and_only_a_passed_one_lets_it_out() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     world.answer(node.id, succeeded(&topology(1, 0))).await;
     world.approve_all(node.id).await.unwrap();
     world.answer(node.id, succeeded(&report(false))).await;
@@ -170,7 +170,7 @@ async fn a_failed_probe_sends_a_new_node_to_quarantine_and_only_a_passed_one_let
 async fn a_discovery_that_fails_or_is_not_answered_can_be_started_again() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     let failure = TaskFailure::new(FailureCode::Driver, "no\nsysfs");
     world.answer(node.id, Ending::Failed { failure }).await;
     assert_eq!(onboarding(&world, node.id).await, ("failed".to_owned(), "no sysfs".to_owned()));
@@ -245,7 +245,7 @@ async fn a_serving_node_that_fails_a_probe_is_cordoned_and_serves_on() {
 async fn a_node_that_describes_an_impossible_machine_gets_a_failed_discovery() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     world.answer(node.id, succeeded(&topology(300, 0))).await;
     assert_eq!(onboarding(&world, node.id).await.0, "failed");
     assert!(world.slots(node.id).await.is_empty());

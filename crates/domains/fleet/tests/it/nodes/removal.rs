@@ -18,7 +18,7 @@ async fn a_removed_node_loses_its_work_its_certificates_and_its_tokens_and_is_de
     let world = World::new().await;
     let (node, token) = world.node("gpu-01").await;
     world.enroll(&node, &token).await.unwrap();
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     let mut tx = world.write("node.repair_token").await;
     node_repair_token(&world.fleet, &mut tx, node.id).await.unwrap();
     tx.commit(None).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_node_that_serves_is_drained_and_retired_before_it_is_removed() {
 async fn a_node_with_work_left_is_not_deleted() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
+    world.onboarding_begin(node.id).await;
     world.transition(node.id, NodeEvent::Remove).await.unwrap();
     assert_eq!(nodes_delete(&world.fleet, 10).await.unwrap(), 0);
     assert_eq!(world.state(node.id).await, "removing");
@@ -97,8 +97,8 @@ async fn a_node_with_work_left_is_not_deleted() {
 async fn tokens_certificates_and_tasks_are_forgotten_long_after_their_end() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await;
-    world.begin(node.id).await;
-    world.begin(world.enrolled("gpu-02").await.id).await;
+    world.onboarding_begin(node.id).await;
+    world.onboarding_begin(world.enrolled("gpu-02").await.id).await;
     world
         .sql(
             "DELETE FROM node_certificates WHERE node_id IN (SELECT id FROM nodes WHERE hostname = 'gpu-02')",

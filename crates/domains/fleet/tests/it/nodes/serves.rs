@@ -67,7 +67,7 @@ async fn offered(world: &World) -> ((i32, i32, bool), i64, i64) {
 async fn a_machine_with_working_drivers_is_sold_whole_and_never_in_parts() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await.id;
-    world.begin(node).await;
+    world.onboarding_begin(node).await;
     world.answer(node, succeeded(&with_drivers(&[]))).await;
     assert_eq!(blockers(&world, node).await, vec![SLICES_ONLY.map(str::to_owned).to_vec(); 2]);
     assert_eq!(code(world.approve_all(node).await), Some(Code::Unprocessable));
@@ -93,7 +93,7 @@ async fn what_stands_in_the_way_of_the_whole_machine_stays() {
     let world = World::new().await;
     let node = world.enrolled("gpu-01").await.id;
     serve(&world, node, Serves::Baremetal).await;
-    world.begin(node).await;
+    world.onboarding_begin(node).await;
     world.answer(node, succeeded(&with_drivers(&["model_unknown"]))).await;
     assert_eq!(blockers(&world, node).await, [vec![], vec!["model_unknown".to_owned()]]);
     assert_eq!(world.events("nodes.discovered").await[0]["blocked"], 1);

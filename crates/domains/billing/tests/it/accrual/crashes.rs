@@ -127,8 +127,7 @@ async fn a_worker_that_goes_away_at_any_await_leaves_nothing_half_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_organization_that_cannot_be_accrued_keeps_nobody_else_from_it() {
     let kit = Kit::new().await;
-    let sick = kit.test.db.ambient().id();
-    kit.fund(sick, 1_000).await;
+    let sick = kit.another_tenant("sick", 1_000).await;
     let (well, ill) = (kit.launch(3600, 1).await, kit.launch_of(sick, 3600, 1).await);
     // The ledger of one organization refuses everything.
     kit.test
@@ -136,7 +135,7 @@ async fn an_organization_that_cannot_be_accrued_keeps_nobody_else_from_it() {
             "CREATE FUNCTION refuse_one() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                  IF NEW.org_id = '{}' THEN RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END IF; RETURN NEW; END $$;
              CREATE TRIGGER refuse_one BEFORE INSERT ON ledger_postings FOR EACH ROW EXECUTE FUNCTION refuse_one()",
-            sick.uuid()
+            sick.org.uuid()
         ))
         .await;
     kit.pass(120);

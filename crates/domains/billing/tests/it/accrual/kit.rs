@@ -13,24 +13,18 @@ use billing::{
 use chrono::{DateTime, TimeDelta, Utc};
 use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock, Secret,
+    Ambient, CorrelationId, Failure, ManualClock, Secret,
     ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
 use pg::{Origin, Permit, Roles, WriteTx};
 use testkit::TestDb;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
+use testworld::{Tenant, Tenants};
 
 pub struct Kit {
     pub billing: Billing,
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
+    pub tenant: Tenant,
     pub org: OrgId,
     pub project: ProjectId,
 }
@@ -38,7 +32,7 @@ pub struct Kit {
 /// A clock and what goes with it.
 pub fn clocked(at: &str) -> (Arc<ManualClock>, Ambient) {
     let clock = ManualClock::starting_at(at.parse().unwrap());
-    (clock.clone(), Ambient::new(clock, Arc::new(Random(Ambient::system()))))
+    (clock.clone(), clock.ambient())
 }
 
 impl Kit {
@@ -53,9 +47,9 @@ impl Kit {
 
     /// An organization with a million, and launches that set nothing aside.
     pub async fn on(test: TestDb, clock: Arc<ManualClock>) -> Self {
-        let (org, project) = (test.db.ambient().id(), test.db.ambient().id());
-        test.project(org, project).await;
-        let kit = Self { billing: worker(&test), test, clock, org, project };
+        let tenant = Tenants::new(&test.db).tenant("acme").await;
+        let Tenant { org, project, .. } = tenant;
+        let kit = Self { billing: worker(&test), test, clock, tenant, org, project };
         kit.policy("billing.launch_hold_seconds", 0).await;
         kit.fund(org, 1_000_000).await;
         kit
@@ -101,6 +95,13 @@ impl Kit {
         tick(&self.billing).await
     }
 
+    /// Another organization with so much.
+    pub async fn another_tenant(&self, slug: &str, amount: i64) -> Tenant {
+        let tenant = Tenants::new(&self.test.db).tenant(slug).await;
+        self.fund(tenant.org, amount).await;
+        tenant
+    }
+
     pub async fn fund(&self, org: OrgId, amount: i64) {
         let mut tx = self.write("test.fund").await;
         let posting = Posting {
@@ -117,16 +118,14 @@ impl Kit {
 
     /// An allocation that became active now.
     pub async fn launch(&self, price: i64, units: i32) -> AllocationId {
-        self.launch_of(self.org, price, units).await
+        self.launch_of(self.tenant, price, units).await
     }
 
-    pub async fn launch_of(&self, org: OrgId, price: i64, units: i32) -> AllocationId {
+    pub async fn launch_of(&self, tenant: Tenant, price: i64, units: i32) -> AllocationId {
         let allocation: AllocationId = self.test.db.ambient().id();
-        let project = if org == self.org { self.project } else { self.test.db.ambient().id() };
-        self.test.project(org, project).await;
         let launch = Launch {
-            org,
-            project,
+            org: tenant.org,
+            project: tenant.project,
             person: None,
             sku: "h200".to_owned(),
             unit: "gpu_hour".to_owned(),

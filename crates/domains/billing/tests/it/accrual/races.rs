@@ -14,16 +14,14 @@ use super::kit::{Kit, worker};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workers_that_race_charge_each_window_once() {
     let kit = Kit::new().await;
-    let mut orgs = vec![kit.org];
-    for _ in 0..4 {
-        let org = kit.test.db.ambient().id();
-        kit.fund(org, 1_000_000).await;
-        orgs.push(org);
+    let mut tenants = vec![kit.tenant];
+    for n in 0..4 {
+        tenants.push(kit.another_tenant(&format!("another-{n}"), 1_000_000).await);
     }
     let mut meters = Vec::new();
-    for org in &orgs {
+    for tenant in tenants {
         for price in [1234, 77, 3601] {
-            meters.push((kit.launch_of(*org, price, 3).await, price * 3));
+            meters.push((kit.launch_of(tenant, price, 3).await, price * 3));
         }
     }
     for _ in 0..12 {
@@ -103,8 +101,7 @@ async fn posting_needs_no_connection_but_its_own_though_no_policy_is_known() {
 #[tokio::test]
 async fn one_organization_whose_meters_cannot_be_taken_back_keeps_no_other_from_being_accrued() {
     let kit = Kit::new().await;
-    let other = kit.test.db.ambient().id();
-    kit.fund(other, 1_000_000).await;
+    let other = kit.another_tenant("other", 1_000_000).await;
     let (spoiled, sound) = (kit.launch(3600, 1).await, kit.launch_of(other, 3600, 1).await);
     kit.pass(60);
     kit.tick().await;

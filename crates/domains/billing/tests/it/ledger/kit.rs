@@ -19,20 +19,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::TryStreamExt as _;
 use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Entropy, ManualClock, Permission, Role, Secret,
+    CorrelationId, ManualClock, Permission, Role, Secret,
     ids::{AllocationId, OrgId, PostingId, ProjectId, UserId},
     ledger::{ExportFault, ExportVerifier, FaultReason, Verified},
 };
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope};
 use testkit::TestDb;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
+use testworld::{Tenant, Tenants};
 
 pub struct Kit {
     pub billing: Billing,
@@ -48,12 +41,11 @@ pub const SEED: [u8; 32] = [9; 32];
 impl Kit {
     pub async fn new() -> Self {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09.123456Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
-        let ambient = test.db.ambient();
-        let (org, project, person) = (ambient.id(), ambient.id(), ambient.id());
+        let Tenant { org, project, .. } = Tenants::new(&test.db).tenant("acme").await;
+        let person = test.db.ambient().id();
         let billing = billing(&test, SEED);
-        test.project(org, project).await;
         Self { billing, test, clock, org, project, person }
     }
 

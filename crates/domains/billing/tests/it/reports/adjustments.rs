@@ -155,14 +155,7 @@ async fn adjust_as(
 }
 
 async fn another_org(kit: &Kit, slug: &str) -> kernel::ids::OrgId {
-    let org: kernel::ids::OrgId = kit.test.db.ambient().id();
-    kit.sql(&format!(
-        "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-         VALUES ('{}', 'enterprise', '{slug}', '{slug}', now(), now())",
-        org.uuid()
-    ))
-    .await;
-    org
+    testworld::Tenants::new(&kit.test.db).tenant(slug).await.org
 }
 
 #[tokio::test]

@@ -1,11 +1,7 @@
 //! An organization with projects and meters, administrators, the endpoints, and a clock that is moved by hand.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use async_trait::async_trait;
 use axum::{Router, body::Body};
 use billing::{
     Billing, Settings,
@@ -15,61 +11,19 @@ use billing::{
     service::accrual::tick,
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
-};
+use endpoint::Limits;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock, Role, Secret,
-    ids::{AllocationId, InvitationId, OrgId, ProjectId, SessionId, UserId},
+    CorrelationId, Failure, ManualClock, Role, Secret,
+    ids::{AllocationId, OrgId, ProjectId, UserId},
 };
 use pg::{Origin, Permit, Roles, WriteTx};
 use serde_json::Value;
-use testkit::TestDb;
+use testkit::{Callers, TestDb};
+use testworld::{Tenant, Tenants};
 use tower::ServiceExt as _;
-use uuid::Uuid;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
-/// Tokens are ids of people, and what they may do is known here.
-#[derive(Clone, Default)]
-struct People(Arc<Mutex<HashMap<UserId, Arc<Grants>>>>);
-
-#[async_trait]
-impl Authenticator for People {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        let id: UserId = bearer.parse()?;
-        let grants = self.0.lock().unwrap().get(&id).cloned().unwrap_or_default();
-        Ok(Caller::User { id, session: SessionId::from(Uuid::from_u128(1)), grants })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Places {
-    org: OrgId,
-    projects: [ProjectId; 2],
-}
-
-#[async_trait]
-impl Directory for Places {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(Some(OrgFacts { suspended: false }))
-    }
-    async fn project(&self, id: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        Ok(self.projects.contains(&id).then_some(ProjectFacts { org: self.org, suspended: false }))
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
-    }
-}
 
 pub struct Kit {
     pub billing: Billing,
@@ -124,49 +78,27 @@ impl Kit {
 
     pub async fn at(at: &str) -> Self {
         let clock = ManualClock::starting_at(at.parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient.clone()).await;
         test.lift_rate_limits().await;
         let policies = Policies::new(test.db.clone());
         let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([7; 32]) };
         let billing = Billing::new(test.db.clone(), policies.clone(), settings);
-        let (org, projects) = (ambient.id(), [ambient.id(), ambient.id()]);
-        let people = People::default();
-        let [admin, other_admin, owner, viewer] = std::array::from_fn(|_| ambient.id());
-        for (id, platform, role) in [
-            (admin, Some(Role::PlatformAdmin), None),
-            (other_admin, Some(Role::PlatformAdmin), None),
-            (owner, None, Some(Role::OrgOwner)),
-            (viewer, None, None),
-        ] {
-            let mut grants = Grants { platform: platform.into_iter().collect(), ..Grants::default() };
-            match role {
-                Some(role) => drop(grants.orgs.insert(org, OrgGrant { role, suspended: false })),
-                None => drop(grants.projects.insert(projects[0], Role::ProjectViewer)),
-            }
-            people.0.lock().unwrap().insert(id, Arc::new(grants));
-        }
-        let services = Services {
-            db: test.db.clone(),
-            authenticator: Arc::new(people),
-            directory: Arc::new(Places { org, projects }),
-            policies: Arc::new(policies),
-            answers: Arc::new(
-                trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
-            ),
-        };
-        let router = endpoint::router(services, Limits::default(), billing::endpoints(&billing));
-        let kit = Self { billing, test, clock, org, projects, admin, other_admin, owner, viewer, router };
-        kit.sql(&format!(
-            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-             VALUES ('{}', 'enterprise', 'acme', 'Acme', now(), now())",
-            org.uuid()
-        ))
-        .await;
+        let tenants = Tenants::new(&test.db);
+        let Tenant { org, project, owner } = tenants.tenant("acme").await;
+        let projects = [project, tenants.project(org, "second").await.id];
+        let callers = Callers::default();
+        let [admin, other_admin, viewer] = std::array::from_fn(|_| ambient.id());
+        callers.platform_role(admin, Role::PlatformAdmin);
+        callers.platform_role(other_admin, Role::PlatformAdmin);
+        callers.org_role(owner, org, Role::OrgOwner);
+        callers.project_role(viewer, projects[0], Role::ProjectViewer);
         for project in projects {
-            kit.test.project(org, project).await;
+            callers.project(org, project);
         }
-        kit
+        let services = callers.services(&test.db, policies);
+        let router = endpoint::router(services, Limits::default(), billing::endpoints(&billing));
+        Self { billing, test, clock, org, projects, admin, other_admin, owner, viewer, router }
     }
 
     pub fn now(&self) -> DateTime<Utc> {

@@ -1,10 +1,7 @@
 //! Invitations by mail: to addresses that belong to nobody yet, with a link that is kept nowhere.
 
 use chrono::TimeDelta;
-use identity::api::{
-    InvitationLinks, MemberRole, OpenInvitation,
-    events::{InvitationCreated, InvitationRevoked},
-};
+use identity::api::{InvitationLinks, MemberRole, OpenInvitation, PlatformRole};
 use kernel::{Secret, ids::InvitationId};
 use notify::model::{delivery::Channel, mail::render_invitation};
 use serde_json::json;
@@ -17,31 +14,14 @@ const EMAIL: &str = "ada@example.org";
 
 /// Somebody was invited, and everybody who wants to know heard of it.
 async fn invited(world: &World) -> InvitationId {
-    let id: InvitationId = world.test.db.ambient().id();
-    let expires_at = world.now() + TimeDelta::days(7);
-    world
-        .sql(&format!(
-            "INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)
-             VALUES ('{}', '{}', '{EMAIL}', 'member', '\\x00', '{}', '{expires_at}', now(), now())",
-            id.uuid(),
-            world.org.uuid(),
-            world.owner.uuid(),
-        ))
-        .await;
-    let created = InvitationCreated {
-        org_id: world.org,
-        invitation_id: id,
-        email: EMAIL.to_owned(),
-        role: MemberRole::Member,
-        expires_at,
-    };
-    world.happens(&created).await;
-    id
+    let (invitation, _) = world.tenants.invite(world.org, EMAIL, MemberRole::Member).await;
+    world.deliver().await;
+    invitation.id
 }
 
 async fn revoked(world: &World, id: InvitationId) {
-    world.sql(&format!("UPDATE invitations SET state = 'revoked' WHERE id = '{}'", id.uuid())).await;
-    world.happens(&InvitationRevoked { org_id: world.org, invitation_id: id }).await;
+    world.tenants.invitation_revoke(world.org, id).await;
+    world.deliver().await;
 }
 
 #[tokio::test]
@@ -61,7 +41,7 @@ async fn an_invitation_reaches_an_address_of_nobody_also_when_the_mail_server_co
     assert!(messages[0]["text"].as_str().unwrap().contains(link.expose()));
     assert!(messages[0]["html"].as_str().unwrap().contains(&link.expose().replace('&', "&amp;")));
     // Operators see that it was sent, not what or to whom; and the proof is not in the row either.
-    let ops = world.platform("platform_ops", "ops@example.org").await;
+    let ops = world.platform(PlatformRole::PlatformOps, "ops@example.org").await;
     let listed = world.get(ops, "/api/v1/platform/deliveries").await;
     assert_eq!(listed["items"][0]["state"], "sent");
     assert!(!listed.to_string().contains(EMAIL) && !listed.to_string().contains("proof"), "{listed}");

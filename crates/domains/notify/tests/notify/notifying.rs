@@ -9,6 +9,7 @@ use testkit::free_port;
 use uuid::Uuid;
 
 use crate::world::{AdjustmentWaiting, LaunchFailed, NodeOffline, World};
+use identity::api::PlatformRole;
 
 #[tokio::test]
 async fn owners_and_admins_hear_of_the_balance_and_nobody_else_does() {
@@ -89,8 +90,8 @@ async fn a_failed_launch_is_told_to_whoever_launched_it() {
 #[tokio::test]
 async fn nodes_concern_administrators_and_operators_of_the_platform() {
     let world = World::new(free_port()).await;
-    let ops = world.platform("platform_ops", "ops@example.org").await;
-    let auditor = world.platform("platform_auditor", "auditor@example.org").await;
+    let ops = world.platform(PlatformRole::PlatformOps, "ops@example.org").await;
+    let auditor = world.platform(PlatformRole::PlatformAuditor, "auditor@example.org").await;
     let node_id = Uuid::from_u128(9).into();
     let reason = "three reports are missing".to_owned();
     world.happens(&NodeOffline { node_id, region: "fsn-1".to_owned(), reason }).await;
@@ -105,10 +106,10 @@ async fn nodes_concern_administrators_and_operators_of_the_platform() {
 async fn money_that_waits_concerns_those_who_may_approve_it_and_not_who_proposed_it() {
     let world = World::new(free_port()).await;
     let [clerk, second] = [
-        world.platform("platform_admin", "clerk@example.org").await,
-        world.platform("platform_admin", "second@example.org").await,
+        world.platform(PlatformRole::PlatformAdmin, "clerk@example.org").await,
+        world.platform(PlatformRole::PlatformAdmin, "second@example.org").await,
     ];
-    let ops = world.platform("platform_ops", "ops@example.org").await;
+    let ops = world.platform(PlatformRole::PlatformOps, "ops@example.org").await;
     let hook = json!({ "name": "all", "url": "http://127.0.0.1:9/all" });
     world
         .call(world.owner, Method::POST, &format!("/api/v1/orgs/{}/webhooks", world.org), Some(hook))

@@ -219,10 +219,7 @@ async fn webhooks_belong_to_those_who_run_the_organization() {
     let (path, _) = receiver.registered(&world).await;
     let member = world.member("member", "member@example.org").await;
     world.call(member, Method::GET, &path, None).await.refused(403);
-    let other_org = world.test.db.ambient().id();
-    world.org_made(other_org).await;
-    let other = world.test.db.ambient().id();
-    world.joins(other_org, other, "owner", None).await;
+    let (other_org, other) = world.second_org().await;
     world.call(other, Method::GET, &path, None).await.refused(404);
     let id = path.rsplit('/').next().unwrap();
     let theirs = format!("/api/v1/orgs/{other_org}/webhooks/{id}");

@@ -1,30 +1,25 @@
 //! Organizations and people, events that happen, and the endpoints as a client meets them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use axum::{Router, body::Body};
 use bus::Bus;
 use chrono::{DateTime, TimeDelta, Utc};
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
-};
+use endpoint::Limits;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use identity::api::{InvitationLinks, Policies};
+use identity::api::{InvitationLinks, MemberRole, PlatformRole, Policies};
 use kernel::{
-    Ambient, CorrelationId, Entropy, Event, Failure, ManualClock, Role, Secret, Stream,
-    ids::{InvitationId, OrgId, ProjectId, SessionId, UserId},
+    CorrelationId, Event, ManualClock, Role, Secret, Stream,
+    ids::{OrgId, ProjectId, UserId},
 };
 use notify::{Notify, Relay, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
 use pg::{Origin, Permit, Roles};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use testkit::TestDb;
+use testkit::{Callers, TestDb};
+use testworld::Tenants;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
@@ -48,51 +43,16 @@ events! {
     NodeOffline = "nodes.offline", Nodes { node_id: kernel::ids::NodeId, region: String, reason: String }
 }
 
-struct SystemEntropy(Ambient);
-
-impl Entropy for SystemEntropy {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
-
-/// Tokens are ids of people, and what they may do is known here.
-#[derive(Clone, Default)]
-struct People(Arc<Mutex<HashMap<UserId, Grants>>>);
-
-#[async_trait]
-impl Authenticator for People {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        let id: UserId = bearer.parse()?;
-        let grants = Arc::new(self.0.lock().unwrap().get(&id).cloned().unwrap_or_default());
-        Ok(Caller::User { id, session: SessionId::from(Uuid::from_u128(1)), grants })
-    }
-}
-
-struct Places;
-
-#[async_trait]
-impl Directory for Places {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(Some(OrgFacts { suspended: false }))
-    }
-    async fn project(&self, _: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        Ok(None)
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
-    }
-}
-
 pub struct World {
     pub test: TestDb,
     pub notify: Notify,
     pub relay: Relay,
+    pub tenants: Tenants,
     pub org: OrgId,
     pub owner: UserId,
     clock: Arc<ManualClock>,
     bus: Bus,
-    people: People,
+    callers: Callers,
     router: Router,
     listening: tokio::task::JoinHandle<()>,
 }
@@ -144,7 +104,7 @@ impl World {
         drop(testkit::http_client());
         let start: DateTime<Utc> = "2026-03-01T12:00:00Z".parse().unwrap();
         let clock = ManualClock::starting_at(start);
-        let ambient = Ambient::new(clock.clone(), Arc::new(SystemEntropy(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
         test.lift_rate_limits().await;
         let policies = Policies::new(test.db.clone());
@@ -159,21 +119,17 @@ impl World {
         let notify = Notify::new(test.db.clone(), policies.clone(), settings).listening(wake.clone());
         let relay = Relay::new(notify.clone(), WebhookClient::new(private_webhooks).unwrap());
         let bus = Bus::on_postgres(test.db.clone(), wake);
-        let people = People::default();
-        let services = Services {
-            db: test.db.clone(),
-            authenticator: Arc::new(people.clone()),
-            directory: Arc::new(Places),
-            policies: Arc::new(policies),
-            answers: Arc::new(trust::Sealer::for_purpose(&Secret::new([7; 32]), b"answers").unwrap()),
-        };
+        let callers = Callers::default();
+        let services = callers.services(&test.db, policies);
         let router = endpoint::router(services, Limits::default(), notify::endpoints(&notify));
-        let (org, owner) = (test.db.ambient().id(), test.db.ambient().id());
-        let world = Self { test, notify, relay, org, owner, clock, bus, people, router, listening };
+        let tenants = Tenants::new(&test.db);
+        let owner = tenants.user_with("owner", Some("owner@example.org")).await;
+        let org = tenants.org_named("Org", "org", owner).await.id;
+        callers.org_role(owner, org, Role::OrgOwner);
+        let world = Self { test, notify, relay, tenants, org, owner, clock, bus, callers, router, listening };
+        world.forget_how_it_came().await;
         // The consumers exist before anything happens, as they do in an installation.
         world.consume().await;
-        world.org_made(org).await;
-        world.joins(org, owner, "owner", Some("owner@example.org")).await;
         world
     }
 
@@ -186,74 +142,39 @@ impl World {
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut admin).await.unwrap()
     }
 
-    pub async fn org_made(&self, org: OrgId) {
-        let id = org.uuid();
-        self.sql(&format!(
-            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-             VALUES ('{id}', 'enterprise', 'o-{}', 'Org', now(), now())",
-            id.simple()
-        ))
-        .await;
+    /// Tests are about other events than those of the people and organizations that they need.
+    async fn forget_how_it_came(&self) {
+        self.sql("DELETE FROM outbox_events WHERE event_type LIKE 'identity.%'").await;
     }
 
     pub async fn person(&self, name: &str, email: Option<&str>) -> UserId {
-        let user: UserId = self.test.db.ambient().id();
-        self.person_made(user, name, email).await;
+        let user = self.tenants.user_with(name, email).await;
+        self.forget_how_it_came().await;
         user
-    }
-
-    async fn person_made(&self, user: UserId, name: &str, email: Option<&str>) {
-        let (id, email) = (user.uuid(), email.map_or("NULL".to_owned(), |email| format!("'{email}'")));
-        self.sql(&format!(
-            "INSERT INTO users (id, issuer, subject, email, name, created_at, updated_at)
-             VALUES ('{id}', 'test', '{id}', {email}, '{name}', now(), now())"
-        ))
-        .await;
-    }
-
-    /// Somebody new becomes a member.
-    pub async fn joins(&self, org: OrgId, user: UserId, role: &str, email: Option<&str>) {
-        self.person_made(user, role, email).await;
-        self.sql(&format!(
-            "INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at)
-             VALUES ('{}', '{}', '{role}', now(), now())",
-            org.uuid(),
-            user.uuid()
-        ))
-        .await;
-        let role = match role {
-            "owner" => Role::OrgOwner,
-            "admin" => Role::OrgAdmin,
-            _ => Role::OrgMember,
-        };
-        let mut grants = Grants::default();
-        grants.orgs.insert(org, OrgGrant { role, suspended: false });
-        self.people.0.lock().unwrap().insert(user, grants);
     }
 
     /// Another organization, with an owner; answers both.
     pub async fn second_org(&self) -> (OrgId, UserId) {
-        let (org, owner) = (self.test.db.ambient().id(), self.test.db.ambient().id());
-        self.org_made(org).await;
-        self.joins(org, owner, "owner", None).await;
+        let owner = self.person("second-owner", None).await;
+        let org = self.tenants.org_named("Org", "second", owner).await.id;
+        self.forget_how_it_came().await;
+        self.callers.org_role(owner, org, Role::OrgOwner);
         (org, owner)
     }
 
     pub async fn member(&self, role: &str, email: &str) -> UserId {
-        let user = self.test.db.ambient().id();
-        self.joins(self.org, user, role, Some(email)).await;
+        let user = self.person(role, Some(email)).await;
+        let role: MemberRole = role.parse().unwrap();
+        self.tenants.member(self.org, user, role).await;
+        self.forget_how_it_came().await;
+        self.callers.org_role(user, self.org, role.in_org());
         user
     }
 
-    pub async fn platform(&self, role: &str, email: &str) -> UserId {
-        let user = self.person(role, Some(email)).await;
-        self.sql(&format!(
-            "INSERT INTO platform_bindings (user_id, role, created_at) VALUES ('{}', '{role}', now())",
-            user.uuid()
-        ))
-        .await;
-        let grants = Grants { platform: vec![Role::PlatformOps], ..Grants::default() };
-        self.people.0.lock().unwrap().insert(user, grants);
+    pub async fn platform(&self, role: PlatformRole, email: &str) -> UserId {
+        let user = self.tenants.platform_user(role.role().name(), email, role).await;
+        self.forget_how_it_came().await;
+        self.callers.platform_role(user, Role::PlatformOps);
         user
     }
 
@@ -276,6 +197,11 @@ impl World {
         let mut tx = self.test.db.write(Permit::system("test", origin), "test.happens").await.unwrap();
         tx.emit_for(org, None, event).unwrap();
         tx.commit(None).await.unwrap();
+        self.deliver().await;
+    }
+
+    /// Everybody who wants to know handles what happened.
+    pub async fn deliver(&self) {
         self.bus.relay().relay_batch().await.unwrap();
         self.consume().await;
     }

@@ -1,70 +1,21 @@
 //! The endpoints as a client meets them.
 
-use std::sync::Arc;
-
 use ::http::{Method, Request};
-use async_trait::async_trait;
 use axum::{Router, body::Body};
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, ProjectFacts, Services,
-};
-use kernel::{
-    Failure, Role, Secret,
-    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, SessionId, UserId},
-};
+use endpoint::Limits;
 use serde_json::{Value, json};
+use testkit::Callers;
 use tower::ServiceExt as _;
-use uuid::Uuid;
 
 use super::kit::Kit;
-
-/// Everybody is who the token says.
-struct ByName;
-
-#[async_trait]
-impl Authenticator for ByName {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        if bearer == "machine" {
-            return Ok(Caller::ServiceAccount {
-                id: ServiceAccountId::from(Uuid::from_u128(3)),
-                org: OrgId::from(Uuid::from_u128(4)),
-                project: ProjectId::from(Uuid::from_u128(5)),
-            });
-        }
-        let platform = if bearer == "ops" { vec![Role::PlatformOps] } else { Vec::new() };
-        let grants = Arc::new(Grants { platform, ..Grants::default() });
-        let (id, session) = (UserId::from(Uuid::from_u128(1)), SessionId::from(Uuid::from_u128(2)));
-        Ok(Caller::User { id, session, grants })
-    }
-}
-
-struct Nowhere;
-
-#[async_trait]
-impl Directory for Nowhere {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(None)
-    }
-    async fn project(&self, _: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        Ok(None)
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
-    }
-}
 
 struct Client(Router);
 
 impl Client {
     fn new(kit: &Kit) -> Self {
-        let sealer = trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap();
-        let services = Services {
-            db: kit.test.db.clone(),
-            authenticator: Arc::new(ByName),
-            directory: Arc::new(Nowhere),
-            policies: Arc::new(identity::api::Policies::new(kit.test.db.clone())),
-            answers: Arc::new(sealer),
-        };
+        let callers = Callers::operators();
+        callers.service_account("machine", kit.org, kit.project);
+        let services = callers.services(&kit.test.db, identity::api::Policies::new(kit.test.db.clone()));
         Self(endpoint::router(services, Limits::default(), capacity::endpoints(&kit.capacity)))
     }
 

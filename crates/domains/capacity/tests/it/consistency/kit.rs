@@ -8,27 +8,16 @@ use capacity::{
     workflow::reimage::{Installs, Reimaging},
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use fleet::{
-    Fleet, Settings,
-    authority::{Signing, Trust, TrustSettings},
-};
 use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock, Permission, Role, Secret,
+    CorrelationId, Failure, ManualClock, Permission, Role,
     ids::{AllocationId, NodeId, OrgId, ProjectId, SlotId, UserId},
 };
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
+use testfleet::{TestFleet, topology_in_numa_nodes};
 use testkit::TestDb;
-use trust::signer::FileCustody;
+use testworld::{Tenant, Tenants};
 use uuid::Uuid;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
 
 struct NoReimaging;
 
@@ -48,12 +37,12 @@ impl Reimager for NoReimaging {
 
 pub struct Kit {
     pub capacity: Capacity,
+    fleet: TestFleet,
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
     pub org: OrgId,
     pub project: ProjectId,
     pub person: UserId,
-    _home: tempfile::TempDir,
 }
 
 pub const REGION: &str = "eu-north";
@@ -61,32 +50,22 @@ pub const REGION: &str = "eu-north";
 impl Kit {
     pub async fn new() -> Self {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
-        let home = tempfile::tempdir().unwrap();
-        let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
-        let settings = TrustSettings {
-            trust_domain: "gpuaas.test".to_owned(),
-            master_key: Secret::new([7; 32]),
-            signing: Signing::Custody(Arc::new(custody)),
-        };
-        let trust = Trust::new(test.db.clone(), settings).unwrap();
-        let settings = Settings {
-            node_url: "https://nodes.gpuaas.test:8443".to_owned(),
-            public_url: "https://gpuaas.test".to_owned(),
-            programs_dir: home.path().join("programs"),
+        let policies = Policies::new(test.db.clone());
+        let parts = testfleet::Parts {
+            clock: Some(clock.clone()),
+            policies: Arc::new(policies.clone()),
+            completions: Vec::new(),
             auto_approve_simulated: false,
         };
-        let policies = Policies::new(test.db.clone());
-        let fleet = Fleet::new(test.db.clone(), trust, Arc::new(policies.clone()), settings, Vec::new());
+        let fleet = TestFleet::start(&test.db, parts).await;
+        fleet.region(REGION).await;
         let (db, money, reimager) = (test.db.clone(), Arc::new(Unbilled), Arc::new(NoReimaging));
-        let capacity = Capacity::new(Parts { db, fleet, policies, money, reimager });
-        let ambient = test.db.ambient();
-        let (org, project, person) = (ambient.id(), ambient.id(), ambient.id());
-        let kit = Self { capacity, test, clock, org, project, person, _home: home };
-        kit.test.project(org, project).await;
-        kit.sql(&format!("INSERT INTO regions VALUES ('{REGION}', 'North', 1, now(), now())")).await;
-        kit
+        let parts = Parts { db, fleet: fleet.fleet.clone(), policies, money, reimager };
+        let Tenant { org, project, .. } = Tenants::new(&test.db).tenant("first").await;
+        let person = test.db.ambient().id();
+        Self { capacity: Capacity::new(parts), fleet, test, clock, org, project, person }
     }
 
     pub fn now(&self) -> DateTime<Utc> {
@@ -136,18 +115,8 @@ impl Kit {
 
     /// An active node with so many healthy GPUs to sell.
     pub async fn node(&self, hostname: &str, gpus: i32) -> NodeId {
-        let (node, now): (NodeId, _) = (self.test.db.ambient().id(), self.now().to_rfc3339());
-        let id = node.uuid();
-        self.sql(&format!(
-            "INSERT INTO nodes (id, hostname, region, state, state_changed_at, created_at, updated_at)
-                 VALUES ('{id}', '{hostname}', '{REGION}', 'active', '{now}', '{now}', '{now}');
-             INSERT INTO node_resource_slots (id, node_id, slot_index, kind, state, pci_address, model, numa_node,
-                 fabric_mode, fabric_vf, health, created_at, updated_at)
-             SELECT gen_random_uuid(), '{id}', n, 'gpu', 'available', 'pci-' || n, 'H200', n / 4, 'vf', 'vf-' || n,
-                 'healthy', '{now}', '{now}' FROM generate_series(0, {gpus} - 1) AS n"
-        ))
-        .await;
-        node
+        let gpus = usize::try_from(gpus).unwrap();
+        self.fleet.node_active(REGION, hostname, &topology_in_numa_nodes(gpus)).await.id
     }
 
     /// The node's free slots, in the order of their places.

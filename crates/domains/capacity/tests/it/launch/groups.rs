@@ -109,11 +109,9 @@ async fn a_group_is_released_by_whoever_made_it() {
     let mut body = slice(1);
     body["members"] = json!(2);
     let made = world.post(world.tenant, "allocation-groups", body).await;
-    let colleague = world.test.db.ambient().id();
-    world.joins(world.tenant, colleague).await;
-    let stranger = super::world::Tenant { member: colleague, ..world.tenant };
+    let colleague = world.joins(world.tenant, "colleague").await;
     let path = format!("allocation-groups/{}/release", made.id());
-    assert_eq!(world.post(stranger, &path, json!({})).await.code(), "ownership_required");
+    assert_eq!(world.post(colleague, &path, json!({})).await.code(), "ownership_required");
     let other = world.another_tenant("second").await;
     assert_eq!(world.post(other, &path, json!({})).await.code(), "not_found");
     let released = world.post(world.tenant, &path, json!({})).await;

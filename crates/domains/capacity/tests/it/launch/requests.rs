@@ -89,10 +89,8 @@ async fn what_cannot_be_launched_is_refused_with_what_to_do() {
         assert_eq!(answer.code(), "validation_error", "{body}: {answer:?}");
         assert!(answer.body["error"]["details"]["fields"][0]["field"] == field, "{body}: {answer:?}");
     }
-    let keyless = world.test.db.ambient().id();
-    world.joins(world.tenant, keyless).await;
-    let nobody = super::world::Tenant { member: keyless, ..world.tenant };
-    let answer = world.launch(nobody, slice(1)).await;
+    let keyless = world.joins(world.tenant, "keyless").await;
+    let answer = world.launch(keyless, slice(1)).await;
     assert_eq!((answer.status, answer.code()), (StatusCode::UNPROCESSABLE_ENTITY, "unprocessable"));
     assert!(answer.body["error"]["suggestion"].as_str().unwrap().contains("ssh-keys"), "{answer:?}");
 

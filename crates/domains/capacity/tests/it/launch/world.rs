@@ -1,9 +1,6 @@
 //! Two organizations, people with keys, nodes, and the endpoints as a client meets them.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use axum::{Router, body::Body};
@@ -11,26 +8,20 @@ use capacity::{
     Capacity, Money, Parts, Reimager, Unbilled,
     workflow::reimage::{Installs, Reimaging},
 };
-use endpoint::{
-    Authenticator, Caller, ClientInfo, Directory, Grants, Limits, OrgFacts, OrgGrant, ProjectFacts, Services,
-};
-use fleet::{
-    Fleet, Settings,
-    authority::{Signing, Trust, TrustSettings},
-};
+use endpoint::Limits;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use identity::api::Policies;
+use identity::api::{MemberRole, Policies};
 use kernel::{
     CorrelationId, Failure, Role, Secret,
-    ids::{InvitationId, NodeId, OrgId, ProjectId, SessionId, SlotId, UserId},
+    ids::{NodeId, OrgId, ProjectId, UserId},
 };
 use pg::{Origin, Permit, Roles, WriteTx};
 use serde_json::{Value, json};
-use testkit::TestDb;
+use testfleet::{TestFleet, topology_in_numa_nodes};
+use testkit::{Callers, TestDb};
+use testworld::Tenants;
 use tower::ServiceExt as _;
-use trust::signer::FileCustody;
-use uuid::Uuid;
 
 struct NoReimaging;
 
@@ -44,36 +35,6 @@ impl Reimager for NoReimaging {
     }
     async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
         Ok(Reimaging::Done)
-    }
-}
-
-/// Tokens are ids of people, and what they may do is known here.
-#[derive(Clone, Default)]
-struct People(Arc<Mutex<HashMap<UserId, Arc<Grants>>>>);
-
-#[async_trait]
-impl Authenticator for People {
-    async fn authenticate(&self, bearer: &str, _: &ClientInfo) -> Result<Caller, Failure> {
-        let id: UserId = bearer.parse()?;
-        let grants = self.0.lock().unwrap().get(&id).cloned().unwrap_or_default();
-        Ok(Caller::User { id, session: SessionId::from(Uuid::from_u128(1)), grants })
-    }
-}
-
-#[derive(Clone, Default)]
-struct Places(Arc<Mutex<HashMap<ProjectId, OrgId>>>);
-
-#[async_trait]
-impl Directory for Places {
-    async fn org(&self, _: OrgId) -> Result<Option<OrgFacts>, Failure> {
-        Ok(Some(OrgFacts { suspended: false }))
-    }
-    async fn project(&self, id: ProjectId) -> Result<Option<ProjectFacts>, Failure> {
-        let org = self.0.lock().unwrap().get(&id).copied();
-        Ok(org.map(|org| ProjectFacts { org, suspended: false }))
-    }
-    async fn invitation(&self, _: InvitationId) -> Result<Option<OrgId>, Failure> {
-        Ok(None)
     }
 }
 
@@ -92,10 +53,10 @@ pub struct World {
     /// Everything that was answered, to look for what must not be in it.
     pub answers: Mutex<String>,
     router: Router,
-    people: People,
-    places: Places,
+    tenants: Tenants,
+    fleet: TestFleet,
+    callers: Callers,
     listening: tokio::task::JoinHandle<()>,
-    _home: tempfile::TempDir,
 }
 
 impl Drop for World {
@@ -130,42 +91,25 @@ impl World {
     pub async fn with(money: impl FnOnce(&pg::Db, &Policies) -> Arc<dyn Money>) -> Arc<Self> {
         let test = TestDb::create().await;
         test.lift_rate_limits().await;
-        let home = tempfile::tempdir().unwrap();
-        let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
-        let settings = TrustSettings {
-            trust_domain: "gpuaas.test".to_owned(),
-            master_key: Secret::new([7; 32]),
-            signing: Signing::Custody(Arc::new(custody)),
-        };
-        let trust = Trust::new(test.db.clone(), settings).unwrap();
-        trust.ensure().await.unwrap();
-        let settings = Settings {
-            node_url: "https://nodes.gpuaas.test:8443".to_owned(),
-            public_url: "https://gpuaas.test".to_owned(),
-            programs_dir: home.path().join("programs"),
+        let policies = Policies::new(test.db.clone());
+        let parts = testfleet::Parts {
+            clock: None,
+            policies: Arc::new(policies.clone()),
+            completions: Vec::new(),
             auto_approve_simulated: false,
         };
-        let policies = Policies::new(test.db.clone());
-        let fleet = Fleet::new(test.db.clone(), trust, Arc::new(policies.clone()), settings, Vec::new());
+        let fleet = TestFleet::start(&test.db, parts).await;
         let (wake, listening) = test.db.listen();
         let capacity = Capacity::new(Parts {
             db: test.db.clone(),
-            fleet,
+            fleet: fleet.fleet.clone(),
             policies: policies.clone(),
             money: money(&test.db, &policies),
             reimager: Arc::new(NoReimaging),
         })
         .listening(wake);
-        let (people, places) = (People::default(), Places::default());
-        let services = Services {
-            db: test.db.clone(),
-            authenticator: Arc::new(people.clone()),
-            directory: Arc::new(places.clone()),
-            policies: Arc::new(policies),
-            answers: Arc::new(
-                trust::Sealer::for_purpose(&Secret::new([7; 32]), b"stored responses").unwrap(),
-            ),
-        };
+        let callers = Callers::default();
+        let services = callers.services(&test.db, policies);
         let auth = identity::AuthInfo {
             issuer: "https://gpuaas.test".to_owned(),
             cli_client_id: "cli".to_owned(),
@@ -175,12 +119,10 @@ impl World {
         let mut endpoints = capacity::endpoints(&capacity);
         endpoints.extend(identity::endpoints(identity::Identity::new(test.db.clone(), auth, links)));
         let router = endpoint::router(services, Limits::default(), endpoints);
-        let ambient = test.db.ambient();
-        let tenant = Tenant { org: ambient.id(), project: ambient.id(), member: ambient.id() };
+        let tenants = Tenants::new(&test.db);
+        let tenant = tenant_made(&tenants, &callers, "first").await;
         let answers = Mutex::default();
-        let world = Self { capacity, test, tenant, answers, router, people, places, listening, _home: home };
-        world.tenant_made(tenant, "first").await;
-        Arc::new(world)
+        Arc::new(Self { capacity, fleet, tenants, test, tenant, answers, router, callers, listening })
     }
 
     pub async fn sql(&self, sql: &str) {
@@ -196,57 +138,21 @@ impl World {
     }
 
     pub async fn another_tenant(&self, slug: &str) -> Tenant {
-        let ambient = self.test.db.ambient();
-        let tenant = Tenant { org: ambient.id(), project: ambient.id(), member: ambient.id() };
-        self.tenant_made(tenant, slug).await;
-        tenant
+        tenant_made(&self.tenants, &self.callers, slug).await
     }
 
-    async fn tenant_made(&self, tenant: Tenant, slug: &str) {
-        let (org, project) = (tenant.org.uuid(), tenant.project.uuid());
-        self.sql(&format!(
-            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-                 VALUES ('{org}', 'enterprise', '{slug}', '{slug}', now(), now());
-             INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
-                 VALUES ('{project}', '{org}', 'default', 'Default', now(), now())"
-        ))
-        .await;
-        self.places.0.lock().unwrap().insert(tenant.project, tenant.org);
-        self.joins(tenant, tenant.member).await;
-        self.stores_key(tenant.member).await;
-    }
-
-    /// Somebody becomes a member of the organization and of the project.
-    pub async fn joins(&self, tenant: Tenant, user: UserId) {
-        let (org, project, id) = (tenant.org.uuid(), tenant.project.uuid(), user.uuid());
-        self.sql(&format!(
-            "INSERT INTO users (id, issuer, subject, name, created_at, updated_at)
-                 VALUES ('{id}', 'test', '{id}', 'Somebody', now(), now());
-             INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{id}', 'member', now(), now());
-             INSERT INTO project_memberships (org_id, project_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{project}', '{id}', 'member', now(), now())"
-        ))
-        .await;
-        let mut grants = Grants::default();
-        grants.orgs.insert(tenant.org, OrgGrant { role: Role::OrgMember, suspended: false });
-        grants.projects.insert(tenant.project, Role::ProjectMember);
-        self.people.0.lock().unwrap().insert(user, Arc::new(grants));
+    /// Somebody new becomes a member of the organization and of the project, without a key.
+    pub async fn joins(&self, tenant: Tenant, name: &str) -> Tenant {
+        joined(&self.tenants, &self.callers, tenant, name).await
     }
 
     /// Another project of the tenant's organization, which the tenant's member owns.
     pub async fn owned_project(&self, tenant: Tenant) -> Tenant {
-        let project: ProjectId = self.test.db.ambient().id();
-        self.test.project(tenant.org, project).await;
-        self.places.0.lock().unwrap().insert(project, tenant.org);
-        let (org, member) = (tenant.org.uuid(), tenant.member.uuid());
-        self.sql(&format!(
-            "UPDATE tenant_memberships SET role = 'owner' WHERE org_id = '{org}' AND user_id = '{member}'"
-        ))
-        .await;
-        let mut grants = Grants::default();
-        grants.orgs.insert(tenant.org, OrgGrant { role: Role::OrgOwner, suspended: false });
-        self.people.0.lock().unwrap().insert(tenant.member, Arc::new(grants));
+        let slug = self.test.db.ambient().uuid().to_string();
+        let project = self.tenants.project(tenant.org, &slug).await.id;
+        self.tenants.member_update(tenant.org, tenant.member, MemberRole::Owner).await;
+        self.callers.project(tenant.org, project);
+        self.callers.org_role(tenant.member, tenant.org, Role::OrgOwner);
         Tenant { project, ..tenant }
     }
 
@@ -254,50 +160,14 @@ impl World {
         self.send(tenant.member, Method::DELETE, &tenant.project.to_string(), None, None).await
     }
 
-    pub async fn stores_key(&self, user: UserId) {
-        let id = user.uuid();
-        self.sql(&format!(
-            "INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
-             VALUES (gen_random_uuid(), '{id}', 'laptop', 'ssh-ed25519', '{id}', 'ssh-ed25519 AAAA{}', now())",
-            id.simple()
-        ))
-        .await;
-    }
-
     pub async fn region(&self, code: &str) {
-        self.sql(&format!(
-            "INSERT INTO regions (code, name, created_at, updated_at) VALUES ('{code}', '{code}', now(), now())"
-        ))
-        .await;
+        self.fleet.region(code).await;
     }
 
     /// An active node with so many free H200 slots, all that placement asks for.
     pub async fn node(&self, region: &str, slots: usize) -> NodeId {
-        let node: NodeId = self.test.db.ambient().id();
-        let ids: Vec<String> = (0..slots)
-            .map(|n| {
-                let slot: SlotId = self.test.db.ambient().id();
-                format!(
-                    "('{}', '{}', {n}, 'gpu', 'available', '0000:{:02x}:00.0', 'H200', 'nvme-{n}', {}, 'vf',
-                      '0000:a0:00.{n}', 'healthy', now(), now())",
-                    slot.uuid(),
-                    node.uuid(),
-                    0x10 + n,
-                    n / 4
-                )
-            })
-            .collect();
-        self.sql(&format!(
-            "INSERT INTO nodes (id, hostname, region, state, state_changed_at, created_at, updated_at)
-                 VALUES ('{0}', 'host-{1}', '{region}', 'active', now(), now(), now());
-             INSERT INTO node_resource_slots (id, node_id, slot_index, kind, state, pci_address, model, nvme_device,
-                 numa_node, fabric_mode, fabric_vf, health, created_at, updated_at) VALUES {2}",
-            node.uuid(),
-            node.uuid().simple(),
-            ids.join(", ")
-        ))
-        .await;
-        node
+        let hostname = format!("host-{}", self.test.db.ambient().uuid().simple());
+        self.fleet.node_active(region, &hostname, &topology_in_numa_nodes(slots)).await.id
     }
 
     pub async fn raw(
@@ -362,6 +232,25 @@ impl World {
         let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
         self.test.db.write(Permit::system("test", origin), "allocation.test").await.unwrap()
     }
+}
+
+/// With a member who has a key.
+async fn tenant_made(tenants: &Tenants, callers: &Callers, slug: &str) -> Tenant {
+    let made = tenants.tenant(slug).await;
+    callers.project(made.org, made.project);
+    let tenant = Tenant { org: made.org, project: made.project, member: made.owner };
+    let tenant = joined(tenants, callers, tenant, &format!("member-of-{slug}")).await;
+    tenants.ssh_key(tenant.member, slug).await;
+    tenant
+}
+
+async fn joined(tenants: &Tenants, callers: &Callers, tenant: Tenant, name: &str) -> Tenant {
+    let member = tenants.user(name).await;
+    tenants.member(tenant.org, member, MemberRole::Member).await;
+    tenants.project_member(tenant.org, tenant.project, member, MemberRole::Member).await;
+    callers.org_role(member, tenant.org, Role::OrgMember);
+    callers.project_role(member, tenant.project, Role::ProjectMember);
+    Tenant { member, ..tenant }
 }
 
 pub fn slice(gpus: i32) -> Value {

@@ -5,6 +5,7 @@ use kernel::{
     Code, PageQuery,
     ids::{AllocationId, UserId},
 };
+use testworld::ssh_key_named;
 
 use super::world::{World, code, ended};
 
@@ -35,12 +36,12 @@ async fn the_key_set_is_that_of_the_creator_and_of_granted_members_each_key_once
     world.stores_key(world.creator, "AAA").await;
     world.stores_key(world.other, "CCC").await;
     world.stores_key(world.other, "AAA").await;
-    assert_eq!(keys(&world, id).await, ["ssh-ed25519 AAA", "ssh-ed25519 BBB"]);
+    assert_eq!(keys(&world, id).await, ["AAA", "BBB"].map(ssh_key_named));
     assert_eq!(grant(&world, id, world.other).await, None);
-    assert_eq!(keys(&world, id).await, ["ssh-ed25519 AAA", "ssh-ed25519 BBB", "ssh-ed25519 CCC"]);
+    assert_eq!(keys(&world, id).await, ["AAA", "BBB", "CCC"].map(ssh_key_named));
     let gone = format!("DELETE FROM tenant_memberships WHERE user_id = '{}'", world.other.uuid());
     world.sql(&gone).await;
-    assert_eq!(keys(&world, id).await, ["ssh-ed25519 AAA", "ssh-ed25519 BBB"], "no longer a member");
+    assert_eq!(keys(&world, id).await, ["AAA", "BBB"].map(ssh_key_named), "no longer a member");
 }
 
 #[tokio::test]

@@ -34,10 +34,9 @@ async fn a_member_releases_their_own_and_an_admin_anybodys() {
 async fn other_tenants_and_other_projects_do_not_find_it() {
     let world = World::new().await;
     let id = world.allocation("active").await;
-    let ambient = world.test.db.ambient();
-    let (org, project, sibling) = (ambient.id(), ambient.id(), ambient.id());
-    world.tenant(org, project, "second").await;
-    let mut tx = world.as_user_in(world.creator, Scope::Project(org, project)).await;
+    let second = world.tenants.tenant("second").await;
+    let sibling = world.tenants.project(world.org, "sibling").await.id;
+    let mut tx = world.as_user_in(world.creator, Scope::Project(second.org, second.project)).await;
     let asked = capacity::service::release::Asked { any: true, ..world.asked(id) };
     let result = allocation_release(&world.capacity, &mut tx, asked).await;
     assert_eq!(code(ended(tx, result).await), Some(Code::NotFound), "another organization");

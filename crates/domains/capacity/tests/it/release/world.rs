@@ -10,20 +10,17 @@ use capacity::{
     workflow::reimage::{Installs, Reimaging},
 };
 use chrono::{DateTime, Utc};
-use fleet::{
-    Fleet, Settings,
-    api::OrderedWork,
-    authority::{Signing, Trust, TrustSettings},
-};
+use fleet::{Fleet, api::OrderedWork};
 use identity::api::Policies;
 use kernel::{
-    Code, CorrelationId, Failure, Permission, Role, Secret,
+    Code, CorrelationId, Failure, Permission, Role,
     ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
 };
 use node_proto::catalog::{VmRestart, VmRestartInput};
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
+use testfleet::TestFleet;
 use testkit::TestDb;
-use trust::signer::FileCustody;
+use testworld::{Tenant, Tenants};
 
 /// Writes what it is told into a table, in the transaction in which it is told.
 struct Counting;
@@ -81,6 +78,7 @@ impl Reimager for NoReimaging {
 pub struct World {
     pub capacity: Capacity,
     pub fleet: Fleet,
+    pub tenants: Tenants,
     pub test: TestDb,
     pub org: OrgId,
     pub project: ProjectId,
@@ -88,29 +86,21 @@ pub struct World {
     pub creator: UserId,
     pub other: UserId,
     pub operator: UserId,
-    _home: tempfile::TempDir,
+    _made: TestFleet,
 }
 
 impl World {
     pub async fn new() -> Arc<Self> {
         let test = TestDb::create().await;
-        let home = tempfile::tempdir().unwrap();
-        let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
-        let settings = TrustSettings {
-            trust_domain: "gpuaas.test".to_owned(),
-            master_key: Secret::new([7; 32]),
-            signing: Signing::Custody(Arc::new(custody)),
-        };
-        let trust = Trust::new(test.db.clone(), settings).unwrap();
-        trust.ensure().await.unwrap();
-        let settings = Settings {
-            node_url: "https://nodes.gpuaas.test:8443".to_owned(),
-            public_url: "https://gpuaas.test".to_owned(),
-            programs_dir: home.path().join("programs"),
+        let policies = Policies::new(test.db.clone());
+        let parts = testfleet::Parts {
+            clock: None,
+            policies: Arc::new(policies.clone()),
+            completions: Vec::new(),
             auto_approve_simulated: false,
         };
-        let policies = Policies::new(test.db.clone());
-        let fleet = Fleet::new(test.db.clone(), trust, Arc::new(policies.clone()), settings, Vec::new());
+        let made = TestFleet::start(&test.db, parts).await;
+        let fleet = made.fleet.clone();
         let db = test.db.clone();
         let capacity = Capacity::new(Parts {
             db,
@@ -119,22 +109,18 @@ impl World {
             money: Arc::new(Counting),
             reimager: Arc::new(NoReimaging),
         });
-        let ambient = test.db.ambient();
-        let (org, project, operator) = (ambient.id(), ambient.id(), ambient.id());
-        let (creator, other) = (ambient.id(), ambient.id());
         test.sql(
             "CREATE TABLE test_meters (allocation uuid, what text);
              GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
         )
         .await;
-        let world = Self { capacity, fleet, test, org, project, creator, other, operator, _home: home };
-        world.tenant(org, project, "first").await;
-        for (user, name) in [(creator, "creator"), (other, "other"), (operator, "operator")] {
-            world.person(user, name).await;
-        }
-        world.joins(creator).await;
-        world.joins(other).await;
-        Arc::new(world)
+        let tenants = Tenants::new(&test.db);
+        let tenant = tenants.tenant("first").await;
+        let (creator, other) =
+            (tenants.member_of(tenant, "creator").await, tenants.member_of(tenant, "other").await);
+        let operator = tenants.user("operator").await;
+        let Tenant { org, project, .. } = tenant;
+        Arc::new(Self { capacity, fleet, tenants, test, org, project, creator, other, operator, _made: made })
     }
 
     pub async fn sql(&self, sql: &str) {
@@ -149,45 +135,8 @@ impl World {
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    pub async fn tenant(&self, org: OrgId, project: ProjectId, slug: &str) {
-        let (org, project) = (org.uuid(), project.uuid());
-        self.sql(&format!(
-            "INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-                 VALUES ('{org}', 'enterprise', '{slug}', '{slug}', now(), now());
-             INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
-                 VALUES ('{project}', '{org}', 'default', 'Default', now(), now())"
-        ))
-        .await;
-    }
-
-    pub async fn person(&self, user: UserId, name: &str) {
-        self.sql(&format!(
-            "INSERT INTO users (id, issuer, subject, name, created_at, updated_at)
-             VALUES ('{}', 'test', '{name}', '{name}', now(), now())",
-            user.uuid()
-        ))
-        .await;
-    }
-
-    /// As a member of the organization and of the project.
-    pub async fn joins(&self, user: UserId) {
-        let (org, project, user) = (self.org.uuid(), self.project.uuid(), user.uuid());
-        self.sql(&format!(
-            "INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{user}', 'member', now(), now());
-             INSERT INTO project_memberships (org_id, project_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{project}', '{user}', 'member', now(), now())"
-        ))
-        .await;
-    }
-
     pub async fn stores_key(&self, user: UserId, key: &str) {
-        self.sql(&format!(
-            "INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
-             VALUES (gen_random_uuid(), '{}', '{key}', 'ssh-ed25519', '{key}', 'ssh-ed25519 {key}', now())",
-            user.uuid()
-        ))
-        .await;
+        self.tenants.ssh_key(user, key).await;
     }
 
     fn origin(&self) -> Origin {
@@ -222,7 +171,8 @@ impl World {
         Asked { project: self.project, allocation, any: false, if_match: None }
     }
 
-    /// As many allocations in a state as wanted, each with a live run when it is on its way.
+    /// As many allocations in a state as wanted, each with a live run when it is on its way. Written past the services:
+    /// what is tested is what each state allows, also on machines that never were, with runs that no worker takes.
     pub async fn allocations(&self, state: &str, shape: &str, count: usize) -> Vec<AllocationId> {
         let ids: Vec<AllocationId> = (0..count).map(|_| self.test.db.ambient().id()).collect();
         let list = ids.iter().map(|id| format!("'{}'::uuid", id.uuid())).collect::<Vec<_>>().join(", ");

@@ -17,8 +17,8 @@ use super::{
     kit::{Kit, MACHINE, SLICE},
 };
 
-const THEIRS: &str = "ssh-ed25519 AAA0";
-const OTHERS: &str = "ssh-ed25519 AAA1";
+const THEIRS: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGNyZWF0b3IAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const OTHERS: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG90aGVyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 const RETAIN: [&str; 2] = ["allocation.retain_authorized_keys", "slice.vm_retain_authorized_keys"];
 const INSTALL: [&str; 2] = ["allocation.install_authorized_keys", "slice.vm_authorized_keys"];
 
@@ -148,12 +148,7 @@ async fn a_machine_that_was_away_gives_keys_up_when_it_is_back() {
 #[tokio::test]
 async fn a_key_that_is_deleted_while_the_machine_is_made_is_not_on_it_when_it_is_active() {
     let kit = Kit::new().await;
-    kit.sql(&format!(
-        "INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
-         VALUES (gen_random_uuid(), '{}', 'second', 'ssh-ed25519', 'key-2', 'ssh-ed25519 BBB', now())",
-        kit.creator.uuid()
-    ))
-    .await;
+    let second = kit.tenants.ssh_key(kit.creator, "second").await;
     for ((sku, saga), kind) in
         [(MACHINE, "provision_machine"), (SLICE, "provision_slice")].into_iter().zip(RETAIN)
     {
@@ -161,7 +156,7 @@ async fn a_key_that_is_deleted_while_the_machine_is_made_is_not_on_it_when_it_is
         let engine = Engine::new(kit.test.db.clone(), kit.wake.clone(), vec![kit.saga(saga)]);
         engine.run_once().await.unwrap();
         if sku == MACHINE {
-            kit.sql("DELETE FROM user_ssh_keys WHERE public_key = 'ssh-ed25519 BBB'").await;
+            kit.sql(&format!("DELETE FROM user_ssh_keys WHERE public_key = '{second}'")).await;
             assert_eq!(keys_remove_all(&kit.capacity).await.unwrap(), 1);
         } else {
             kit.sql(&format!("DELETE FROM user_ssh_keys WHERE public_key = '{THEIRS}'")).await;
@@ -207,13 +202,11 @@ async fn rows_that_nobody_ordered_bring_no_key_to_a_machine() {
     let kit = Kit::new().await;
     let id = shared(&kit, SLICE).await;
     let before = kit.tasks(id, INSTALL[1]).await;
+    let mine = kit.tenants.ssh_key(kit.creator, "mine").await;
     kit.sql(&format!(
-        "INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
-             VALUES (gen_random_uuid(), '{}', 'mine', 'ssh-ed25519', 'mine', 'ssh-ed25519 MINE', now());
-         INSERT INTO allocation_keys (allocation_id, public_key, org_id, ordered_version)
-             SELECT id, 'ssh-ed25519 MINE', org_id, access_version FROM allocations WHERE id = '{}';
+        "INSERT INTO allocation_keys (allocation_id, public_key, org_id, ordered_version)
+             SELECT id, '{mine}', org_id, access_version FROM allocations WHERE id = '{}';
          DELETE FROM user_ssh_keys WHERE public_key = '{OTHERS}'",
-        kit.creator.uuid(),
         id.uuid()
     ))
     .await;
@@ -230,7 +223,7 @@ async fn rows_that_nobody_ordered_bring_no_key_to_a_machine() {
     kit.sql(&format!(
         "UPDATE allocation_keys SET ordered_version = 99 WHERE allocation_id = '{0}';
          UPDATE allocations SET access_version = 99 WHERE id = '{0}';
-         DELETE FROM user_ssh_keys WHERE public_key = 'ssh-ed25519 MINE'",
+         DELETE FROM user_ssh_keys WHERE public_key = '{mine}'",
         id.uuid()
     ))
     .await;

@@ -8,7 +8,12 @@ use std::{
 use async_trait::async_trait;
 use capacity::{
     Capacity, Money, Parts,
+    model::{
+        allocation::Shape,
+        sku::{Currency, PriceUnit, Profile, SkuCode, SlotModel},
+    },
     service::{
+        catalog::managing::{PriceRequest, SkuRequest, sku_create, sku_profile_create},
         launch::{Creator, Wanted, launch},
         money::Meter,
         release::Asked,
@@ -16,30 +21,21 @@ use capacity::{
     workflow::{completion, reimage::SimulatedReimager, sagas},
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use fleet::{
-    Fleet, Settings,
-    authority::{Signing, Trust, TrustSettings},
-};
+use fleet::Fleet;
 use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Entropy, Failure, ManualClock, Permission, Role, Secret,
+    CorrelationId, Failure, ManualClock, Permission, Role,
     ids::{AllocationId, NodeId, OrgId, ProjectId, SagaRunId, UserId},
+    text::{Name, Slug},
 };
 use node_proto::contract::Ending;
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, Wake, WriteTx};
 use saga::{Engine, Saga};
 use sqlx::PgConnection;
+use testfleet::TestFleet;
 use testkit::TestDb;
-use trust::signer::FileCustody;
+use testworld::{Tenant, Tenants};
 use uuid::Uuid;
-
-struct Random(Ambient);
-
-impl Entropy for Random {
-    fn fill(&self, out: &mut [u8]) {
-        self.0.fill(out);
-    }
-}
 
 /// Writes what it is told into a table, in the transaction in which it is told.
 struct Counting;
@@ -95,7 +91,8 @@ pub struct Kit {
     pub silent: Mutex<bool>,
     pub admin: tokio::sync::Mutex<PgConnection>,
     listening: tokio::task::JoinHandle<()>,
-    _home: tempfile::TempDir,
+    pub tenants: Tenants,
+    _made: TestFleet,
 }
 
 impl Drop for Kit {
@@ -111,31 +108,32 @@ impl Kit {
 
     pub async fn with(money: impl FnOnce(&pg::Db, &Policies) -> Arc<dyn Money>) -> Arc<Self> {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
-        let ambient = Ambient::new(clock.clone(), Arc::new(Random(Ambient::system())));
+        let ambient = clock.ambient();
         let test = TestDb::create_with(ambient.clone()).await;
-        let home = tempfile::tempdir().unwrap();
-        let custody = FileCustody::open(home.path().join("task-signing")).unwrap();
-        let settings = TrustSettings {
-            trust_domain: "gpuaas.test".to_owned(),
-            master_key: Secret::new([7; 32]),
-            signing: Signing::Custody(Arc::new(custody)),
-        };
-        let trust = Trust::new(test.db.clone(), settings).unwrap();
-        trust.ensure().await.unwrap();
-        let settings = Settings {
-            node_url: "https://nodes.gpuaas.test:8443".to_owned(),
-            public_url: "https://gpuaas.test".to_owned(),
-            programs_dir: home.path().join("programs"),
-            auto_approve_simulated: false,
-        };
-        let (org, project, creator, other) = (ambient.id(), ambient.id(), ambient.id(), ambient.id());
-        for statements in world_sql(org, project, [creator, other]) {
-            test.sql(&statements).await;
-        }
+        test.sql(
+            "CREATE TABLE test_meters (allocation uuid, what text);
+             CREATE INDEX ON test_meters (allocation);
+             GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
+        )
+        .await;
+        let tenants = Tenants::new(&test.db);
+        let tenant = tenants.tenant("first").await;
+        let (creator, other) =
+            (tenants.member_of(tenant, "creator").await, tenants.member_of(tenant, "other").await);
+        tenants.ssh_key(creator, "creator").await;
+        tenants.ssh_key(other, "other").await;
+        let Tenant { org, project, .. } = tenant;
         test.set_global_policy("allocation.max_concurrent_per_user", "1000000").await;
         let policies = Policies::new(test.db.clone());
-        let fleet =
-            Fleet::new(test.db.clone(), trust, Arc::new(policies.clone()), settings, vec![completion()]);
+        let parts = testfleet::Parts {
+            clock: Some(clock.clone()),
+            policies: Arc::new(policies.clone()),
+            completions: vec![completion()],
+            auto_approve_simulated: false,
+        };
+        let made = TestFleet::start(&test.db, parts).await;
+        made.region("here").await;
+        let fleet = made.fleet.clone();
         let reimager = SimulatedReimager::new(ambient, TimeDelta::zero());
         let capacity = Capacity::new(Parts {
             db: test.db.clone(),
@@ -146,7 +144,7 @@ impl Kit {
         });
         let (wake, listening) = test.db.listen();
         let admin = tokio::sync::Mutex::new(test.conn(Roles::Admin).await);
-        Arc::new(Self {
+        let kit = Self {
             capacity,
             fleet,
             test,
@@ -161,8 +159,42 @@ impl Kit {
             silent: Mutex::default(),
             admin,
             listening,
-            _home: home,
-        })
+            tenants,
+            _made: made,
+        };
+        kit.product(MACHINE, Shape::Baremetal).await;
+        kit.product(SLICE, Shape::GpuSlice).await;
+        Arc::new(kit)
+    }
+
+    /// What is sold here: as many GPUs as a machine has, at 4.50 the hour each.
+    async fn product(&self, sku: &str, shape: Shape) {
+        let mut tx = self.as_operator().await;
+        let sku = SkuCode::parse(sku).unwrap();
+        let price = PriceRequest {
+            unit: PriceUnit::GpuHour,
+            unit_price_minor: 450,
+            currency: Currency::parse("USD").unwrap(),
+            valid_from: None,
+        };
+        let request = SkuRequest {
+            sku: sku.clone(),
+            vendor: Slug::parse("test").unwrap(),
+            display_name: Name::parse(sku.as_str()).unwrap(),
+            shape,
+            slot_model: SlotModel::parse("T1").unwrap(),
+            gpus_total: GPUS,
+            allowed_gpu_counts: vec![GPUS],
+            active: true,
+            price,
+        };
+        sku_create(&mut tx, request).await.unwrap();
+        if shape == Shape::GpuSlice {
+            let name = "all".to_owned();
+            let profile = Profile { name, gpus: GPUS, vcpus: 8, memory_mib: 65536, is_default: true };
+            sku_profile_create(&mut tx, &sku, profile).await.unwrap();
+        }
+        tx.commit(None).await.unwrap();
     }
 
     pub fn saga(&self, name: &str) -> Arc<dyn Saga> {
@@ -197,7 +229,8 @@ impl Kit {
         Asked { project: self.project, allocation, any: false, if_match: None }
     }
 
-    /// A machine with as many GPUs as are launched.
+    /// A machine with as many GPUs as are launched. Written past fleet's services, which make no active node without a
+    /// certificate: one that has none needs no new key after a tenant, which the node of these tests would not get.
     pub async fn machine(&self) -> NodeId {
         self.clock.advance(TimeDelta::milliseconds(1));
         let id: NodeId = self.test.db.ambient().id();
@@ -330,41 +363,4 @@ impl Kit {
         ))
         .await
     }
-}
-
-fn world_sql(org: OrgId, project: ProjectId, people: [UserId; 2]) -> Vec<String> {
-    let (org, project) = (org.uuid(), project.uuid());
-    let mut all = vec![format!(
-        "CREATE TABLE test_meters (allocation uuid, what text);
-         CREATE INDEX ON test_meters (allocation);
-         GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system;
-         INSERT INTO regions VALUES ('here', 'Here', 1, now(), now());
-         INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
-             VALUES ('{org}', 'enterprise', 'first', 'First', now(), now());
-         INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
-             VALUES ('{project}', '{org}', 'default', 'Default', now(), now());
-         INSERT INTO sku_catalog (sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model,
-             gpus_total, allowed_gpu_counts, created_at, updated_at)
-         VALUES ('{MACHINE}', 'test', 'Machine', 'gpu_baremetal', 'baremetal', 'gpu', 'T1', {GPUS}, ARRAY[{GPUS}], now(), now()),
-             ('{SLICE}', 'test', 'Slice', 'gpu_slice', 'gpu_slice', 'gpu', 'T1', {GPUS}, ARRAY[{GPUS}], now(), now());
-         INSERT INTO resource_profiles (sku, name, gpus, vcpus, memory_mib, is_default, created_at, updated_at)
-         VALUES ('{SLICE}', 'all', {GPUS}, 8, 65536, true, now(), now());
-         INSERT INTO sku_prices (sku, valid_from, unit, unit_price_minor, currency, created_at)
-         VALUES ('{MACHINE}', '2020-01-01T00:00:00Z', 'gpu_hour', 450, 'USD', now()),
-             ('{SLICE}', '2020-01-01T00:00:00Z', 'gpu_hour', 450, 'USD', now())"
-    )];
-    for (n, user) in people.into_iter().enumerate() {
-        let user = user.uuid();
-        all.push(format!(
-            "INSERT INTO users (id, issuer, subject, name, created_at, updated_at)
-                 VALUES ('{user}', 'test', 'user-{n}', 'user-{n}', now(), now());
-             INSERT INTO tenant_memberships (org_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{user}', 'member', now(), now());
-             INSERT INTO project_memberships (org_id, project_id, user_id, role, created_at, updated_at)
-                 VALUES ('{org}', '{project}', '{user}', 'member', now(), now());
-             INSERT INTO user_ssh_keys (id, user_id, name, key_type, fingerprint, public_key, created_at)
-                 VALUES (gen_random_uuid(), '{user}', 'key', 'ssh-ed25519', 'key-{n}', 'ssh-ed25519 AAA{n}', now())"
-        ));
-    }
-    all
 }

@@ -23,6 +23,8 @@ mod secrets;
 mod shell_scripts;
 mod sqlx_cache;
 mod table_classes;
+mod test_binaries;
+mod test_rows;
 mod typed_failures;
 mod unsafe_code;
 mod unused_dependencies;
@@ -85,6 +87,8 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(duplicates::Duplicates),
         Box::new(advisories::Advisories),
         Box::new(file_size::FileSize),
+        Box::new(test_binaries::TestBinaries),
+        Box::new(test_rows::TestRows),
         Box::new(secrets::Secrets),
         Box::new(docs_links::DocsLinks),
         Box::new(metric_names::MetricNames),

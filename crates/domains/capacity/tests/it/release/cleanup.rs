@@ -1,8 +1,8 @@
 //! Slots that could not be cleaned.
 
 use capacity::service::{
-    cleanup::{force_cleanup, slot_cleanup_retry, slot_force_cleanup},
     release::force_release,
+    slot_cleanup::{force_cleanup, slot_cleanup_retry, slot_force_cleanup},
 };
 use kernel::{
     Code,

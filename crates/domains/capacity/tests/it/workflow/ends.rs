@@ -2,8 +2,8 @@
 
 use capacity::service::{
     access::{grant_create, grant_delete},
-    cleanup::slot_cleanup_retry,
     release::{allocation_release, allocation_restart, allocation_retry},
+    slot_cleanup::slot_cleanup_retry,
 };
 use chrono::TimeDelta;
 use kernel::ids::{AllocationId, SlotId};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use capacity::service::{
     access::grant_create,
-    cleanup::slot_cleanup_retry,
     release::{allocation_release, allocation_restart},
+    slot_cleanup::slot_cleanup_retry,
 };
 use kernel::{
     Failure,

@@ -1,4 +1,4 @@
-//! The id of whoever can act.
+//! Whoever can act: kinds and ids.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -6,6 +6,31 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{IdError, ServiceAccountId, UserId};
+
+lifecycle::named_enum! {
+    /// What acts, as audit, history and postings record it.
+    ActorKind = "kind of actor" {
+        User = "user",
+        ServiceAccount = "service_account",
+        /// A server of the fleet, by its certificate.
+        Node = "node",
+        System = "system",
+        Anonymous = "anonymous",
+    }
+}
+
+lifecycle::named_enum! {
+    PrincipalKind = "kind of principal" { User = "user", ServiceAccount = "service_account" }
+}
+
+impl PrincipalKind {
+    pub const fn actor(self) -> ActorKind {
+        match self {
+            Self::User => ActorKind::User,
+            Self::ServiceAccount => ActorKind::ServiceAccount,
+        }
+    }
+}
 
 /// Whoever can act: a person or a service account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

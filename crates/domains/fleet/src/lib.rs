@@ -27,7 +27,7 @@ use std::{path::PathBuf, sync::Arc};
 use endpoint::{Endpoint, PolicySource};
 use kernel::{
     Failure,
-    policy::{Definition, IntegerKey, Setting},
+    policy::{IntegerKey, Setting},
 };
 use pg::{Db, Wake};
 
@@ -124,8 +124,8 @@ impl Fleet {
     }
 
     /// A threshold of the whole fleet.
-    pub(crate) async fn policy(&self, key: &'static Definition) -> Result<Setting, Failure> {
-        self.policies.setting(IntegerKey(key), None, None).await
+    pub(crate) async fn policy(&self, key: IntegerKey) -> Result<Setting, Failure> {
+        self.policies.setting(key, None, None).await
     }
 }
 

@@ -70,11 +70,11 @@ impl Lane {
     }
 
     pub const fn policy(self) -> policy::IntegerKey {
-        policy::IntegerKey(match self {
-            Self::Api => &policy::keys::RATE_API,
-            Self::Financial => &policy::keys::RATE_FINANCIAL,
-            Self::Admin => &policy::keys::RATE_ADMIN,
-        })
+        match self {
+            Self::Api => policy::keys::RATE_API,
+            Self::Financial => policy::keys::RATE_FINANCIAL,
+            Self::Admin => policy::keys::RATE_ADMIN,
+        }
     }
 }
 

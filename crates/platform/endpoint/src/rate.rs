@@ -68,7 +68,7 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use kernel::policy::{IntegerKey, keys};
+    use kernel::policy::{PolicyKey as _, keys};
     use serde_json::json;
 
     use super::*;
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_principal_is_stopped_at_its_limit_and_another_is_not() {
         let lanes = Lanes::default();
-        let three = IntegerKey(&keys::RATE_API).read(&json!(3));
+        let three = keys::RATE_API.read(&json!(3));
         let spent: Vec<Option<u64>> =
             (0..4).map(|_| lanes.spend(Lane::Api, three, "a").retry_after_seconds).collect();
         assert_eq!(&spent[..3], [None, None, None]);

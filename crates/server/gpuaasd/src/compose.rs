@@ -19,7 +19,7 @@ use identity::{
 };
 use kernel::{
     Failure, Secret,
-    policy::{IntegerKey, keys},
+    policy::keys,
     text::Email,
 };
 use pg::{Db, Wake};
@@ -367,7 +367,7 @@ async fn forget_old_runs(db: Db) {
 async fn forget_old_answers(services: Services) {
     loop {
         tokio::time::sleep(FORGET_ANSWERS_EVERY).await;
-        let key = IntegerKey(&keys::IDEMPOTENCY_RETENTION_DAYS);
+        let key = keys::IDEMPOTENCY_RETENTION_DAYS;
         let days = match services.policies.setting(key, None, None).await {
             Ok(days) => TimeDelta::days(days.get()),
             Err(_) => continue,

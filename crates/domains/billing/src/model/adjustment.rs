@@ -172,8 +172,7 @@ mod tests {
 
     #[test]
     fn what_was_posted_before_counts_for_the_clerk_and_for_the_organization() {
-        let limit = kernel::policy::IntegerKey(&kernel::policy::keys::BILLING_ADJUSTMENT_APPROVAL_MINOR)
-            .read(&serde_json::json!(100));
+        let limit = kernel::policy::keys::BILLING_ADJUSTMENT_APPROVAL_MINOR.read(&serde_json::json!(100));
         for (amount, of_org_minor, by_clerk_minor, needed) in [
             (100, 0, 0, false),
             (101, 0, 0, true),

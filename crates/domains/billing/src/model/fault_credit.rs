@@ -69,13 +69,13 @@ pub struct FaultCredit {
 
 #[cfg(test)]
 mod tests {
-    use kernel::policy::{IntegerKey, keys};
+    use kernel::policy::{PolicyKey as _, keys};
 
     use super::*;
 
     #[test]
     fn a_rule_alone_gives_small_credits_to_what_runs_and_whose_tenant_cannot_have_caused_them() {
-        let limit = IntegerKey(&keys::BILLING_CREDIT_APPROVAL_MINOR).read(&serde_json::json!(100));
+        let limit = keys::BILLING_CREDIT_APPROVAL_MINOR.read(&serde_json::json!(100));
         for (amount_minor, tenant_may_be_cause, has_ended, cause) in [
             (0, false, false, None),
             (100, false, false, None),

@@ -17,10 +17,7 @@ use std::{
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use futures_util::future::join_all;
 use identity::api::Where;
-use kernel::{
-    CorrelationId, Failure,
-    policy::{IntegerKey, keys},
-};
+use kernel::{CorrelationId, Failure, policy::keys};
 use pg::{Origin, Permit, WriteTx};
 use uuid::Uuid;
 
@@ -80,7 +77,7 @@ pub async fn tick(billing: &Billing) -> Result<Ticked, Failure> {
 
 /// The length of a window, as the policy has it now.
 pub async fn window_seconds(billing: &Billing) -> Result<i64, Failure> {
-    let key = IntegerKey(&keys::BILLING_WINDOW_SECONDS);
+    let key = keys::BILLING_WINDOW_SECONDS;
     Ok(billing.policies.setting_at(key, Where::default()).await?.get().max(1))
 }
 

@@ -4,7 +4,7 @@ use identity::api::{Where, org_find};
 use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{AdjustmentId, OrgId, PostingId, UserId},
-    policy::{IntegerKey, keys},
+    policy::keys,
     text::Reason,
 };
 use lifecycle::{Lifecycle as _, Named as _};
@@ -72,8 +72,7 @@ pub async fn adjustment_create(
     let place = Where { org: Some(wanted.org), ..Where::default() };
     // Read over this connection: whoever waits for the lock below holds one, and none may be left.
     billing.policies.warm(tx.conn(), &[None, Some(wanted.org)]).await?;
-    let limit =
-        billing.policies.setting_at(IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR), place).await?;
+    let limit = billing.policies.setting_at(keys::BILLING_ADJUSTMENT_APPROVAL_MINOR, place).await?;
     // Serial from here: two at once cannot both be the last that fits.
     store::lock_sums(tx.conn()).await?;
     let before = store::unapproved(tx.conn(), wanted.org, by, now - SUMMED_OVER).await?;

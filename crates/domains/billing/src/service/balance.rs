@@ -4,11 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use identity::api::Where;
-use kernel::{
-    CorrelationId, Failure,
-    ids::OrgId,
-    policy::{IntegerKey, keys},
-};
+use kernel::{CorrelationId, Failure, ids::OrgId, policy::keys};
 use pg::{Connection, Origin, Permit, WriteTx};
 use uuid::Uuid;
 
@@ -63,10 +59,10 @@ pub struct Rules {
 impl Rules {
     pub async fn of(billing: &Billing, orgs: &[Uuid]) -> Result<Self, Failure> {
         let setting = |key, org| billing.policies.setting_at(key, Where { org, ..Where::default() });
-        let window = setting(IntegerKey(&keys::BILLING_WINDOW_SECONDS), None).await?.get();
+        let window = setting(keys::BILLING_WINDOW_SECONDS, None).await?.get();
         let mut thresholds = HashMap::with_capacity(orgs.len());
         for org in orgs {
-            let key = IntegerKey(&keys::BILLING_LOW_BALANCE_THRESHOLD_MINOR);
+            let key = keys::BILLING_LOW_BALANCE_THRESHOLD_MINOR;
             thresholds.insert(*org, setting(key, Some(OrgId::from(*org))).await?.get());
         }
         Ok(Self { window_seconds: window, thresholds })

@@ -9,10 +9,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use identity::api::Where;
-use kernel::{
-    Failure,
-    policy::{IntegerKey, keys},
-};
+use kernel::{Failure, policy::keys};
 use serde_json::json;
 
 use crate::{
@@ -38,7 +35,7 @@ fn skew_seconds(before: DateTime<Utc>, database: DateTime<Utc>, after: DateTime<
 
 /// Whether the clock of this process is near enough to that of the database to accrue.
 pub async fn clock_agrees(billing: &Billing) -> Result<bool, Failure> {
-    let key = IntegerKey(&keys::BILLING_CLOCK_SKEW_SECONDS);
+    let key = keys::BILLING_CLOCK_SKEW_SECONDS;
     let allowed = billing.policies.setting_at(key, Where::default()).await?.get();
     let ambient = billing.db.ambient();
     let mut upkeep = billing.db.upkeep("compare the clock with the database's").await?;

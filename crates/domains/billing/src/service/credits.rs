@@ -11,7 +11,7 @@ use identity::api::Where;
 use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, FindingId},
-    policy::{IntegerKey, keys},
+    policy::keys,
 };
 use lifecycle::Lifecycle as _;
 use pg::WriteTx;
@@ -73,7 +73,7 @@ pub async fn credit(
     // The chain is held: nobody waits here for a second connection.
     billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
     let place = Where { org: Some(org), ..Where::default() };
-    let limit = billing.policies.setting_at(IntegerKey(&keys::BILLING_CREDIT_APPROVAL_MINOR), place).await?;
+    let limit = billing.policies.setting_at(keys::BILLING_CREDIT_APPROVAL_MINOR, place).await?;
     let proposed = Proposed {
         amount_minor: quote.amount_minor,
         tenant_may_be_cause: fault.tenant_may_be_cause,

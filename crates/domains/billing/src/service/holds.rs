@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, PostingId},
-    policy::{IntegerKey, keys},
+    policy::keys,
 };
 use pg::{Connection, WriteTx};
 
@@ -68,7 +68,7 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
 
 async fn hold_seconds(billing: &Billing, launch: &Launch) -> Result<i64, Failure> {
     let place = Where { org: Some(launch.org), project: Some(launch.project), ..Where::default() };
-    let key = IntegerKey(&keys::BILLING_LAUNCH_HOLD_SECONDS);
+    let key = keys::BILLING_LAUNCH_HOLD_SECONDS;
     Ok(billing.policies.setting_at(key, place).await?.get())
 }
 

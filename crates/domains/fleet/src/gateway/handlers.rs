@@ -93,7 +93,7 @@ pub async fn run(
         }
         id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
         id if id == contract::LOGS.id => {
-            let per_minute = fleet.policy(&keys::FLEET_LOG_BATCHES_PER_MINUTE).await?;
+            let per_minute = fleet.policy(keys::FLEET_LOG_BATCHES_PER_MINUTE).await?;
             shared.log_batches.admit(node, per_minute)?;
             let batch: LogBatch = Box::pin(asked.json()).await?;
             json(&Box::pin(shared.logs.take(fleet, node, batch)).await?)
@@ -198,7 +198,7 @@ async fn heartbeat(
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     let renew_now = trust.renew_now(&certificate.serial);
-    shared.heartbeats.admit(node, fleet.policy(&keys::FLEET_HEARTBEATS_PER_MINUTE).await?)?;
+    shared.heartbeats.admit(node, fleet.policy(keys::FLEET_HEARTBEATS_PER_MINUTE).await?)?;
     let mut report: Heartbeat = asked.json().await?;
     report.metrics.gpus.truncate(MOST_GPUS);
     for gpu in &mut report.metrics.gpus {
@@ -234,7 +234,7 @@ async fn heartbeat(
     let was_offline = trust.state == NodeState::Offline;
     shared.contacts.accept(fleet, contact, was_offline, &report.findings, &asked.origin).await?;
 
-    let every = fleet.policy(&keys::FLEET_HEARTBEAT_SECONDS).await?.get();
+    let every = fleet.policy(keys::FLEET_HEARTBEAT_SECONDS).await?.get();
     let desired = shared.contacts.desired_version(fleet, node).await?;
     let verifier = fleet.trust().verifier().await?;
     json(&HeartbeatAnswer {

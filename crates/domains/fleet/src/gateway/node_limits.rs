@@ -36,7 +36,7 @@ impl NodeLimit {
 mod tests {
     use std::time::Duration;
 
-    use kernel::policy::{IntegerKey, keys};
+    use kernel::policy::{PolicyKey as _, keys};
     use serde_json::json;
 
     use super::*;
@@ -44,7 +44,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_is_refused_beyond_its_share_until_the_next_minute_and_others_are_not() {
         let limit = NodeLimit::default();
-        let three = IntegerKey(&keys::FLEET_LOG_BATCHES_PER_MINUTE).read(&json!(3));
+        let three = keys::FLEET_LOG_BATCHES_PER_MINUTE.read(&json!(3));
         let node = |n| NodeId::from(uuid::Uuid::from_u128(n));
         let refused: Vec<bool> = (0..4).map(|_| limit.admit(node(1), three).is_err()).collect();
         assert_eq!(refused, [false, false, false, true]);

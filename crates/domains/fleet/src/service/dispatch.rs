@@ -38,7 +38,7 @@ const MESSAGE: usize = 4096;
 
 /// Hands out what waits for each of the nodes, under a lease.
 pub async fn claim(fleet: &Fleet, asks: &[Ask]) -> Result<Vec<Claimed>, Failure> {
-    let lease = TimeDelta::seconds(fleet.policy(&keys::FLEET_TASK_LEASE_SECONDS).await?.get());
+    let lease = TimeDelta::seconds(fleet.policy(keys::FLEET_TASK_LEASE_SECONDS).await?.get());
     let now = fleet.db().ambient().now();
     let mut upkeep = fleet.db().upkeep("hand out tasks").await?;
     Ok(rows::claim(upkeep.conn(), asks, now, now + lease).await?)

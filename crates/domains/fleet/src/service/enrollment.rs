@@ -45,7 +45,7 @@ pub async fn enroll_within(
     }
     let issued = fleet.trust().issue_node(&request.csr_pem, request.node_id, lifetime(fleet).await?).await?;
     let trust = fleet.trust().for_nodes().await?;
-    let heartbeat = fleet.policy(&keys::FLEET_HEARTBEAT_SECONDS).await?.get();
+    let heartbeat = fleet.policy(keys::FLEET_HEARTBEAT_SECONDS).await?.get();
     let permit = Permit::node("a machine enrols with its token", request.node_id, origin.clone());
     let mut tx = fleet.db().write(permit, "node.enroll").await?;
     match admit(&mut tx, request, &issued).await {
@@ -71,7 +71,7 @@ pub async fn enroll_within(
 }
 
 async fn lifetime(fleet: &Fleet) -> Result<TimeDelta, Failure> {
-    Ok(TimeDelta::hours(fleet.policy(&keys::FLEET_CERTIFICATE_HOURS).await?.get()))
+    Ok(TimeDelta::hours(fleet.policy(keys::FLEET_CERTIFICATE_HOURS).await?.get()))
 }
 
 fn certificate(issued: &Issued) -> IssuedCertificate {

@@ -42,7 +42,7 @@ pub async fn report(
     heard_before: Option<DateTime<Utc>>,
     origin: &Origin,
 ) -> Result<(), Failure> {
-    let slack = TimeDelta::seconds(fleet.policy(&keys::FLEET_FINDING_BACKDATE_SECONDS).await?.get());
+    let slack = TimeDelta::seconds(fleet.policy(keys::FLEET_FINDING_BACKDATE_SECONDS).await?.get());
     let reports = readable(findings, ReportWindow::new(fleet.db.ambient().now(), heard_before, slack));
     if reports.is_empty() {
         return Ok(());

@@ -38,7 +38,7 @@ impl LogKeeper {
         if lines.is_empty() {
             return Ok(taken);
         }
-        let limit = fleet.policy(&keys::FLEET_LOG_LINES_PER_NODE).await?.get();
+        let limit = fleet.policy(keys::FLEET_LOG_LINES_PER_NODE).await?.get();
         let mut upkeep = fleet.db().upkeep("keep what an agent said").await?;
         rows::append(upkeep.conn(), node, &lines).await?;
         if self.is_due(node, i64::from(taken.lines), limit) {
@@ -117,7 +117,7 @@ pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -
 
 /// Forgets old lines of up to `limit` nodes after `after`; gives the last of them, or nothing at the end.
 pub async fn trim_some(fleet: &Fleet, after: uuid::Uuid, limit: i64) -> Result<Option<NodeId>, Failure> {
-    let keep = fleet.policy(&keys::FLEET_LOG_LINES_PER_NODE).await?.get();
+    let keep = fleet.policy(keys::FLEET_LOG_LINES_PER_NODE).await?.get();
     let mut upkeep = fleet.db().upkeep("forget old log lines of nodes").await?;
     let nodes = rows::nodes_after(upkeep.conn(), after, limit).await?;
     if !nodes.is_empty() {

@@ -156,8 +156,8 @@ pub async fn node_get(fleet: &Fleet, tx: &mut ReadTx, id: NodeId) -> Result<Node
 
 /// After how long without a report a node counts as lost.
 pub async fn silence(fleet: &Fleet) -> Result<TimeDelta, Failure> {
-    let every = fleet.policy(&keys::FLEET_HEARTBEAT_SECONDS).await?.get();
-    let missed = fleet.policy(&keys::FLEET_OFFLINE_AFTER_HEARTBEATS).await?.get();
+    let every = fleet.policy(keys::FLEET_HEARTBEAT_SECONDS).await?.get();
+    let missed = fleet.policy(keys::FLEET_OFFLINE_AFTER_HEARTBEATS).await?.get();
     Ok(TimeDelta::seconds(every * missed))
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn issue(
     node: &Node,
     purpose: TokenPurpose,
 ) -> Result<IssuedToken, Failure> {
-    let ttl = TimeDelta::seconds(fleet.policy(&keys::FLEET_BOOTSTRAP_TTL_SECONDS).await?.get());
+    let ttl = TimeDelta::seconds(fleet.policy(keys::FLEET_BOOTSTRAP_TTL_SECONDS).await?.get());
     let join = fleet.trust().join_info(node.id, &node.hostname, &fleet.settings().node_url).await?;
     let ambient = tx.db().ambient().clone();
     let (now, id) = (ambient.now(), ambient.id::<NodeTokenId>());

@@ -9,7 +9,7 @@ use kernel::{
     Code, CorrelationId, Failure, Problem,
     digest::sha256,
     ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
-    policy::{IntegerKey, keys},
+    policy::keys,
     text::Email,
 };
 use pg::{Db, Origin, Permit};
@@ -177,8 +177,7 @@ impl Authn {
     /// refreshes tokens of the revoked one goes on doing so: only after a time without any is a token taken for new.
     async fn is_new_sign_in(&self, verified: &Verified, row: &store::PrincipalRow) -> Result<bool, Failure> {
         let Some(issued_at) = verified.issued_at() else { return Ok(false) };
-        let hours =
-            self.0.policies.setting_at(IntegerKey(&keys::UNNAMED_SESSION_QUIET_HOURS), Where::default());
+        let hours = self.0.policies.setting_at(keys::UNNAMED_SESSION_QUIET_HOURS, Where::default());
         if row.ended_by_itself {
             return Ok(row.revoked_at.is_some_and(|revoked_at| issued_at > revoked_at));
         }

@@ -2,10 +2,7 @@
 
 use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, OrgPath, ScopeKind, Write, delete, get, post};
 use kernel::{
-    Code, Failure, Page, PageQuery, Permission, Secret,
-    ids::InvitationId,
-    policy::{IntegerKey, keys},
-    secret::ShownOnce,
+    Code, Failure, Page, PageQuery, Permission, Secret, ids::InvitationId, policy::keys, secret::ShownOnce,
     text::Email,
 };
 use pg::ReadTx;
@@ -119,11 +116,11 @@ async fn create(
 ) -> Result<Created<InvitationCreated>, Failure> {
     let (org, body) = (input.path.org_id, input.body.0);
     let place = Where { org: Some(org), ..Where::default() };
-    let setting = |key| identity.policies().setting_at(IntegerKey(key), place);
+    let setting = |key| identity.policies().setting_at(key, place);
     let limits = InvitationLimits {
-        ttl_days: setting(&keys::INVITATION_TTL_DAYS).await?,
-        per_day: setting(&keys::INVITATIONS_PER_DAY).await?,
-        per_address_per_day: setting(&keys::INVITATIONS_PER_ADDRESS_PER_DAY).await?,
+        ttl_days: setting(keys::INVITATION_TTL_DAYS).await?,
+        per_day: setting(keys::INVITATIONS_PER_DAY).await?,
+        per_address_per_day: setting(keys::INVITATIONS_PER_ADDRESS_PER_DAY).await?,
     };
     let invite = Invite { email: body.email, role: body.role, invited_by: input.access.user()? };
     let (invitation, token) = invitation_create(&mut tx, org, invite, limits, input.access.roles()).await?;

@@ -4,7 +4,7 @@ use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, 
 use kernel::{
     Code, Failure, Page, PageQuery, Permission, Problem,
     ids::{ProjectId, ServiceAccountId, ServiceAccountKeyId},
-    policy::{IntegerKey, keys},
+    policy::keys,
     secret::ShownOnce,
 };
 use pg::ReadTx;
@@ -89,7 +89,7 @@ async fn create(
         return Err(Problem::field("expires_in_days", "must be from 1 to 3650").into());
     }
     let place = Where { org: Some(org), project: Some(path.project_id), user: None };
-    let limit = identity.policies().setting_at(IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT), place).await?;
+    let limit = identity.policies().setting_at(keys::KEYS_PER_SERVICE_ACCOUNT, place).await?;
     let (key, secret) =
         service_account_key_create(&mut tx, (org, path.project_id), path.service_account_id, days, limit)
             .await?;

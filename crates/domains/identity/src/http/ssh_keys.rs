@@ -1,12 +1,7 @@
 //! `/me/ssh-keys`: your SSH public keys.
 
 use endpoint::{Created, Empty, Endpoint, In, Json, NoContent, ScopeKind, Write, delete, get, post};
-use kernel::{
-    Code, Failure, Page, PageQuery, Permission,
-    ids::SshKeyId,
-    policy::{IntegerKey, keys},
-    text::Name,
-};
+use kernel::{Code, Failure, Page, PageQuery, Permission, ids::SshKeyId, policy::keys, text::Name};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -75,7 +70,7 @@ async fn create(
 ) -> Result<Created<SshKey>, Failure> {
     let (user, body) = (input.access.user()?, input.body.0);
     let place = Where { user: Some(user), ..Where::default() };
-    let limit = identity.policies().setting_at(IntegerKey(&keys::SSH_KEYS_PER_USER), place).await?;
+    let limit = identity.policies().setting_at(keys::SSH_KEYS_PER_USER, place).await?;
     Ok(Created(ssh_key_create(&mut tx, user, body.name, &body.public_key, limit).await?))
 }
 

@@ -48,9 +48,9 @@ impl Issuer {
         by: GuessedBy<'_>,
         origin: &Origin,
     ) -> Result<Option<Account>, Failure> {
-        let lock = TimeDelta::seconds(self.policy(IntegerKey(&keys::SIGN_IN_LOCK_SECONDS)).await?);
-        let at_account = Allowance { step: lock, burst: self.policy_count(&keys::SIGN_IN_ATTEMPTS).await? };
-        let burst = self.policy_count(&keys::SIGN_IN_ATTEMPTS_PER_ADDRESS).await?;
+        let lock = TimeDelta::seconds(self.policy(keys::SIGN_IN_LOCK_SECONDS).await?);
+        let at_account = Allowance { step: lock, burst: self.policy_count(keys::SIGN_IN_ATTEMPTS).await? };
+        let burst = self.policy_count(keys::SIGN_IN_ATTEMPTS_PER_ADDRESS).await?;
         let in_all = Allowance { step: lock / burst, burst };
         let source = match by {
             GuessedBy::Address => address_holder(origin.source_ip.as_deref().unwrap_or_default()),
@@ -85,14 +85,14 @@ impl Issuer {
         Ok(None)
     }
 
-    async fn policy_count(&self, key: &'static kernel::policy::Definition) -> Result<i32, Failure> {
-        Ok(i32::try_from(self.policy(IntegerKey(key)).await?).unwrap_or(i32::MAX).max(1))
+    async fn policy_count(&self, key: IntegerKey) -> Result<i32, Failure> {
+        Ok(i32::try_from(self.policy(key).await?).unwrap_or(i32::MAX).max(1))
     }
 
     /// Whether one more refusal of a stranger may be written to the audit trail. What strangers write there is
     /// bounded in all, over all replicas, whatever number of addresses they have.
     pub(crate) async fn may_audit_refusal(&self, origin: &Origin) -> Result<bool, Failure> {
-        let burst = self.policy_count(&keys::REFUSALS_AUDITED_PER_MINUTE).await?;
+        let burst = self.policy_count(keys::REFUSALS_AUDITED_PER_MINUTE).await?;
         let allowance = Allowance { step: TimeDelta::minutes(1) / burst, burst };
         let mut quiet = self.quietly(origin).await?;
         Ok(guesses::spend(quiet.conn(), AUDITED, None, allowance).await?)

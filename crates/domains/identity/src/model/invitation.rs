@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem,
     ids::{InvitationId, OrgId, UserId},
-    policy::{IntegerKey, Setting, keys},
+    policy::{PolicyKey as _, Setting, keys},
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use schemars::JsonSchema;
@@ -67,9 +67,9 @@ pub struct InvitationLimits {
 impl Default for InvitationLimits {
     fn default() -> Self {
         Self {
-            ttl_days: IntegerKey(&keys::INVITATION_TTL_DAYS).default_setting(),
-            per_day: IntegerKey(&keys::INVITATIONS_PER_DAY).default_setting(),
-            per_address_per_day: IntegerKey(&keys::INVITATIONS_PER_ADDRESS_PER_DAY).default_setting(),
+            ttl_days: keys::INVITATION_TTL_DAYS.default_setting(),
+            per_day: keys::INVITATIONS_PER_DAY.default_setting(),
+            per_address_per_day: keys::INVITATIONS_PER_ADDRESS_PER_DAY.default_setting(),
         }
     }
 }

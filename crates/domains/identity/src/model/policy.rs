@@ -16,57 +16,23 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum PolicyScope {
-    Default,
-    Global,
-    Org,
-    Project,
-    User,
-}
-
-impl PolicyScope {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Global => "global",
-            Self::Org => "org",
-            Self::Project => "project",
-            Self::User => "user",
-        }
-    }
-
-    /// Reads a stored name; the default is never stored.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Global, Self::Org, Self::Project, Self::User].into_iter().find(|scope| scope.name() == name)
+lifecycle::named_enum! {
+    PolicyScope = "policy scope" {
+        /// Never stored.
+        Default = "default",
+        Global = "global",
+        Org = "org",
+        Project = "project",
+        User = "user",
     }
 }
 
-/// On whose authority a value stands, from the highest down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum PolicyAuthority {
-    Platform,
-    Org,
-    Project,
+lifecycle::named_enum! {
+    /// On whose authority a value stands, from the highest down.
+    PolicyAuthority = "policy authority" { Platform = "platform", Org = "org", Project = "project" }
 }
 
 impl PolicyAuthority {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Platform => "platform",
-            Self::Org => "org",
-            Self::Project => "project",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Platform, Self::Org, Self::Project].into_iter().find(|authority| authority.name() == name)
-    }
-
     /// The highest authority that somebody with `roles` acts with.
     pub fn of(roles: &[Role]) -> Self {
         if roles.contains(&Role::PlatformAdmin) {
@@ -172,9 +138,9 @@ pub struct PolicyDefinition {
 impl From<&'static Definition> for PolicyDefinition {
     fn from(definition: &'static Definition) -> Self {
         let (kind, minimum, maximum, choices) = match definition.kind {
-            Kind::Integer { min, max } => (PolicyType::Integer, Some(min), Some(max), None),
-            Kind::Boolean => (PolicyType::Boolean, None, None, None),
-            Kind::Choice(choices) => (PolicyType::Choice, None, None, Some(choices.to_vec())),
+            Kind::Integer { min, max, .. } => (PolicyType::Integer, Some(min), Some(max), None),
+            Kind::Boolean { .. } => (PolicyType::Boolean, None, None, None),
+            Kind::Choice { choices, .. } => (PolicyType::Choice, None, None, Some(choices.to_vec())),
         };
         Self {
             key: definition.key,

@@ -1,4 +1,4 @@
-use kernel::policy::{self, keys};
+use kernel::policy::{self, PolicyKey as _, keys};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -145,7 +145,7 @@ proptest! {
 #[test]
 fn an_explanation_names_the_source_and_what_it_overrode() {
     let values = stored(&[Some(json!(100)), Some(json!(8)), Some(json!(16)), Some(json!(4))]);
-    let explained = resolve(&keys::QUOTA_GPUS_PER_PROJECT, &values);
+    let explained = resolve(keys::QUOTA_GPUS_PER_PROJECT.definition(), &values);
     assert_eq!((explained.value, explained.scope), (json!(4), PolicyScope::User));
     let outcomes: Vec<_> = explained.considered.iter().map(|c| (c.scope, c.outcome)).collect();
     assert_eq!(
@@ -162,7 +162,7 @@ fn an_explanation_names_the_source_and_what_it_overrode() {
 
 #[test]
 fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
-    let ttl = &keys::TERMINAL_SESSION_MAX_TTL_SECONDS;
+    let ttl = keys::TERMINAL_SESSION_MAX_TTL_SECONDS.definition();
     assert!(check_set(ttl, wanted(PolicyScope::Global, &json!(20_000)), &[], &[Role::PlatformAdmin]).is_ok());
     let refused =
         check_set(ttl, wanted(PolicyScope::Org, &json!(20_000)), &[], &[Role::OrgOwner]).unwrap_err();
@@ -174,19 +174,22 @@ fn the_platform_may_loosen_its_own_default_and_a_tenant_may_not() {
 #[test]
 fn nobody_lifts_what_limits_them() {
     let may = |definition, scope, role| check_authority(definition, scope, &[role]).map_err(|p| p.code);
-    let quota = &keys::QUOTA_GPUS_PER_ORG;
+    let quota = keys::QUOTA_GPUS_PER_ORG.definition();
     assert_eq!(may(quota, PolicyScope::Org, Role::OrgOwner), Err(Code::AdminRequired));
     assert_eq!(may(quota, PolicyScope::Org, Role::PlatformAdmin), Ok(()));
-    let quota = &keys::QUOTA_GPUS_PER_PROJECT;
+    let quota = keys::QUOTA_GPUS_PER_PROJECT.definition();
     assert_eq!(may(quota, PolicyScope::Project, Role::ProjectOwner), Err(Code::InsufficientPermissions));
     assert_eq!(may(quota, PolicyScope::Project, Role::OrgAdmin), Ok(()));
     assert_eq!(
-        may(&keys::ALLOCATION_REFUND_WINDOW_DAYS, PolicyScope::Org, Role::OrgOwner),
+        may(keys::ALLOCATION_REFUND_WINDOW_DAYS.definition(), PolicyScope::Org, Role::OrgOwner),
         Err(Code::AdminRequired)
     );
     // Asked for without an organization: a value there would lie about being in force.
-    assert_eq!(may(&keys::RATE_API, PolicyScope::Org, Role::PlatformAdmin), Err(Code::Unprocessable));
-    assert_eq!(may(&keys::RATE_API, PolicyScope::Global, Role::PlatformAdmin), Ok(()));
+    assert_eq!(
+        may(keys::RATE_API.definition(), PolicyScope::Org, Role::PlatformAdmin),
+        Err(Code::Unprocessable)
+    );
+    assert_eq!(may(keys::RATE_API.definition(), PolicyScope::Global, Role::PlatformAdmin), Ok(()));
     for key in
         ["billing.window_seconds", "identity.invitation_ttl_days", "rate_limit.api_requests_per_minute"]
     {
@@ -196,7 +199,7 @@ fn nobody_lifts_what_limits_them() {
 
 #[test]
 fn what_a_higher_authority_set_is_replaced_from_below_only_when_it_is_a_default() {
-    let limit = &keys::ALLOCATION_MAX_CONCURRENT_PER_USER;
+    let limit = keys::ALLOCATION_MAX_CONCURRENT_PER_USER.definition();
     let set_by_platform = |is_default| {
         vec![StoredValue {
             scope: PolicyScope::Org,

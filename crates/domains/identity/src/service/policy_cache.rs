@@ -17,7 +17,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     CorrelationId, Failure,
     ids::{OrgId, ProjectId, UserId},
-    policy::{Definition, IntegerKey, Setting},
+    policy::{Definition, IntegerKey, PolicyKey, Setting},
 };
 use pg::{Connection, Db, Origin, Permit};
 
@@ -72,7 +72,7 @@ impl Policies {
     }
 
     /// What holds for `definition` at a place, and why.
-    pub async fn resolve(
+    async fn resolve(
         &self,
         definition: &'static Definition,
         place: Where,
@@ -87,9 +87,9 @@ impl Policies {
         Ok(resolve(definition, &values))
     }
 
-    /// The number that holds for `key` at a place.
-    pub async fn setting_at(&self, key: IntegerKey, place: Where) -> Result<Setting, Failure> {
-        Ok(key.read(&self.resolve(key.0, place).await?.value))
+    /// What holds for `key` at a place, as the type that the key has.
+    pub async fn setting_at<K: PolicyKey>(&self, key: K, place: Where) -> Result<K::Setting, Failure> {
+        Ok(key.read(&self.resolve(key.definition(), place).await?.value))
     }
 
     /// Makes sure that what holds in these places is known, and reads what is not over the caller's connection: whoever

@@ -23,13 +23,14 @@ use kernel::{Failure, Problem};
 use crate::model::{
     invitation::InvitationState,
     org::{OrgKind, OrgState},
+    policy::{PolicyAuthority, PolicyScope},
     role::MemberRole,
     sensitive_change::{SensitiveChangeKind, SensitiveChangeState},
     service_account::ServiceAccountState,
 };
 
 pg::named_columns! {
-    InvitationState, MemberRole, OrgKind, OrgState, SensitiveChangeKind, SensitiveChangeState, ServiceAccountState,
+    InvitationState, MemberRole, OrgKind, OrgState, PolicyAuthority, PolicyScope, SensitiveChangeKind, SensitiveChangeState, ServiceAccountState,
 }
 
 /// What to say when a constraint is violated.

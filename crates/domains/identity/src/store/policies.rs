@@ -59,24 +59,25 @@ pub struct Entry {
 /// Everything that can matter in `org`: its own values at every scope, and the global ones.
 pub async fn all_in_org(conn: &mut Connection, org: Option<OrgId>) -> Result<Vec<Entry>, sqlx::Error> {
     let rows = sqlx::query!(
-        "SELECT scope, key, value, version, set_by, is_default, project_id, user_id FROM policy_values
-         WHERE org_id IS NULL OR org_id = $1",
+        r#"SELECT scope AS "scope: PolicyScope", key, value, version, set_by AS "set_by: PolicyAuthority", is_default,
+             project_id, user_id
+         FROM policy_values WHERE org_id IS NULL OR org_id = $1"#,
         org.map(OrgId::uuid),
     )
     .fetch_all(conn)
     .await?;
     Ok(rows
         .into_iter()
-        .filter_map(|row| {
+        .map(|row| {
             let stored = StoredValue {
-                scope: PolicyScope::parse(&row.scope)?,
+                scope: row.scope,
                 value: row.value,
                 version: row.version,
-                set_by: PolicyAuthority::parse(&row.set_by)?,
+                set_by: row.set_by,
                 is_default: row.is_default,
             };
             let (project, user) = (row.project_id.map(ProjectId::from), row.user_id.map(UserId::from));
-            Some(Entry { key: row.key, project, user, stored })
+            Entry { key: row.key, project, user, stored }
         })
         .collect())
 }
@@ -89,10 +90,11 @@ pub async fn values_in(
 ) -> Result<Vec<(String, StoredValue)>, sqlx::Error> {
     let (org, project, user) = place.ids();
     let rows = sqlx::query!(
-        "SELECT scope, key, value, version, set_by, is_default FROM policy_values
+        r#"SELECT scope AS "scope: PolicyScope", key, value, version, set_by AS "set_by: PolicyAuthority", is_default
+         FROM policy_values
          WHERE (org_id IS NULL OR org_id = $1)
            AND (project_id IS NULL OR project_id = $2) AND (user_id IS NULL OR user_id = $3)
-           AND ($4::text IS NULL OR key = $4)",
+           AND ($4::text IS NULL OR key = $4)"#,
         org,
         project,
         user,
@@ -102,11 +104,10 @@ pub async fn values_in(
     .await?;
     Ok(rows
         .into_iter()
-        .filter_map(|row| {
-            let scope = PolicyScope::parse(&row.scope)?;
-            let set_by = PolicyAuthority::parse(&row.set_by)?;
-            let (value, version, is_default) = (row.value, row.version, row.is_default);
-            Some((row.key, StoredValue { scope, value, version, set_by, is_default }))
+        .map(|row| {
+            let (scope, value, version) = (row.scope, row.value, row.version);
+            let (set_by, is_default) = (row.set_by, row.is_default);
+            (row.key, StoredValue { scope, value, version, set_by, is_default })
         })
         .collect())
 }

@@ -12,7 +12,7 @@ use identity::{
 use kernel::{
     Code,
     ids::{OrgId, ProjectId, ServiceAccountKeyId},
-    policy::{IntegerKey, keys},
+    policy::{PolicyKey as _, keys},
     text::Name,
 };
 use serde_json::{Value, json};
@@ -220,7 +220,7 @@ async fn keys_overlap_during_a_rotation_and_end_when_revoked_expired_or_their_ac
         kit.post("/auth/token", &form).await
     };
 
-    let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
+    let limit = keys::KEYS_PER_SERVICE_ACCOUNT.default_setting();
     let mut tx = write().await;
     let robot = service_account_create(&mut tx, org, project, Name::parse("robot").unwrap()).await.unwrap();
     let mut made = Vec::new();

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     ids::{NotificationId, OrgId, ProjectId, UserId},
-    policy::{Definition, keys},
+    policy::{BooleanKey, keys},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,10 +48,10 @@ impl NoticeKind {
     }
 
     /// The policy by which an organization is not told of it at all.
-    pub fn policy(self) -> Option<&'static Definition> {
+    pub const fn policy(self) -> Option<BooleanKey> {
         match self {
-            Self::LowBalance => Some(&keys::NOTIFY_LOW_BALANCE),
-            Self::AutoReleasePending | Self::BalanceDepleted => Some(&keys::NOTIFY_BALANCE_DEPLETED),
+            Self::LowBalance => Some(keys::NOTIFY_LOW_BALANCE),
+            Self::AutoReleasePending | Self::BalanceDepleted => Some(keys::NOTIFY_BALANCE_DEPLETED),
             _ => None,
         }
     }

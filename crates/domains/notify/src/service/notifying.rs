@@ -6,13 +6,7 @@ use identity::api::{
     Where,
     recipients::{self, Recipient},
 };
-use kernel::{
-    Failure, Permission,
-    event::Envelope,
-    ids::OrgId,
-    policy::{IntegerKey, keys},
-    text::Email,
-};
+use kernel::{Failure, Permission, event::Envelope, ids::OrgId, policy::keys, text::Email};
 use pg::WriteTx;
 use uuid::Uuid;
 
@@ -44,9 +38,9 @@ pub async fn event_notify(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope
 
 /// Whether the organization's policy lets people be told of it.
 async fn wanted(notify: &Notify, notice: &Notice) -> Result<bool, Failure> {
-    let Some(definition) = notice.kind.policy() else { return Ok(true) };
+    let Some(key) = notice.kind.policy() else { return Ok(true) };
     let place = Where { org: notice.target.org_id, ..Where::default() };
-    Ok(notify.policies.resolve(definition, place).await?.value != serde_json::Value::Bool(false))
+    notify.policies.setting_at(key, place).await
 }
 
 async fn listeners(tx: &mut WriteTx, audience: &Audience) -> Result<Vec<Recipient>, Failure> {
@@ -119,8 +113,7 @@ pub(super) async fn queue_full(
     // Read over this connection: whoever has one open must not wait for another.
     notify.policies.warm(tx.conn(), &[Some(org)]).await?;
     let place = Where { org: Some(org), ..Where::default() };
-    let most =
-        notify.policies.setting_at(IntegerKey(&keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES), place).await?.get();
+    let most = notify.policies.setting_at(keys::NOTIFY_QUEUED_WEBHOOK_MESSAGES, place).await?.get();
     Ok((store::webhooks::queued_count(tx.conn(), org, most).await? >= most).then_some(most))
 }
 

@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{OrgId, PaymentId, PostingId, RefundId},
-    policy::{IntegerKey, keys},
+    policy::keys,
     text::Reason,
 };
 use pg::{ReadTx, WriteTx, changed, created, found};
@@ -38,7 +38,7 @@ pub async fn create(
     // From here to the end refunds and disputes of this payment are serial.
     let payment = found(rows::lock(tx.conn(), payment).await?, "payment")?;
     check_amount(&payment, amount)?;
-    let key = IntegerKey(&keys::ALLOCATION_REFUND_WINDOW_DAYS);
+    let key = keys::ALLOCATION_REFUND_WINDOW_DAYS;
     let window = payments.policies.setting(key, Some(payment.org_id), None).await?;
     let ambient = tx.db().ambient().clone();
     let (id, now): (RefundId, _) = (ambient.id(), ambient.now());

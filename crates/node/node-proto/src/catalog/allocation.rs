@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use kernel::policy::IsolationModel;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
@@ -39,18 +40,16 @@ pub enum Isolation {
     FullReimage,
 }
 
-impl Isolation {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UserRevoke => "user-revoke",
-            Self::FullReimage => "full-reimage",
+impl From<IsolationModel> for Isolation {
+    fn from(model: IsolationModel) -> Self {
+        match model {
+            IsolationModel::UserRevoke => Self::UserRevoke,
+            IsolationModel::FullReimage => Self::FullReimage,
         }
     }
+}
 
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::UserRevoke, Self::FullReimage].into_iter().find(|isolation| isolation.name() == name)
-    }
-
+impl Isolation {
     pub const fn gives_sudo(self) -> bool {
         matches!(self, Self::FullReimage)
     }
@@ -219,7 +218,13 @@ mod tests {
             let input = ProvisionUserInput { isolation, ..read };
             let back = serde_json::from_value(serde_json::to_value(&input).unwrap()).unwrap();
             assert_eq!(input, back);
-            assert_eq!(Isolation::parse(isolation.name()), Some(isolation));
+        }
+    }
+
+    #[test]
+    fn a_node_is_told_the_isolation_by_the_name_of_the_policy() {
+        for model in IsolationModel::ALL {
+            assert_eq!(json!(Isolation::from(model)), json!(model));
         }
     }
 }

@@ -3,19 +3,19 @@ use identity::{
     model::{policy::PolicyScope, role::MemberRole},
     service::{
         members::member_delete,
-        policies::{NewPolicy, Place, policy_set, policy_unset},
+        policies::{NewPolicy, Place, policy_explain, policy_list, policy_set, policy_unset},
     },
 };
 use kernel::{
-    Permission, Role,
-    policy::{IntegerKey, keys},
+    Code, PageQuery, Permission, Role,
+    policy::{IntegerKey, PolicyKey as _, keys},
 };
 use pg::Scope;
 use serde_json::json;
 
 use super::world::World;
 
-const LIMIT: IntegerKey = IntegerKey(&keys::ALLOCATION_MAX_CONCURRENT_PER_USER);
+const LIMIT: IntegerKey = keys::ALLOCATION_MAX_CONCURRENT_PER_USER;
 
 #[tokio::test]
 async fn a_changed_policy_holds_at_once_and_the_narrowest_value_wins() {
@@ -32,9 +32,16 @@ async fn a_changed_policy_holds_at_once_and_the_narrowest_value_wins() {
 
     let set = async |place, value: i64| {
         let mut tx = world.write_in(owner, org, "policy.set").await;
-        policy_set(&mut tx, place, LIMIT.0.key, NewPolicy::bound(&json!(value)), None, &[Role::OrgOwner])
-            .await
-            .unwrap();
+        policy_set(
+            &mut tx,
+            place,
+            LIMIT.definition().key,
+            NewPolicy::bound(&json!(value)),
+            None,
+            &[Role::OrgOwner],
+        )
+        .await
+        .unwrap();
         tx.commit(None).await.unwrap();
     };
     set(Place::Org(org), 20).await;
@@ -53,7 +60,7 @@ async fn a_changed_policy_holds_at_once_and_the_narrowest_value_wins() {
     let set = policy_set(
         &mut tx,
         Place::Global,
-        LIMIT.0.key,
+        LIMIT.definition().key,
         NewPolicy::bound(&seven),
         None,
         &[Role::PlatformAdmin],
@@ -65,7 +72,9 @@ async fn a_changed_policy_holds_at_once_and_the_narrowest_value_wins() {
     assert_eq!(now(of_worker).await, 5);
 
     let mut tx = world.write_in(owner, org, "policy.unset").await;
-    policy_unset(&mut tx, Place::User(org, worker), LIMIT.0.key, Some(1), &[Role::OrgOwner]).await.unwrap();
+    policy_unset(&mut tx, Place::User(org, worker), LIMIT.definition().key, Some(1), &[Role::OrgOwner])
+        .await
+        .unwrap();
     tx.commit(None).await.unwrap();
     assert_eq!(now(of_worker).await, 7);
 }
@@ -78,12 +87,19 @@ async fn values_set_for_a_member_go_with_the_membership() {
     world.member(org, worker, MemberRole::Member).await;
     let mut tx = world.write_in(owner, org, "test").await;
     let place = Place::User(org, worker);
-    policy_set(&mut tx, place, LIMIT.0.key, NewPolicy::bound(&json!(3)), None, &[Role::OrgOwner])
+    policy_set(&mut tx, place, LIMIT.definition().key, NewPolicy::bound(&json!(3)), None, &[Role::OrgOwner])
         .await
         .unwrap();
     member_delete(&mut tx, org, worker, None, &[Role::OrgOwner]).await.unwrap();
-    let again =
-        policy_set(&mut tx, place, LIMIT.0.key, NewPolicy::bound(&json!(3)), None, &[Role::OrgOwner]).await;
+    let again = policy_set(
+        &mut tx,
+        place,
+        LIMIT.definition().key,
+        NewPolicy::bound(&json!(3)),
+        None,
+        &[Role::OrgOwner],
+    )
+    .await;
     assert!(again.is_err(), "no value for somebody who is not a member");
     drop(tx);
 }
@@ -94,9 +110,15 @@ async fn a_global_value_cannot_be_written_from_within_an_organization() {
     let owner = world.user("owner").await;
     let org = world.org("acme", owner).await.id;
     let mut tx = world.write_in(owner, org, "policy.set").await;
-    let refused =
-        policy_set(&mut tx, Place::Global, LIMIT.0.key, NewPolicy::bound(&json!(3)), None, &[Role::OrgOwner])
-            .await;
+    let refused = policy_set(
+        &mut tx,
+        Place::Global,
+        LIMIT.definition().key,
+        NewPolicy::bound(&json!(3)),
+        None,
+        &[Role::OrgOwner],
+    )
+    .await;
     assert!(refused.is_err(), "row-level security stands behind the permission");
 }
 
@@ -113,7 +135,7 @@ async fn a_limit_that_the_platform_set_is_lifted_by_nobody_below_unless_it_is_a_
         let mut tx = world.write_in(owner, org, "policy.set").await;
         let value = json!(value);
         let new = NewPolicy { value: &value, is_default };
-        policy_set(&mut tx, place, LIMIT.0.key, new, None, &[role]).await?;
+        policy_set(&mut tx, place, LIMIT.definition().key, new, None, &[role]).await?;
         tx.commit(None).await?;
         Ok::<_, kernel::Failure>(())
     };
@@ -122,7 +144,8 @@ async fn a_limit_that_the_platform_set_is_lifted_by_nobody_below_unless_it_is_a_
     assert!(set(Place::Org(org), 50, false, Role::OrgOwner).await.is_err(), "replaced");
     assert!(set(of_project, 50, false, Role::OrgOwner).await.is_err(), "exceeded further down");
     let mut tx = world.write_in(owner, org, "policy.unset").await;
-    let removed = policy_unset(&mut tx, Place::Org(org), LIMIT.0.key, None, &[Role::OrgOwner]).await;
+    let removed =
+        policy_unset(&mut tx, Place::Org(org), LIMIT.definition().key, None, &[Role::OrgOwner]).await;
     assert!(removed.is_err(), "removed");
     drop(tx);
     assert_eq!(now().await, 10);
@@ -137,4 +160,38 @@ async fn a_limit_that_the_platform_set_is_lifted_by_nobody_below_unless_it_is_a_
     assert_eq!(now().await, 40);
     set(Place::Org(org), 20, false, Role::OrgOwner).await.unwrap();
     assert_eq!(now().await, 20, "a bound holds for what was stored before it");
+}
+
+#[tokio::test]
+async fn values_of_a_key_that_was_removed_are_neither_read_nor_in_the_way() {
+    let world = World::new().await;
+    let owner = world.user("owner").await;
+    let org = world.org("acme", owner).await.id;
+    let stored = format!(
+        "INSERT INTO policy_values (id, scope, org_id, key, value, updated_by, created_at, updated_at, set_by, is_default)
+         SELECT gen_random_uuid(), v.scope, v.org, 'billing.was_removed', v.value, '{owner}', now(), now(), 'platform', false
+         FROM (VALUES ('global', NULL::uuid, '\"of another type\"'::jsonb), ('org', '{org}', '7')) AS v (scope, org, value)",
+        owner = owner.uuid(),
+        org = org.uuid(),
+    );
+    assert_eq!(world.tamper(&stored).await, 2);
+
+    let policies = Policies::new(world.db().clone());
+    let place = Where { org: Some(org), ..Where::default() };
+    assert_eq!(policies.setting_at(LIMIT, place).await.unwrap().get(), 50);
+    let mut tx = world.read_in(owner, org).await;
+    let all: PageQuery = serde_json::from_value(json!({ "page_size": 200 })).unwrap();
+    let listed = policy_list(&mut tx, Place::Org(org), &all).await.unwrap();
+    assert_eq!(listed.items.len(), kernel::policy::ALL.len());
+    assert!(listed.items.iter().all(|policy| policy.key != "billing.was_removed"));
+    let explained = policy_explain(&mut tx, Place::Org(org), "billing.was_removed").await;
+    assert!(matches!(explained, Err(kernel::Failure::Problem(problem)) if problem.code == Code::NotFound));
+    drop(tx);
+    let mut tx = world.write_in(owner, org, "policy.set").await;
+    let (key, three) = (LIMIT.definition().key, json!(3));
+    policy_set(&mut tx, Place::Org(org), key, NewPolicy::bound(&three), None, &[Role::OrgOwner])
+        .await
+        .unwrap();
+    tx.commit(None).await.unwrap();
+    assert_eq!(policies.setting_at(LIMIT, place).await.unwrap().get(), 3);
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::world::World;
 
 const KEY: &str = "billing.adjustment_approval_minor";
-const LIMIT: IntegerKey = IntegerKey(&keys::BILLING_ADJUSTMENT_APPROVAL_MINOR);
+const LIMIT: IntegerKey = keys::BILLING_ADJUSTMENT_APPROVAL_MINOR;
 const ADMIN: &[Role] = &[Role::PlatformAdmin];
 
 async fn write(world: &World, who: UserId) -> WriteTx {

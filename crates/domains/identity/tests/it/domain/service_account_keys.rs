@@ -3,7 +3,7 @@ use identity::service::service_accounts::{
 };
 use kernel::{
     Code, Failure,
-    policy::{IntegerKey, keys},
+    policy::{PolicyKey as _, keys},
     text::Name,
 };
 
@@ -15,7 +15,7 @@ async fn an_account_has_no_more_live_keys_than_the_policy_allows() {
     let owner = world.user("owner").await;
     let org = world.org("acme", owner).await.id;
     let project = world.project(owner, org, "bots").await.id;
-    let two = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).read(&2.into());
+    let two = keys::KEYS_PER_SERVICE_ACCOUNT.read(&2.into());
     let mut tx = world.write_in(owner, org, "service_account.create").await;
     let account = service_account_create(&mut tx, org, project, Name::parse("bot").unwrap()).await.unwrap();
     let first = service_account_key_create(&mut tx, (org, project), account.id, None, two).await.unwrap();

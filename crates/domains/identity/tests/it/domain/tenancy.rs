@@ -11,7 +11,7 @@ use identity::{
 use kernel::{
     Permission, Role,
     ids::{OrgId, UserId},
-    policy::{IntegerKey, keys},
+    policy::{PolicyKey as _, keys},
     text::{Email, Name},
 };
 use pg::{Roles, Scope};
@@ -33,7 +33,7 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
     invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner]).await.unwrap();
     let account =
         service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
-    let limit = IntegerKey(&keys::KEYS_PER_SERVICE_ACCOUNT).default_setting();
+    let limit = keys::KEYS_PER_SERVICE_ACCOUNT.default_setting();
     service_account_key_create(&mut tx, (org, project.id), account.id, None, limit).await.unwrap();
     policy_set(
         &mut tx,

@@ -13,6 +13,7 @@ use crate::{
     failure::{FailureCode, RunFailure, StepError},
     faults::{At, FaultPoint},
     readable,
+    request::StepState,
     spec::{SagaSpec, StepSpec},
     step::{RunEnd, Saga, Signal, Step, wake_key},
     store::{self, Applied, Change, Entry, Run, UPKEEP},
@@ -157,7 +158,7 @@ impl Inner {
                     step: step.name,
                     undo: run.progress.undoing,
                     attempt: run.progress.attempt,
-                    state: "failed",
+                    state: StepState::Failed,
                     failure: Some((error.code.clone(), error.to_string())),
                     started_at,
                 };
@@ -216,17 +217,17 @@ impl Inner {
         run: &Run,
         step: &StepSpec,
         call: &Call,
-    ) -> Result<(Settled, &'static str, Option<Value>), Stop> {
+    ) -> Result<(Settled, StepState, Option<Value>), Stop> {
         let at = &run.progress;
         let mut cx = context(tx, run, step.name, &run.outputs);
         cx.deadline = at.attempt_deadline.unwrap_or(later(at.now, step.timeout));
         let (outcome, state, output) = match call::step(saga, (at.step, step), &mut cx, call).await? {
-            Step::Done(output) => (Outcome::Done, "done", (!at.undoing).then_some(output)),
+            Step::Done(output) => (Outcome::Done, StepState::Done, (!at.undoing).then_some(output)),
             _ if at.overdue() => {
                 return Err(StepError::retry(FailureCode::TimedOut, "the step did not end in time").into());
             }
-            Step::Suspended => (Outcome::Suspended, "waiting", None),
-            Step::Again { after } => (Outcome::Again { after }, "waiting", None),
+            Step::Suspended => (Outcome::Suspended, StepState::Waiting, None),
+            Step::Again { after } => (Outcome::Again { after }, StepState::Waiting, None),
         };
         let settled = decide::settle(saga.spec(), at, &outcome);
         if let Settled::End(end) = settled {
@@ -245,7 +246,7 @@ impl Inner {
         spec: &SagaSpec,
         run: &Run,
         step: &StepSpec,
-        (settled, state, output): (Settled, &'static str, Option<Value>),
+        (settled, state, output): (Settled, StepState, Option<Value>),
     ) -> Result<Did, Stop> {
         let (progress, end) = match settled {
             Settled::On(progress) => (progress, None),

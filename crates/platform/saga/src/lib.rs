@@ -38,7 +38,9 @@ pub use definition::{Action, EndFn, ResumeFn, SagaDefinition, StepDefinition, St
 pub use engine::Engine;
 pub use failure::{DomainFailure, FailureCode, RunFailure, StepError};
 pub use http::endpoints;
-pub use request::{StartError, TimelineEntry, cancel, is_live, runs_before, start, timeline, wake};
+pub use request::{
+    StartError, StepState, TimelineEntry, cancel, is_live, runs_before, start, timeline, wake,
+};
 pub use runs::{RunLifecycle, RunState};
 pub use spec::{OnFailure, Retry, SagaSpec, StepSpec};
 pub use step::{RunEnd, Saga, Signal, Step, StepCx};

@@ -95,6 +95,10 @@ pub async fn wake(tx: &mut WriteTx, key: &str, signal: Value) -> Result<bool, sq
         .await
 }
 
+lifecycle::named_enum! {
+    StepState = "state of a step" { Waiting = "waiting", Done = "done", Failed = "failed", Skipped = "skipped" }
+}
+
 /// One attempt of a step, forwards or back.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct TimelineEntry {
@@ -105,8 +109,7 @@ pub struct TimelineEntry {
     /// The step was taken back.
     pub undo: bool,
     pub attempt: u32,
-    /// `waiting`, `done`, `failed` or `skipped`.
-    pub state: String,
+    pub state: StepState,
     /// What went wrong, when something did: a stable code, and what is known beyond it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<String>,
@@ -124,7 +127,7 @@ struct Entry {
     step: String,
     undo: bool,
     attempt: i32,
-    state: String,
+    state: StepState,
     failure_code: Option<String>,
     detail: String,
     started_at: DateTime<Utc>,
@@ -153,7 +156,7 @@ pub async fn timeline(conn: &mut Connection, subject: &str) -> Result<Vec<Timeli
     let entries = sqlx::query_as!(
         Entry,
         r#"SELECT run_id AS "run_id!", name AS "name!", step AS "step!", undo AS "undo!", attempt AS "attempt!",
-            state AS "state!", failure_code, detail AS "detail!", started_at AS "started_at!", finished_at
+            state AS "state!: StepState", failure_code, detail AS "detail!", started_at AS "started_at!", finished_at
         FROM saga_timeline_entries($1, $2)"#,
         subject,
         MOST_ENTRIES,
@@ -170,9 +173,10 @@ pub(crate) async fn timeline_of(
 ) -> Result<Vec<TimelineEntry>, sqlx::Error> {
     let entries = sqlx::query_as!(
         Entry,
-        "SELECT s.run_id, r.name, s.step, s.undo, s.attempt, s.state, s.failure_code, s.detail, s.started_at, s.finished_at
+        r#"SELECT s.run_id, r.name, s.step, s.undo, s.attempt, s.state AS "state: StepState", s.failure_code, s.detail, s.started_at,
+             s.finished_at
          FROM saga_steps s JOIN saga_runs r ON r.id = s.run_id
-         WHERE s.run_id = $1 ORDER BY s.seq LIMIT $2",
+         WHERE s.run_id = $1 ORDER BY s.seq LIMIT $2"#,
         run.uuid(),
         i64::from(MOST_ENTRIES),
     )

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::request::{self, TimelineEntry};
+use crate::request::{self, StepState, TimelineEntry};
 
 lifecycle::lifecycle! {
     /// The life of a run.
@@ -26,6 +26,8 @@ lifecycle::lifecycle! {
     Undoing on EndUndone => Undone;
     Undoing on GetStuck => Stuck;
 }
+
+pg::named_columns! { RunState, StepState }
 
 /// One run of a durable workflow.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -84,7 +86,7 @@ struct Row {
     spec_version: i32,
     subject: String,
     org_id: Option<Uuid>,
-    state: String,
+    state: RunState,
     step: i32,
     attempt: i32,
     waiting: bool,
@@ -108,8 +110,7 @@ impl From<Row> for SagaRun {
             spec_version: row.spec_version,
             subject: row.subject,
             org_id: row.org_id.map(OrgId::from),
-            // The column's check allows no other name.
-            state: RunState::parse(&row.state).unwrap_or(RunState::Stuck),
+            state: row.state,
             step: u32::try_from(row.step).unwrap_or(0),
             attempt: u32::try_from(row.attempt).unwrap_or(1),
             waiting: row.waiting,
@@ -136,7 +137,7 @@ pub async fn list(
 ) -> Result<Page<SagaRun>, Failure> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, name, spec_version, subject, org_id, state, step, attempt,
+        r#"SELECT id, name, spec_version, subject, org_id, state AS "state: RunState", step, attempt,
             (wake_key IS NOT NULL AND signal IS NULL) AS "waiting!",
             (finished_at IS NULL AND greatest(wake_at, lease_until) < $6::timestamptz - interval '1 minute') AS "overdue!",
             failure, failure_code, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at
@@ -165,7 +166,7 @@ pub async fn get(conn: &mut Connection, now: DateTime<Utc>, id: SagaRunId) -> Re
 async fn load(conn: &mut Connection, now: DateTime<Utc>, id: SagaRunId) -> Result<SagaRun, Failure> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, name, spec_version, subject, org_id, state, step, attempt,
+        r#"SELECT id, name, spec_version, subject, org_id, state AS "state: RunState", step, attempt,
             (wake_key IS NOT NULL AND signal IS NULL) AS "waiting!",
             (finished_at IS NULL AND greatest(wake_at, lease_until) < $2::timestamptz - interval '1 minute') AS "overdue!",
             failure, failure_code, cancel_reason, wake_at, deadline, version, created_at, updated_at, finished_at

@@ -14,6 +14,8 @@ use uuid::Uuid;
 use crate::{
     decide::{Progress, Waiting, later},
     failure::{FailureCode, RunFailure},
+    request::StepState,
+    runs::RunState,
     step::RunEnd,
 };
 
@@ -47,7 +49,7 @@ struct Row {
     spec_version: i32,
     subject: String,
     org_id: Option<Uuid>,
-    state: String,
+    state: RunState,
     input: Value,
     outputs: Value,
     step: i32,
@@ -92,7 +94,7 @@ impl Run {
             unfinished: count(row.unfinished),
             fence: row.fence,
             progress: Progress {
-                undoing: row.state == "undoing",
+                undoing: row.state == RunState::Undoing,
                 step: usize::try_from(row.step).unwrap_or(0),
                 attempt: count(row.attempt).max(1),
                 begun: row.begun,
@@ -117,7 +119,7 @@ pub(crate) async fn lease(db: &Db, known: &[(String, i32)], max: usize) -> Resul
     // A step that is about to be called is marked as begun here: a worker that dies in it leaves no other trace.
     let rows = sqlx::query_as!(
         Row,
-        "WITH due AS (
+        r#"WITH due AS (
             SELECT id FROM saga_runs
             WHERE state IN ('running', 'undoing') AND wake_at <= $1 AND (lease_until IS NULL OR lease_until <= $1)
                 AND (name, spec_version) IN (SELECT n, v FROM unnest($2::text[], $3::integer[]) AS known (n, v))
@@ -126,9 +128,9 @@ pub(crate) async fn lease(db: &Db, known: &[(String, i32)], max: usize) -> Resul
         UPDATE saga_runs r SET lease_until = $5, fence = r.fence + 1, unfinished = r.unfinished + 1,
             begun = r.begun OR (r.cancel_reason IS NULL AND r.failure IS NULL AND r.deadline > $1)
         FROM due WHERE r.id = due.id
-        RETURNING r.id, r.name, r.spec_version, r.subject, r.org_id, r.state, r.input, r.outputs, r.step, r.attempt,
+        RETURNING r.id, r.name, r.spec_version, r.subject, r.org_id, r.state AS "state: RunState", r.input, r.outputs, r.step, r.attempt,
             r.begun, r.unfinished, r.end_attempts, r.wake_key, r.signal, r.attempt_deadline, r.failure, r.failure_code,
-            r.cancel_reason, r.wake_at, r.fence, r.deadline, r.correlation_id, r.traceparent",
+            r.cancel_reason, r.wake_at, r.fence, r.deadline, r.correlation_id, r.traceparent"#,
         now,
         &names,
         &versions,
@@ -146,10 +148,10 @@ pub(crate) async fn reload(db: &Db, run: &Run) -> Result<Option<Run>, pg::Error>
     let mut upkeep = db.upkeep(UPKEEP).await?;
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, name, spec_version, subject, org_id, state, input, outputs, step, attempt, begun, unfinished,
+        r#"SELECT id, name, spec_version, subject, org_id, state AS "state: RunState", input, outputs, step, attempt, begun, unfinished,
             end_attempts, wake_key, signal, attempt_deadline, failure, failure_code, cancel_reason, wake_at, fence, deadline,
             correlation_id, traceparent
-         FROM saga_runs WHERE id = $1 AND fence = $2 AND lease_until > $3 AND state IN ('running', 'undoing')",
+         FROM saga_runs WHERE id = $1 AND fence = $2 AND lease_until > $3 AND state IN ('running', 'undoing')"#,
         run.id.uuid(),
         run.fence,
         now,
@@ -178,7 +180,7 @@ pub(crate) struct Entry<'a> {
     pub step: &'a str,
     pub undo: bool,
     pub attempt: u32,
-    pub state: &'static str,
+    pub state: StepState,
     pub failure: Option<(FailureCode, String)>,
     pub started_at: DateTime<Utc>,
 }
@@ -201,7 +203,7 @@ pub(crate) async fn apply(
     let state = end.map_or(if progress.undoing { "undoing" } else { "running" }, RunEnd::name);
     let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
     let step_failure = entry.as_ref().and_then(|entry| entry.failure.as_ref());
-    let over = entry.as_ref().is_some_and(|entry| entry.state != "waiting");
+    let over = entry.as_ref().is_some_and(|entry| entry.state != StepState::Waiting);
     let row = sqlx::query!(
         r#"WITH run AS (
             UPDATE saga_runs SET state = $4, step = $5, attempt = $6,
@@ -249,7 +251,7 @@ pub(crate) async fn apply(
         entry.as_ref().map(|e| e.step) as Option<&str>,
         entry.as_ref().is_some_and(|e| e.undo),
         number(entry.as_ref().map_or(0, |e| e.attempt)),
-        entry.as_ref().map_or("done", |e| e.state),
+        entry.as_ref().map_or(StepState::Done, |e| e.state).name(),
         step_failure.map_or("", |(_, text)| text.as_str()),
         entry.as_ref().map_or(now, |e| e.started_at),
         over,

@@ -5,7 +5,7 @@ pub use crate::{
     model::{
         account::{Account, Balances, Line, Posted, Posting, PostingKind},
         events,
-        meter::{Launch, LaunchMeter},
+        meter::{Launch, LaunchMeter, MeterUnit},
     },
     service::{
         balance::balances_of,

@@ -6,6 +6,8 @@ pub use crate::{
         credit_finding::CreditFinding,
         events,
         inventory::{NodeInventory, SlotFacts},
+        node::NodeState,
+        slot::{SlotKind, SlotState},
         waiter::{Waiter, Waiting},
     },
     service::{

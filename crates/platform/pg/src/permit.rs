@@ -1,30 +1,9 @@
 //! Who acts, where, and by what right: what a transaction is opened for.
 
 use kernel::ids::{OrgId, ProjectId};
+pub use kernel::principal::ActorKind;
 use kernel::{CorrelationId, Granted};
 use uuid::Uuid;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActorKind {
-    User,
-    ServiceAccount,
-    /// A server of the fleet, by its certificate.
-    Node,
-    System,
-    Anonymous,
-}
-
-impl ActorKind {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::ServiceAccount => "service_account",
-            Self::Node => "node",
-            Self::System => "system",
-            Self::Anonymous => "anonymous",
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor {

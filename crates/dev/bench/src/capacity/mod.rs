@@ -13,6 +13,7 @@ mod throughput;
 
 use std::time::Duration;
 
+use capacity::model::sku::SlotKind;
 use serde_json::json;
 use testkit::{Api, made_up_key};
 
@@ -26,7 +27,7 @@ const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, l
      through one gpuaasd in all roles; the client is the process that plays the nodes, whose work takes no time.";
 /// What is launched: a slice of the H200 machines.
 const SKU: &str = "h200-sxm-slice";
-const KIND: &str = "gpu";
+const KIND: SlotKind = SlotKind::Gpu;
 const MODEL: &str = "H200";
 
 #[derive(Clone, clap::Args)]

@@ -126,7 +126,7 @@ async fn list(
 ) -> Result<Json<Page<Posting>>, Failure> {
     let query = input.query;
     let filter = Filter {
-        kind: query.kind.0.map(PostingKind::name),
+        kind: query.kind.0,
         project: query.project_id.0.map(ProjectId::uuid),
         from: query.from.0.map(|moment| moment.0),
         to: query.to.0.map(|moment| moment.0),

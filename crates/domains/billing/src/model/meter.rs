@@ -45,7 +45,7 @@ pub struct Launch {
     pub project: ProjectId,
     pub person: Option<Uuid>,
     pub sku: String,
-    pub unit: String,
+    pub unit: MeterUnit,
     pub units: i32,
     pub unit_price_minor: i64,
     pub currency: String,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::chains::PostingRow;
 use crate::model::{
-    account::{Balances, Posted, Posting},
+    account::{Balances, Posted, Posting, PostingKind},
     balance::BalanceState,
 };
 
@@ -94,7 +94,7 @@ pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balan
 /// What a list of postings is narrowed to.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    pub kind: Option<&'static str>,
+    pub kind: Option<PostingKind>,
     pub project: Option<Uuid>,
     pub from: Option<DateTime<Utc>>,
     pub to: Option<DateTime<Utc>>,
@@ -122,7 +122,7 @@ pub async fn list(
         org.uuid(),
         before,
         limit,
-        filter.kind,
+        filter.kind.map(PostingKind::name),
         filter.from,
         filter.to,
         filter.project,

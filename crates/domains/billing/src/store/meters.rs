@@ -34,7 +34,7 @@ pub async fn hold(
         now,
         seconds,
         launch.sku,
-        launch.unit,
+        launch.unit.name(),
         launch.units,
         launch.unit_price_minor,
         launch.currency,

@@ -8,7 +8,6 @@ use kernel::{
     ids::{AllocationId, GroupId, ProjectId},
     text::{Name, Term},
 };
-use lifecycle::Named as _;
 use pg::{ReadTx, created};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -119,33 +118,6 @@ async fn create(
     Ok(Accepted(made))
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub(super) enum StateName {
-    Requested,
-    Provisioning,
-    Active,
-    Releasing,
-    Released,
-    ReleaseFailed,
-    Failed,
-}
-
-impl StateName {
-    pub const fn state(self) -> AllocationState {
-        match self {
-            Self::Requested => AllocationState::Requested,
-            Self::Provisioning => AllocationState::Provisioning,
-            Self::Active => AllocationState::Active,
-            Self::Releasing => AllocationState::Releasing,
-            Self::Released => AllocationState::Released,
-            Self::ReleaseFailed => AllocationState::ReleaseFailed,
-            Self::Failed => AllocationState::Failed,
-        }
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -161,7 +133,7 @@ struct ListQuery {
     page: PageQuery,
     /// Only those in this state.
     #[serde(default)]
-    state: Given<StateName>,
+    state: Given<AllocationState>,
     /// Only those that are not over.
     #[serde(default)]
     live: Given<YesNo>,
@@ -178,7 +150,7 @@ async fn list(
     let query = input.query;
     let filter = Filter {
         project: Some(input.path.project_id),
-        state: query.state.0.map(|name| name.state().name()),
+        state: query.state.0,
         live: query.live.0 == Some(YesNo::True),
         group: query.group_id.0,
         ..Filter::default()
@@ -193,7 +165,7 @@ struct ShowQuery {
     wait: WaitQuery,
     /// The state that you know; the wait is over when it is another.
     #[serde(default)]
-    state: Given<StateName>,
+    state: Given<AllocationState>,
 }
 
 async fn show(
@@ -201,8 +173,7 @@ async fn show(
     tx: ReadTx,
     input: In<AllocationPath, ShowQuery, ()>,
 ) -> Result<Json<AllocationView>, Failure> {
-    let wait =
-        Wait { past: input.query.state.0.map(StateName::state), patience: input.query.wait.patience()? };
+    let wait = Wait { past: input.query.state.0, patience: input.query.wait.patience()? };
     let path = input.path;
     let found = allocations::get(&capacity, tx, path.project_id, path.allocation_id, wait).await?;
     Ok(Json(found.into()))

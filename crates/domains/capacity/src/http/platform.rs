@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationView, Filter},
+    model::allocation::{Allocation, AllocationState, AllocationView, Filter},
     service::{
         allocations,
         release::force_release,
@@ -90,33 +90,6 @@ struct PlatformAllocationDetail {
     timeline: Vec<TimelineEntry>,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum StateFilter {
-    Requested,
-    Provisioning,
-    Active,
-    Releasing,
-    Released,
-    ReleaseFailed,
-    Failed,
-}
-
-impl StateFilter {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Requested => "requested",
-            Self::Provisioning => "provisioning",
-            Self::Active => "active",
-            Self::Releasing => "releasing",
-            Self::Released => "released",
-            Self::ReleaseFailed => "release_failed",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 #[derive(Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ListQuery {
@@ -130,7 +103,7 @@ struct ListQuery {
     project_id: Given<ProjectId>,
     /// Only those in this state.
     #[serde(default)]
-    state: Given<StateFilter>,
+    state: Given<AllocationState>,
     /// Only those on this node.
     #[serde(default)]
     node_id: Given<NodeId>,
@@ -148,7 +121,7 @@ async fn list(
     let filter = Filter {
         org: query.org_id.0,
         project: query.project_id.0,
-        state: query.state.0.map(StateFilter::name),
+        state: query.state.0,
         node: query.node_id.0,
         sku: query.sku.0.as_ref().map(Term::as_str),
         ..Filter::default()

@@ -4,12 +4,16 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem,
     ids::{AllocationId, GroupId, NodeId, OrgId, ProjectId, SlotId, UserId},
+    policy::IsolationModel,
+    principal::PrincipalKind,
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use node_proto::catalog::Isolation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use super::sku::PriceUnit;
 
 lifecycle::lifecycle! {
     /// From the request to the end. `failed` means that a launch came to nothing, `released` that somebody wanted the
@@ -47,59 +51,27 @@ impl AllocationState {
     }
 }
 
-/// What a machine is made of and how it is sold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Shape {
-    Baremetal,
-    GpuSlice,
-    CpuVm,
-}
-
-impl Shape {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Baremetal => "baremetal",
-            Self::GpuSlice => "gpu_slice",
-            Self::CpuVm => "cpu_vm",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Baremetal, Self::GpuSlice, Self::CpuVm].into_iter().find(|shape| shape.name() == name)
-    }
+lifecycle::named_enum! {
+    /// What a machine is made of and how it is sold.
+    Shape = "shape" { Baremetal = "baremetal", GpuSlice = "gpu_slice", CpuVm = "cpu_vm" }
 }
 
 /// Whether the tenant is root on the host itself, where the agent and the devices are. In a virtual machine they are root
-/// among their own devices only. What is not known is taken for root.
-pub fn tenant_is_root(shape: Option<Shape>, isolation: Option<Isolation>) -> bool {
-    shape.is_none_or(|shape| shape == Shape::Baremetal) && isolation.is_none_or(Isolation::gives_sudo)
+/// among their own devices only.
+pub fn tenant_is_root(shape: Shape, isolation: IsolationModel) -> bool {
+    shape == Shape::Baremetal && Isolation::from(isolation).gives_sudo()
 }
 
-/// Who or what ended an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum ReleaseCause {
-    User,
-    Admin,
-    Depletion,
-    /// Its project has spent its budget.
-    Budget,
-    /// Another member of its group failed.
-    Group,
-}
-
-impl ReleaseCause {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Admin => "admin",
-            Self::Depletion => "depletion",
-            Self::Budget => "budget",
-            Self::Group => "group",
-        }
+lifecycle::named_enum! {
+    /// Who or what ended an allocation.
+    ReleaseCause = "cause of a release" {
+        User = "user",
+        Admin = "admin",
+        Depletion = "depletion",
+        /// Its project has spent its budget.
+        Budget = "budget",
+        /// Another member of its group failed.
+        Group = "group",
     }
 }
 
@@ -127,17 +99,17 @@ pub struct Allocation {
     pub project_id: ProjectId,
     pub group_id: Option<GroupId>,
     pub name: String,
-    pub creator_kind: String,
+    pub creator_kind: PrincipalKind,
     pub creator_id: Uuid,
     pub sku: String,
     pub shape: Shape,
     pub region: String,
     pub gpus: i32,
     pub profile: ProfileSnapshot,
-    pub price_unit: String,
+    pub price_unit: PriceUnit,
     pub unit_price_minor: i64,
     pub currency: String,
-    pub isolation_model: String,
+    pub isolation_model: IsolationModel,
     pub node_id: NodeId,
     pub slot_ids: Vec<SlotId>,
     pub username: String,
@@ -153,7 +125,7 @@ pub struct Allocation {
     pub state_reason: String,
     pub failure_code: Option<String>,
     pub state_changed_at: DateTime<Utc>,
-    pub release_cause: Option<String>,
+    pub release_cause: Option<ReleaseCause>,
     pub active_at: Option<DateTime<Utc>>,
     pub meter_opened_at: Option<DateTime<Utc>>,
     pub meter_closed_at: Option<DateTime<Utc>>,
@@ -165,7 +137,7 @@ pub struct Allocation {
 
 impl Allocation {
     pub fn tenant_is_root(&self) -> bool {
-        tenant_is_root(Some(self.shape), Isolation::parse(&self.isolation_model))
+        tenant_is_root(self.shape, self.isolation_model)
     }
 
     /// Where `event` leads from here.
@@ -187,7 +159,7 @@ impl Allocation {
     }
 
     pub fn creator_user(&self) -> Option<UserId> {
-        (self.creator_kind == "user").then(|| UserId::from(self.creator_id))
+        (self.creator_kind == PrincipalKind::User).then(|| UserId::from(self.creator_id))
     }
 
     /// Of the workflow that provisions or releases it: there is one at a time. And of the work that it orders.
@@ -224,29 +196,25 @@ pub struct AllocationView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_id: Option<GroupId>,
     pub name: String,
-    #[schemars(extend("enum" = ["user", "service_account"]))]
-    pub creator_kind: String,
+    pub creator_kind: PrincipalKind,
     pub creator_id: String,
     pub sku: String,
     pub shape: Shape,
     pub region: String,
     pub gpus: i32,
     pub profile: ProfileSnapshot,
-    #[schemars(extend("enum" = ["gpu_hour", "node_hour"]))]
-    pub price_unit: String,
+    pub price_unit: PriceUnit,
     pub unit_price_minor: i64,
     pub currency: String,
-    #[schemars(extend("enum" = ["user-revoke", "full-reimage"]))]
-    pub isolation_model: String,
-    #[schemars(extend("enum" = ["requested", "provisioning", "active", "releasing", "released", "release_failed", "failed"]))]
-    pub state: String,
+    pub isolation_model: IsolationModel,
+    pub state: AllocationState,
     pub state_reason: String,
     /// Why it failed, when it did: a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<String>,
     pub state_changed_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub release_cause: Option<String>,
+    pub release_cause: Option<ReleaseCause>,
     /// While it is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Connection")]
@@ -293,7 +261,7 @@ impl From<Allocation> for AllocationView {
             unit_price_minor: a.unit_price_minor,
             currency: a.currency,
             isolation_model: a.isolation_model,
-            state: a.state.name().to_owned(),
+            state: a.state,
             state_reason: a.state_reason,
             failure_code: a.failure_code,
             state_changed_at: a.state_changed_at,
@@ -316,7 +284,7 @@ impl From<Allocation> for AllocationView {
 pub struct Filter<'a> {
     /// Everything of one project, or of the platform.
     pub project: Option<ProjectId>,
-    pub state: Option<&'a str>,
+    pub state: Option<AllocationState>,
     /// Only what is not over.
     pub live: bool,
     pub group: Option<GroupId>,

@@ -5,20 +5,17 @@ use std::collections::{HashMap, HashSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::ids::{AllocationId, DiscrepancyId, NodeId};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::allocation::Shape;
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $suggestion:literal;)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-        #[serde(rename_all = "snake_case")]
-        #[schemars(inline)]
-        pub enum DiscrepancyKind { $($(#[$doc])* $variant),* }
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $suggestion:literal;)*) => {
+        lifecycle::named_enum! {
+            DiscrepancyKind = "kind of discrepancy" { $($(#[doc = $doc])* $variant = $name),* }
+        }
 
         impl DiscrepancyKind {
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name),* } }
             /// What a person can do about it.
             pub const fn suggestion(self) -> &'static str { match self { $(Self::$variant => $suggestion),* } }
         }
@@ -71,28 +68,15 @@ pub struct Found {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum DiscrepancyState {
-    Open,
-    Resolved,
-}
-
-impl DiscrepancyState {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Resolved => "resolved",
-        }
-    }
+lifecycle::named_enum! {
+    DiscrepancyState = "state of a discrepancy" { Open = "open", Resolved = "resolved" }
 }
 
 /// Something that two records disagree about, as long as it lasts and afterwards.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Discrepancy {
     pub id: DiscrepancyId,
-    pub kind: String,
+    pub kind: DiscrepancyKind,
     pub subject: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_id: Option<NodeId>,
@@ -101,8 +85,7 @@ pub struct Discrepancy {
     pub message: String,
     /// What a person can do about it. Nothing is done by itself.
     pub suggestion: String,
-    #[schemars(extend("enum" = ["open", "resolved"]))]
-    pub state: String,
+    pub state: DiscrepancyState,
     pub first_seen_at: DateTime<Utc>,
     pub last_seen_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,26 @@ use kernel::ids::AllocationId;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::allocation::AllocationState;
+
+lifecycle::named_enum! {
+    HistoryKind = "kind of allocation event" {
+        State = "state",
+        Phase = "phase",
+        Access = "access",
+        Operation = "operation",
+    }
+}
+
+lifecycle::named_enum! {
+    /// A person, a machine of the project, or the service itself.
+    HistoryActor = "actor of an allocation event" {
+        User = "user",
+        ServiceAccount = "service_account",
+        System = "system",
+    }
+}
+
 /// A change of state, a phase of the work on its machine, a change of access, or an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AllocationEvent")]
@@ -13,21 +33,18 @@ pub struct HistoryEntry {
     pub seq: i64,
     pub allocation_id: AllocationId,
     pub at: DateTime<Utc>,
-    #[schemars(extend("enum" = ["state", "phase", "access", "operation"]))]
-    pub kind: String,
+    pub kind: HistoryKind,
     /// What led to a new state; or the name of the phase or operation.
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from_state: Option<String>,
+    pub from_state: Option<AllocationState>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub to_state: Option<String>,
+    pub to_state: Option<AllocationState>,
     pub reason: String,
     /// How long the state that ended lasted, or the phase took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
-    /// A person, a machine of the project, or the service itself.
-    #[schemars(extend("enum" = ["user", "service_account", "system"]))]
-    pub actor_kind: String,
+    pub actor_kind: HistoryActor,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<String>,
 }

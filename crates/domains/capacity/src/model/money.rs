@@ -3,6 +3,8 @@
 use kernel::ids::{AllocationId, OrgId, ProjectId};
 use uuid::Uuid;
 
+use super::sku::PriceUnit;
+
 /// What a meter is opened for: the price is pinned, the units are GPUs or nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
@@ -12,7 +14,7 @@ pub struct Meter {
     /// Who made it.
     pub person: Option<Uuid>,
     pub sku: String,
-    pub price_unit: String,
+    pub price_unit: PriceUnit,
     pub units: i32,
     pub unit_price_minor: i64,
     pub currency: String,

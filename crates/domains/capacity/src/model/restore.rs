@@ -3,42 +3,33 @@
 use chrono::{DateTime, Utc};
 use kernel::{Code, Problem};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::discrepancy::{Discrepancy, DiscrepancyKind};
+use super::discrepancy::{Discrepancy, DiscrepancyKind, DiscrepancyState};
 
-/// What becomes of a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum Decision {
-    /// The records stay as they are.
-    Keep,
-    /// Nothing new is placed on the node, at once and until somebody uncordons it.
-    Cordon,
-    /// The allocation is gone: it is released when work is resumed, and paid for until the time of the backup.
-    End,
+lifecycle::named_enum! {
+    /// What becomes of a difference.
+    Decision = "decision about a difference" {
+        /// The records stay as they are.
+        Keep = "keep",
+        /// Nothing new is placed on the node, at once and until somebody uncordons it.
+        Cordon = "cordon",
+        /// The allocation is gone: it is released when work is resumed, and paid for until the time of the backup.
+        End = "end",
+    }
 }
 
 impl Decision {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Cordon => "cordon",
-            Self::End => "end",
-        }
-    }
-
     /// Whether this can be decided about the difference.
     pub fn check(self, about: &Discrepancy) -> Result<(), Problem> {
-        if about.state != "open" {
+        if about.state != DiscrepancyState::Open {
             return Err(Problem::new(
                 Code::InvalidTransition,
                 "The difference is gone: nothing is to be decided.",
             )
             .suggest("Look at the list of differences again."));
         }
-        let missing = about.kind == DiscrepancyKind::MissingOnNode.name();
+        let missing = about.kind == DiscrepancyKind::MissingOnNode;
         match self {
             Self::End if !missing || about.allocation_id.is_none() => Err(Problem::field(
                 "decision",
@@ -52,12 +43,15 @@ impl Decision {
     }
 }
 
+lifecycle::named_enum! {
+    RestoreMode = "mode of the installation" { Normal = "normal", Restore = "restore" }
+}
+
 /// Whether the installation was restored from a backup, and what is left to do.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RestoreStatus {
     /// `normal`; or `restore`, in which nothing is launched, released or charged.
-    #[schemars(extend("enum" = ["normal", "restore"]))]
-    pub mode: String,
+    pub mode: RestoreMode,
     pub generation: i64,
     /// When the restore was noticed, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,8 +77,7 @@ pub struct RestoreDifference {
     #[serde(flatten)]
     pub discrepancy: Discrepancy,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["keep", "cordon", "end"]))]
-    pub decision: Option<String>,
+    pub decision: Option<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,13 +93,13 @@ mod tests {
     fn difference(kind: DiscrepancyKind) -> Discrepancy {
         Discrepancy {
             id: Uuid::from_u128(1).into(),
-            kind: kind.name().to_owned(),
+            kind,
             subject: String::new(),
             node_id: Some(Uuid::from_u128(2).into()),
             allocation_id: Some(Uuid::from_u128(3).into()),
             message: String::new(),
             suggestion: String::new(),
-            state: "open".to_owned(),
+            state: DiscrepancyState::Open,
             first_seen_at: DateTime::UNIX_EPOCH,
             last_seen_at: DateTime::UNIX_EPOCH,
             resolved_at: None,
@@ -116,12 +109,12 @@ mod tests {
     #[test]
     fn only_what_is_missing_is_ended_and_nothing_is_decided_about_what_is_gone() {
         for kind in DiscrepancyKind::ALL {
-            let about = difference(*kind);
-            assert_eq!(Decision::End.check(&about).is_ok(), *kind == DiscrepancyKind::MissingOnNode);
+            let about = difference(kind);
+            assert_eq!(Decision::End.check(&about).is_ok(), kind == DiscrepancyKind::MissingOnNode);
             assert!(Decision::Keep.check(&about).is_ok() && Decision::Cordon.check(&about).is_ok());
             let nowhere = Discrepancy { node_id: None, ..about.clone() };
             assert!(Decision::Cordon.check(&nowhere).is_err());
-            let gone = Discrepancy { state: "resolved".to_owned(), ..about };
+            let gone = Discrepancy { state: DiscrepancyState::Resolved, ..about };
             assert!(Decision::Keep.check(&gone).is_err());
         }
     }

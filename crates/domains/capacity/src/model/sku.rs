@@ -1,9 +1,10 @@
 //! Products, sizes and prices.
 
 use chrono::{DateTime, Utc};
+pub use fleet::api::SlotKind;
 use kernel::{Code, Problem};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     allocation::{ProfileSnapshot, Shape},
@@ -47,20 +48,43 @@ kernel::checked_text! {
         { "type": "string", "pattern": "^[A-Z]{3}$" };
 }
 
-/// What a price is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum PriceUnit {
-    GpuHour,
-    NodeHour,
+lifecycle::named_enum! {
+    /// What a price is for.
+    PriceUnit = "unit of a price" { GpuHour = "gpu_hour", NodeHour = "node_hour" }
 }
 
 impl PriceUnit {
-    pub const fn name(self) -> &'static str {
+    /// How many of it a machine with so many GPUs is.
+    pub const fn units(self, gpus: i32) -> i32 {
         match self {
-            Self::GpuHour => "gpu_hour",
-            Self::NodeHour => "node_hour",
+            Self::GpuHour => gpus,
+            Self::NodeHour => 1,
+        }
+    }
+}
+
+lifecycle::named_enum! {
+    ResourceClass = "resource class" {
+        GpuBaremetal = "gpu_baremetal",
+        GpuSlice = "gpu_slice",
+        CpuVm = "cpu_vm",
+    }
+}
+
+impl Shape {
+    pub const fn resource_class(self) -> ResourceClass {
+        match self {
+            Self::Baremetal => ResourceClass::GpuBaremetal,
+            Self::GpuSlice => ResourceClass::GpuSlice,
+            Self::CpuVm => ResourceClass::CpuVm,
+        }
+    }
+
+    /// Which slots products of this shape are made of.
+    pub const fn slot_kind(self) -> SlotKind {
+        match self {
+            Self::Baremetal | Self::GpuSlice => SlotKind::Gpu,
+            Self::CpuVm => SlotKind::Cpu,
         }
     }
 }
@@ -71,12 +95,10 @@ pub struct Sku {
     pub sku: String,
     pub vendor: String,
     pub display_name: String,
-    #[schemars(extend("enum" = ["gpu_baremetal", "gpu_slice", "cpu_vm"]))]
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     pub capacity_shape: Shape,
     /// Which slots it is made of: their kind, and the model as nodes report it.
-    #[schemars(extend("enum" = ["gpu", "cpu"]))]
-    pub slot_kind: String,
+    pub slot_kind: SlotKind,
     pub slot_model: String,
     /// Of one node.
     pub gpus_total: i32,
@@ -105,8 +127,7 @@ pub struct Profile {
 #[schemars(rename = "SkuPrice")]
 pub struct Price {
     pub valid_from: DateTime<Utc>,
-    #[schemars(extend("enum" = ["gpu_hour", "node_hour"]))]
-    pub unit: String,
+    pub unit: PriceUnit,
     pub unit_price_minor: i64,
     pub currency: String,
 }
@@ -208,7 +229,7 @@ impl Product {
 
     /// How many units of its price one machine is.
     pub fn units(&self, gpus: i32) -> i32 {
-        if self.price.unit == PriceUnit::GpuHour.name() { gpus } else { 1 }
+        self.price.unit.units(gpus)
     }
 }
 

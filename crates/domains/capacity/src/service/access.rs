@@ -23,6 +23,7 @@ use crate::{
     model::{
         access::Grant,
         allocation::{Allocation, AllocationState, AllocationView, Shape},
+        history::HistoryKind,
     },
     store::{access, allocations::of_project, machine_keys},
     workflow::{ACCESS, LaunchInput, entitled_keys},
@@ -156,7 +157,7 @@ async fn renew(
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = access::order_set(tx, before, &order).await?;
     machine_keys::order(tx, &after, &keys).await?;
-    history_append(tx, &after, "access", name, about).await?;
+    history_append(tx, &after, HistoryKind::Access, name, about).await?;
     if after.state == AllocationState::Active {
         let input = LaunchInput { allocation_id: after.id };
         match saga::start(tx, &ACCESS, &after.access_subject(), Some(after.org_id), &input).await {

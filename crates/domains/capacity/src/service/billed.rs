@@ -1,7 +1,7 @@
 //! Money, in an installation that charges: the seam filled by billing.
 
 use async_trait::async_trait;
-use billing::api::{self, Billing, Launch};
+use billing::api::{self, Billing, Launch, MeterUnit};
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
@@ -10,9 +10,17 @@ use kernel::{
 use pg::{Connection, WriteTx};
 
 use super::money::{Due, Fault, Meter, Money};
+use crate::model::sku::PriceUnit;
 
 /// What is used is paid for.
 pub struct Billed(pub Billing);
+
+const fn meter_unit(unit: PriceUnit) -> MeterUnit {
+    match unit {
+        PriceUnit::GpuHour => MeterUnit::GpuHour,
+        PriceUnit::NodeHour => MeterUnit::NodeHour,
+    }
+}
 
 /// As billing takes it; nothing when nothing is launched.
 fn launch(meters: &[Meter]) -> Option<Launch> {
@@ -22,7 +30,7 @@ fn launch(meters: &[Meter]) -> Option<Launch> {
         project: first.project,
         person: first.person,
         sku: first.sku.clone(),
-        unit: first.price_unit.clone(),
+        unit: meter_unit(first.price_unit),
         units: first.units,
         unit_price_minor: first.unit_price_minor,
         currency: first.currency.clone(),

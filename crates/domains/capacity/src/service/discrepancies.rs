@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use fleet::api::{node_inventories, nodes_compared};
+use fleet::api::{NodeState, node_inventories, nodes_compared};
 use kernel::{
     CorrelationId, Failure, Page, PageQuery,
     ids::{DiscrepancyId, NodeId},
@@ -107,7 +107,7 @@ pub async fn check_by(
     }
     let next = nodes(conn, &mut keep, after, belief).await?;
     let open = store::discrepancies::open(conn).await?;
-    let of = |kind: &Kind| (*kind, open.iter().find(|(name, _)| name == kind.name()).map_or(0, |(_, n)| *n));
+    let of = |kind: &Kind| (*kind, open.iter().find(|(found, _)| found == kind).map_or(0, |(_, n)| *n));
     checked.open = Kind::ALL.iter().map(of).collect();
     checked.next_node = next;
     Ok(checked)
@@ -130,7 +130,7 @@ async fn nodes(
 
         let reports: Vec<Report> = page
             .into_iter()
-            .filter(|node| node.state != "offline")
+            .filter(|node| node.state != NodeState::Offline)
             .filter_map(|node| {
                 let at = node.last_seen_at.filter(|at| *at > belief.since)?;
                 let (users, machines) = (node.inventory.users, node.inventory.machines);

@@ -4,7 +4,7 @@ use identity::api::Where;
 use kernel::{
     Failure, Problem,
     ids::{OrgId, ProjectId, UserId},
-    policy::{IntegerKey, UNLIMITED, keys},
+    policy::{UNLIMITED, keys},
 };
 use pg::Connection;
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use crate::{
     model::{
         group::MOST_MEMBERS,
         placement::{Change, Refusal, RefusalReason, Request},
-        sku::Product,
+        sku::{PriceUnit, Product},
     },
     service::placing,
     store::{
@@ -70,8 +70,7 @@ pub struct Explanation {
 /// What it would cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct QuotedPrice {
-    #[schemars(extend("enum" = ["gpu_hour", "node_hour"]))]
-    pub unit: String,
+    pub unit: PriceUnit,
     pub unit_price_minor: i64,
     pub currency: String,
     /// All of them together.
@@ -127,7 +126,7 @@ pub async fn explain(
         sku: product.sku.sku.clone(),
         other_sizes: product.other_sizes(profile.gpus),
     };
-    let of = SlotsOf { kind: &product.sku.slot_kind, model: &product.sku.slot_model };
+    let of = SlotsOf { kind: product.sku.slot_kind, model: &product.sku.slot_model };
     let who = Where { org: Some(asker.org), project: Some(asker.project), user: asker.user };
     let isolation = placing::isolation(capacity, who).await?;
     let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
@@ -155,7 +154,7 @@ fn price(product: &Product, gpus: i32, count: u32) -> QuotedPrice {
     let price = &product.price;
     let units = i64::from(product.units(gpus)).saturating_mul(i64::from(count));
     QuotedPrice {
-        unit: price.unit.clone(),
+        unit: price.unit,
         unit_price_minor: price.unit_price_minor,
         currency: price.currency.clone(),
         per_hour_minor: price.unit_price_minor.saturating_mul(units),
@@ -167,10 +166,9 @@ async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Res
     let project = Where { project: Some(asker.project), ..org };
     let own = Where { user: asker.user, ..project };
     let policies = &capacity.policies;
-    let org_gpus = policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_ORG), org).await?.get();
-    let project_gpus = policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_PROJECT), project).await?.get();
-    let own_allocations =
-        policies.setting_at(IntegerKey(&keys::ALLOCATION_MAX_CONCURRENT_PER_USER), own).await?.get();
+    let org_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get();
+    let project_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get();
+    let own_allocations = policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, own).await?.get();
     let [of_org, of_project, of_own]: [Held; 3] =
         claims::held(conn, asker.org, asker.project, asker.id).await?;
     Ok(QuotedLimits {

@@ -16,6 +16,7 @@ use crate::{
     model::{
         access::MachinesOf,
         allocation::{AllocationState, AllocationView},
+        history::HistoryKind,
     },
     store::machine_keys,
     workflow::{ACCESS, LaunchInput, entitled_keys},
@@ -92,7 +93,8 @@ async fn remove_within(tx: &mut WriteTx, id: AllocationId) -> Result<bool, Failu
     let mut after = before.clone();
     if marked > 0 {
         after = machine_keys::version_raise(tx, &before).await?;
-        history_append(tx, &after, "access", "keys_withdrawn", "somebody may no longer log in").await?;
+        history_append(tx, &after, HistoryKind::Access, "keys_withdrawn", "somebody may no longer log in")
+            .await?;
     }
     let mut begun = marked > 0;
     // A launch takes up the newest set by itself, and so does a workflow that brings another.

@@ -5,12 +5,13 @@ use fleet::api::OrderedWork;
 use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, GroupId, OrgId, ProjectId, UserId},
-    policy::{IntegerKey, keys},
+    policy::{IsolationModel, keys},
+    principal::PrincipalKind,
     text::Name,
 };
 use node_proto::catalog::{
-    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, Isolation, ProvisionUser,
-    ProvisionUserInput, VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
+    AccountLimits, AccountSpec, DeprovisionUser, DeprovisionUserInput, ProvisionUser, ProvisionUserInput,
+    VmProvision, VmProvisionInput, VmRelease, VmReleaseInput,
 };
 use pg::WriteTx;
 
@@ -121,7 +122,7 @@ pub async fn launch_all(
         other_sizes: product.other_sizes(profile.gpus),
     };
     let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
-    let (kind, model) = (&product.sku.slot_kind, &product.sku.slot_model);
+    let (kind, model) = (product.sku.slot_kind, &product.sku.slot_model);
     let placed = placing::place_of(tx, kind, model, &request, packing, installs).await?;
     let uids = capacity.uids.take(tx, ids.len()).await?;
 
@@ -131,10 +132,9 @@ pub async fn launch_all(
     let mut made = Vec::with_capacity(ids.len());
     for (n, ((id, place), uid)) in ids.into_iter().zip(placed).zip(uids).enumerate() {
         let name = if group.is_some() { format!("{base}-{}", n + 1) } else { base.clone() };
-        let mut new = allocation(creator, &product, &profile, (id, name, uid), &place, now);
+        let mut new = allocation(creator, &product, &profile, isolation, (id, name, uid), &place, now);
         new.group_id = group.map(|group| group.id);
-        new.isolation_model = isolation.name().to_owned();
-        let work = authorised(&new, isolation, &place, &keys, now + within)?;
+        let work = authorised(&new, &place, &keys, now + within)?;
         new.work_order = capacity.fleet.order_seal(tx, &new.subject(), new.node_id, work)?;
         made.push(new);
     }
@@ -185,23 +185,22 @@ fn name(wanted: &Wanted, product: &Product, group: Option<&Together>) -> String 
     }
 }
 
-async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Isolation, Packing), Failure> {
+async fn policies(
+    capacity: &Capacity,
+    creator: Creator,
+) -> Result<(Limits, IsolationModel, Packing), Failure> {
     let org = Where { org: Some(creator.org), ..Where::default() };
     let project = Where { project: Some(creator.project), ..org };
     let place = Where { user: Some(creator.user), ..project };
     let policies = &capacity.policies;
     // What holds for everybody together does not depend on who asks.
     let limits = Limits {
-        org_gpus: policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_ORG), org).await?.get(),
-        project_gpus: policies.setting_at(IntegerKey(&keys::QUOTA_GPUS_PER_PROJECT), project).await?.get(),
-        person_allocations: policies
-            .setting_at(IntegerKey(&keys::ALLOCATION_MAX_CONCURRENT_PER_USER), place)
-            .await?
-            .get(),
+        org_gpus: policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get(),
+        project_gpus: policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get(),
+        person_allocations: policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, place).await?.get(),
     };
     let isolation = placing::isolation(capacity, place).await?;
-    let packing = policies.resolve(&keys::CAPACITY_PLACEMENT, place).await?.value;
-    let packing = if packing.as_str() == Some("spread") { Packing::Spread } else { Packing::Pack };
+    let packing = policies.setting_at(keys::CAPACITY_PLACEMENT, place).await?;
     Ok((limits, isolation, packing))
 }
 
@@ -210,7 +209,7 @@ async fn policies(capacity: &Capacity, creator: Creator) -> Result<(Limits, Isol
 async fn begin_within(capacity: &Capacity) -> Result<TimeDelta, Failure> {
     const ATTEMPTS: i32 = 4;
     const AT_LEAST: TimeDelta = TimeDelta::minutes(10);
-    let key = IntegerKey(&keys::CAPACITY_TASK_SECONDS);
+    let key = keys::CAPACITY_TASK_SECONDS;
     let task = TimeDelta::seconds(capacity.policies.setting_at(key, Where::default()).await?.get());
     Ok(AT_LEAST.max(task * ATTEMPTS))
 }
@@ -238,7 +237,7 @@ fn meter(product: &Product, profile: &ProfileSnapshot, creator: Creator, id: All
         project: creator.project,
         person: Some(creator.user.uuid()),
         sku: product.sku.sku.clone(),
-        price_unit: product.price.unit.clone(),
+        price_unit: product.price.unit,
         units: product.units(profile.gpus),
         unit_price_minor: product.price.unit_price_minor,
         currency: product.price.currency.clone(),
@@ -250,6 +249,7 @@ fn allocation(
     creator: Creator,
     product: &Product,
     profile: &ProfileSnapshot,
+    isolation_model: IsolationModel,
     (id, name, uid): (AllocationId, String, i32),
     place: &PlacedMember,
     now: DateTime<Utc>,
@@ -260,17 +260,17 @@ fn allocation(
         project_id: creator.project,
         group_id: None,
         name,
-        creator_kind: "user".to_owned(),
+        creator_kind: PrincipalKind::User,
         creator_id: creator.user.uuid(),
         sku: product.sku.sku.clone(),
         shape: product.sku.capacity_shape,
         region: place.placed.region.clone(),
         gpus: profile.gpus,
         profile: profile.clone(),
-        price_unit: product.price.unit.clone(),
+        price_unit: product.price.unit,
         unit_price_minor: product.price.unit_price_minor,
         currency: product.price.currency.clone(),
-        isolation_model: String::new(),
+        isolation_model,
         node_id: place.placed.node,
         slot_ids: place.placed.slots.clone(),
         // The id is in it, so no two accounts on a machine are ever called the same.
@@ -301,7 +301,6 @@ fn allocation(
 /// The work on the node that this launch authorises: making the machine soon, and taking it away at any time.
 fn authorised(
     new: &Allocation,
-    isolation: Isolation,
     place: &PlacedMember,
     keys: &[String],
     until: DateTime<Utc>,
@@ -316,7 +315,7 @@ fn authorised(
             shell: SHELL.to_owned(),
             authorized_keys: keys.to_vec(),
             limits: AccountLimits::default(),
-            isolation,
+            isolation: new.isolation_model.into(),
         };
         let take = DeprovisionUserInput { account, owner };
         return Ok(vec![

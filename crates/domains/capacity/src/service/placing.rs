@@ -5,9 +5,14 @@
 //! nothing else is left are they waited for, and only while no other is held, so that no two requests can wait for
 //! each other. Whatever still fails is explained from an outlook over the counts.
 
+use fleet::api::SlotKind;
 use identity::api::Where;
-use kernel::{Code, Failure, Problem, ids::SlotId, policy::keys};
-use node_proto::catalog::{Isolation, SlotDevices};
+use kernel::{
+    Code, Failure, Problem,
+    ids::SlotId,
+    policy::{IsolationModel, keys},
+};
+use node_proto::catalog::SlotDevices;
 use pg::{Connection, WriteTx};
 use serde_json::{Value, json};
 
@@ -42,7 +47,7 @@ pub struct PlacedMember {
 /// the product is made of.
 pub async fn place_in(
     tx: &mut WriteTx,
-    kind: &str,
+    kind: SlotKind,
     model: &str,
     request: &Request,
     packing: Packing,
@@ -53,7 +58,7 @@ pub async fn place_in(
 /// The same, on machines that can be installed anew by whoever installs so many.
 pub async fn place_of(
     tx: &mut WriteTx,
-    kind: &str,
+    kind: SlotKind,
     model: &str,
     request: &Request,
     packing: Packing,
@@ -72,18 +77,18 @@ pub async fn place_of(
 }
 
 /// What a launch asks of whoever installs machines: nothing, unless its tenant may be root on a whole one.
-pub(crate) fn needed(capacity: &Capacity, shape: Shape, isolation: Isolation) -> Installs {
+pub(crate) fn needed(capacity: &Capacity, shape: Shape, isolation: IsolationModel) -> Installs {
     match (shape, isolation) {
-        (Shape::Baremetal, Isolation::FullReimage) => capacity.reimager.installs(),
-        (Shape::Baremetal, Isolation::UserRevoke) | (Shape::GpuSlice | Shape::CpuVm, _) => Installs::Every,
+        (Shape::Baremetal, IsolationModel::FullReimage) => capacity.reimager.installs(),
+        (Shape::Baremetal, IsolationModel::UserRevoke) | (Shape::GpuSlice | Shape::CpuVm, _) => {
+            Installs::Every
+        }
     }
 }
 
 /// How machines are cleaned between tenants, for whoever asks there.
-pub(crate) async fn isolation(capacity: &Capacity, place: Where) -> Result<Isolation, Failure> {
-    let set = capacity.policies.resolve(&keys::ALLOCATION_ISOLATION_MODEL, place).await?.value;
-    // The stricter one when it cannot be read.
-    Ok(set.as_str().and_then(Isolation::parse).unwrap_or(Isolation::FullReimage))
+pub(crate) async fn isolation(capacity: &Capacity, place: Where) -> Result<IsolationModel, Failure> {
+    capacity.policies.setting_at(keys::ALLOCATION_ISOLATION_MODEL, place).await
 }
 
 /// In which region the request fits now, or why it does not. Reads only, and goes by what is committed.

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::watching::{CHANNEL, LOOK_AGAIN};
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationState, AllocationView, Filter},
+    model::allocation::{Allocation, AllocationView, Filter},
     store,
 };
 
@@ -141,7 +141,7 @@ impl ProjectFollowed {
 
     fn push(&mut self, allocation: Allocation, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
         let view = AllocationView::from(allocation);
-        let over = AllocationState::parse(&view.state).is_some_and(AllocationState::is_over);
+        let over = view.state.is_over();
         if self.told.get(&view.id) == Some(&view) {
             return Ok(());
         }

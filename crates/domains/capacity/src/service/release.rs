@@ -18,6 +18,7 @@ use crate::{
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, ReleaseCause, Shape},
         events::{AllocationReleasing, ForceReleaseRequested},
+        history::HistoryKind,
     },
     store::{
         allocation_ends,
@@ -32,7 +33,7 @@ const BUSY_RETRY_SECONDS: u64 = 5;
 /// Members operate what they made; `any` says that the caller may operate everything in the project.
 pub fn may_operate(tx: &WriteTx, any: bool, allocation: &Allocation) -> Result<(), Problem> {
     let actor = tx.permit().actor();
-    let own = actor.id == Some(allocation.creator_id) && actor.kind.name() == allocation.creator_kind;
+    let own = actor.id == Some(allocation.creator_id) && actor.kind == allocation.creator_kind.actor();
     if own || any {
         return Ok(());
     }
@@ -80,8 +81,8 @@ async fn cancel_launch(
     if !found && !end_lost(tx, before).await? || asked {
         return Ok(before.clone());
     }
-    let after = allocation_ends::cause_set(tx, before, cause.name()).await?;
-    history_append(tx, &after, "operation", "cancel", reason).await?;
+    let after = allocation_ends::cause_set(tx, before, cause).await?;
+    history_append(tx, &after, HistoryKind::Operation, "cancel", reason).await?;
     Ok(after)
 }
 
@@ -116,7 +117,7 @@ async fn take_back(
     (cause, reason): (ReleaseCause, &str),
     used_until: Option<DateTime<Utc>>,
 ) -> Result<Allocation, Failure> {
-    let along = Along { reason, cause: Some(cause.name()), failure_code: None };
+    let along = Along { reason, cause: Some(cause), failure_code: None };
     let mut after = step(tx, before, AllocationEvent::Release, along).await?;
     if let Some(until) = used_until {
         after = allocation_ends::meter_closed_set(tx, &after, until).await?;
@@ -154,7 +155,7 @@ async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Al
     match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
             tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; it has another now");
-            history_append(tx, before, "operation", "retry", reason).await?;
+            history_append(tx, before, HistoryKind::Operation, "retry", reason).await?;
         }
         Err(StartError::AlreadyRunning) => {}
         Err(error) => return Err(error.into()),
@@ -183,7 +184,7 @@ async fn start(
 pub(crate) async fn history_append(
     tx: &mut WriteTx,
     allocation: &Allocation,
-    kind: &'static str,
+    kind: HistoryKind,
     name: &str,
     reason: &str,
 ) -> Result<(), Failure> {
@@ -256,7 +257,7 @@ pub async fn allocation_restart(
     let order = capacity.fleet.order_extend(tx, &before.subject(), &before.work_order, vec![work])?;
     let after = allocation_ends::restart_order_set(tx, &before, &order).await?;
     start(tx, &after, &after.restart_subject(), &RESTART).await?;
-    history_append(tx, &after, "operation", "restart", "").await?;
+    history_append(tx, &after, HistoryKind::Operation, "restart", "").await?;
     record(tx, &before, &after)?;
     Ok(after)
 }
@@ -275,7 +276,7 @@ pub async fn force_release(
     let launching = matches!(before.state, AllocationState::Requested | AllocationState::Provisioning);
     let after = if launching && !saga::is_live(tx.conn(), &before.subject()).await? {
         // Its workflow got lost, so nobody else takes it back.
-        abandoned(capacity, tx, &before, ReleaseCause::Admin.name(), &text).await?
+        abandoned(capacity, tx, &before, ReleaseCause::Admin, &text).await?
     } else {
         release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?
     };

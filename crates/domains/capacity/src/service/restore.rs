@@ -23,7 +23,7 @@ use crate::{
     model::{
         allocation::AllocationState,
         discrepancy::Discrepancy,
-        restore::{Decision, RestoreDifference, RestoreStatus},
+        restore::{Decision, RestoreDifference, RestoreMode, RestoreStatus},
     },
     store::{self, allocations::lock},
 };
@@ -41,7 +41,7 @@ async fn status(conn: &mut Connection, now: Installation) -> Result<RestoreStatu
     let generation = now.generation;
     let Some(Restored { at, because, state_at, .. }) = now.restored else {
         return Ok(RestoreStatus {
-            mode: "normal".to_owned(),
+            mode: RestoreMode::Normal,
             generation,
             restored_at: None,
             because: None,
@@ -53,7 +53,7 @@ async fn status(conn: &mut Connection, now: Installation) -> Result<RestoreStatu
         });
     };
     Ok(RestoreStatus {
-        mode: "restore".to_owned(),
+        mode: RestoreMode::Restore,
         generation,
         restored_at: Some(at),
         because: Some(because),
@@ -129,7 +129,7 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
         }
     }
     let installation = installation_get(tx.conn()).await?;
-    tx.record("installation", installation.id, Some(&"restore"), Some(&"normal"))?;
+    tx.record("installation", installation.id, Some(&RestoreMode::Restore), Some(&RestoreMode::Normal))?;
     status(tx.conn(), installation).await
 }
 

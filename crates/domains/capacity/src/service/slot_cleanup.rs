@@ -1,12 +1,13 @@
 //! Slots that could not be cleaned, and how they come back: cleaned after all, or by the word of an operator who
 //! looked at the machine.
 
-use fleet::api::{slots_force_cleaned, slots_retry_cleaning};
+use fleet::api::{SlotState, slots_force_cleaned, slots_retry_cleaning};
 use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, SagaRunId, SlotId},
     text::Reason,
 };
+use lifecycle::Named as _;
 use pg::{WriteTx, changed};
 use saga::StartError;
 use schemars::JsonSchema;
@@ -17,6 +18,7 @@ use crate::{
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, Shape},
         events::AllocationReleased,
+        history::HistoryKind,
     },
     store::{
         allocation_ends,
@@ -134,7 +136,7 @@ pub async fn slot_force_cleanup(
     }
     slots_force_cleaned(tx, &[slot]).await?;
     if let Some(allocation) = &allocation {
-        history_append(tx, allocation, "operation", "force_cleanup", reason.as_str()).await?;
+        history_append(tx, allocation, HistoryKind::Operation, "force_cleanup", reason.as_str()).await?;
     }
     let allocation_id = allocation.map(|allocation| allocation.id);
     let cleaned = SlotCleaned { slot_id: slot, allocation_id, reason: reason.to_string() };
@@ -157,13 +159,13 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
     }
     let held = holder.is_some_and(|holder| holder.live)
         || allocation.as_ref().is_some_and(|allocation| !allocation.state.is_over());
-    if state != "cleanup_blocked" {
-        let taken = matches!(state.as_str(), "reserved" | "in_use" | "cleaning");
+    if state != SlotState::CleanupBlocked {
+        let taken = matches!(state, SlotState::Reserved | SlotState::InUse | SlotState::Cleaning);
         if held || !taken || allocation_ends::being_cleaned(tx.conn(), slot).await? {
             let text = format!(
                 "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
             );
-            return Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into());
+            return Err(Problem::new(Code::InvalidTransition, text).detail("state", state.name()).into());
         }
         // Nobody holds it and nobody cleans it: whatever was to do that got lost.
         fence(tx, &[slot], "Whatever was to clean it got lost.").await?;

@@ -12,7 +12,14 @@ use pg::{Permit, ReadTx, Watch};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{Capacity, model::history::HistoryEntry, store};
+use crate::{
+    Capacity,
+    model::{
+        allocation::AllocationState,
+        history::{HistoryEntry, HistoryKind},
+    },
+    store,
+};
 
 pub(super) const CHANNEL: &str = "gpuaas_allocations";
 /// A change whose notification was lost is found after this time.
@@ -92,5 +99,5 @@ impl Followed for AllocationFollowed {
 
 /// Nothing comes after it.
 fn ends(event: &HistoryEntry) -> bool {
-    event.kind == "state" && matches!(event.to_state.as_deref(), Some("released" | "failed"))
+    event.kind == HistoryKind::State && event.to_state.is_some_and(AllocationState::is_over)
 }

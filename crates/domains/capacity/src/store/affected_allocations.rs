@@ -1,8 +1,10 @@
 //! Allocations that money or a fault of hardware is about.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{AllocationId, NodeId, SlotId};
-use node_proto::catalog::Isolation;
+use kernel::{
+    Failure,
+    ids::{AllocationId, NodeId, SlotId},
+};
 use pg::Connection;
 
 use crate::model::{
@@ -49,10 +51,10 @@ pub async fn paying_between(
     slot: Option<SlotId>,
     since: DateTime<Utc>,
     until: Option<DateTime<Utc>>,
-) -> Result<Vec<Paying>, sqlx::Error> {
+) -> Result<Vec<Paying>, Failure> {
     // Two questions, because those that are over are found by when, and the others by where.
     let rows = sqlx::query!(
-        r#"SELECT id AS "id!", shape AS "shape!", isolation_model AS "isolation_model!" FROM (
+        r#"SELECT id AS "id!", shape AS "shape!: Shape", isolation_model AS "isolation_model!" FROM (
                SELECT id, org_id, shape, isolation_model FROM allocations WHERE node_id = $1 AND ($2::uuid IS NULL OR $2 = ANY (slot_ids))
                    AND state NOT IN ('released', 'failed') AND meter_opened_at < coalesce($4::timestamptz, 'infinity')
                    AND coalesce(meter_closed_at, 'infinity') > $3
@@ -68,9 +70,9 @@ pub async fn paying_between(
     )
     .fetch_all(conn)
     .await?;
-    let paying = |id: uuid::Uuid, shape: &str, isolation: &str| Paying {
-        id: id.into(),
-        tenant_is_root: tenant_is_root(Shape::parse(shape), Isolation::parse(isolation)),
-    };
-    Ok(rows.into_iter().map(|row| paying(row.id, &row.shape, &row.isolation_model)).collect())
+    let paying = rows.into_iter().map(|row| {
+        let tenant_is_root = tenant_is_root(row.shape, row.isolation_model.parse()?);
+        Ok(Paying { id: row.id.into(), tenant_is_root })
+    });
+    paying.collect()
 }

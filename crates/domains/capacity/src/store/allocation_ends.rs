@@ -2,6 +2,7 @@
 //! uncleaned.
 
 use chrono::{DateTime, Utc};
+use fleet::api::SlotState;
 use kernel::{
     Failure, Problem,
     ids::{AllocationId, SlotId},
@@ -10,7 +11,7 @@ use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
 use super::allocations;
-use crate::model::allocation::Allocation;
+use crate::model::allocation::{Allocation, ReleaseCause};
 
 /// What was changed, read again; nothing changed means a lost race.
 pub(super) async fn reload_changed(
@@ -46,14 +47,18 @@ pub async fn meter_closed_set(
 }
 
 /// Remembers who ended a launch.
-pub async fn cause_set(tx: &mut WriteTx, before: &Allocation, cause: &str) -> Result<Allocation, Failure> {
+pub async fn cause_set(
+    tx: &mut WriteTx,
+    before: &Allocation,
+    cause: ReleaseCause,
+) -> Result<Allocation, Failure> {
     let now = tx.db().ambient().now();
     let changed = sqlx::query!(
         "UPDATE allocations SET release_cause = $3, updated_at = $4, version = version + 1
          WHERE id = $1 AND version = $2",
         before.id.uuid(),
         before.version,
-        cause,
+        cause.name(),
         now,
     )
     .execute(tx.conn())
@@ -133,9 +138,9 @@ pub async fn blocked(
 }
 
 /// The state of a slot, held until the transaction ends.
-pub async fn lock_slot(conn: &mut Connection, slot: SlotId) -> Result<String, Failure> {
+pub async fn lock_slot(conn: &mut Connection, slot: SlotId) -> Result<SlotState, Failure> {
     let state = sqlx::query_scalar!(
-        "SELECT state FROM node_resource_slots WHERE id = $1 FOR NO KEY UPDATE",
+        r#"SELECT state AS "state: SlotState" FROM node_resource_slots WHERE id = $1 FOR NO KEY UPDATE"#,
         slot.uuid()
     )
     .fetch_optional(conn)

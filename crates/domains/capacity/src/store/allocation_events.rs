@@ -4,16 +4,18 @@ use kernel::{
     Failure, Problem,
     ids::{AllocationId, ServiceAccountId, UserId},
 };
-use pg::{Connection, WriteTx};
+use pg::{ActorKind, Connection, WriteTx};
 use uuid::Uuid;
 
-use crate::model::history::HistoryEntry;
+use crate::model::{
+    allocation::AllocationState,
+    history::{HistoryActor, HistoryEntry, HistoryKind},
+};
 
 /// An event that is no change of state: those are written with the change (`store/allocations::step`).
 #[derive(Clone, Copy, Debug)]
 pub struct NewEvent<'a> {
-    /// `phase`, `access` or `operation`.
-    pub kind: &'static str,
+    pub kind: HistoryKind,
     pub name: &'a str,
     /// Tenants read it: nothing of nodes and slots.
     pub reason: &'a str,
@@ -32,7 +34,7 @@ pub async fn append(tx: &mut WriteTx, allocation: AllocationId, event: NewEvent<
          FROM (SELECT id, org_id FROM allocations WHERE id = $1 FOR NO KEY UPDATE) a",
         allocation.uuid(),
         now,
-        event.kind,
+        event.kind.name(),
         event.name,
         event.reason,
         event.duration_ms,
@@ -54,10 +56,11 @@ pub async fn after(
     allocation: AllocationId,
     after: i64,
     limit: i64,
-) -> Result<Vec<HistoryEntry>, sqlx::Error> {
+) -> Result<Vec<HistoryEntry>, Failure> {
     let rows = sqlx::query!(
-        "SELECT seq, at, kind, name, from_state, to_state, reason, duration_ms, actor_kind, actor_id
-         FROM allocation_events WHERE allocation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+        r#"SELECT seq, at, kind AS "kind: HistoryKind", name, from_state AS "from_state: AllocationState",
+             to_state AS "to_state: AllocationState", reason, duration_ms, actor_kind, actor_id
+         FROM allocation_events WHERE allocation_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"#,
         allocation.uuid(),
         after,
         limit,
@@ -65,15 +68,16 @@ pub async fn after(
     .fetch_all(conn)
     .await?;
     let entries = rows.into_iter().map(|row| {
+        let id = row.actor_id;
         // Who acts on a node is nobody's business but the platform's.
-        let (actor_kind, actor_id) = match (row.actor_kind.as_str(), row.actor_id) {
-            ("user", id) => ("user", id.map(|id| UserId::from(id).to_string())),
-            ("service_account", id) => {
-                ("service_account", id.map(|id| ServiceAccountId::from(id).to_string()))
+        let (actor_kind, actor_id) = match row.actor_kind.parse()? {
+            ActorKind::User => (HistoryActor::User, id.map(|id| UserId::from(id).to_string())),
+            ActorKind::ServiceAccount => {
+                (HistoryActor::ServiceAccount, id.map(|id| ServiceAccountId::from(id).to_string()))
             }
-            _ => ("system", None),
+            ActorKind::Node | ActorKind::System | ActorKind::Anonymous => (HistoryActor::System, None),
         };
-        HistoryEntry {
+        Ok(HistoryEntry {
             seq: row.seq,
             allocation_id: allocation,
             at: row.at,
@@ -83,9 +87,9 @@ pub async fn after(
             to_state: row.to_state,
             reason: row.reason,
             duration_ms: row.duration_ms,
-            actor_kind: actor_kind.to_owned(),
+            actor_kind,
             actor_id,
-        }
+        })
     });
-    Ok(entries.collect())
+    entries.collect()
 }

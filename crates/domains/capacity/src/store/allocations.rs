@@ -10,8 +10,11 @@ use pg::{Connection, Swap, WriteTx};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::allocation::{
-    Allocation, AllocationEvent, AllocationState, Filter, ProfileSnapshot, Shape,
+use crate::model::{
+    allocation::{
+        Allocation, AllocationEvent, AllocationState, Filter, ProfileSnapshot, ReleaseCause, Shape,
+    },
+    sku::PriceUnit,
 };
 
 struct Row {
@@ -23,11 +26,11 @@ struct Row {
     creator_kind: String,
     creator_id: Uuid,
     sku: String,
-    shape: String,
+    shape: Shape,
     region: String,
     gpus: i32,
     profile: Value,
-    price_unit: String,
+    price_unit: PriceUnit,
     unit_price_minor: i64,
     currency: String,
     isolation_model: String,
@@ -42,11 +45,11 @@ struct Row {
     installed_access: i64,
     access_order: Option<Vec<u8>>,
     restart_order: Option<Vec<u8>>,
-    state: String,
+    state: AllocationState,
     state_reason: String,
     failure_code: Option<String>,
     state_changed_at: DateTime<Utc>,
-    release_cause: Option<String>,
+    release_cause: Option<ReleaseCause>,
     active_at: Option<DateTime<Utc>>,
     meter_opened_at: Option<DateTime<Utc>>,
     meter_closed_at: Option<DateTime<Utc>>,
@@ -54,10 +57,6 @@ struct Row {
     version: i64,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
-}
-
-fn unreadable(what: &str) -> Failure {
-    Failure::bug(format!("an allocation's {what} cannot be read"))
 }
 
 impl TryFrom<Row> for Allocation {
@@ -71,17 +70,17 @@ impl TryFrom<Row> for Allocation {
             project_id: row.project_id.into(),
             group_id: row.group_id.map(GroupId::from),
             name: row.name,
-            creator_kind: row.creator_kind,
+            creator_kind: row.creator_kind.parse()?,
             creator_id: row.creator_id,
             sku: row.sku,
-            shape: Shape::parse(&row.shape).ok_or_else(|| unreadable("shape"))?,
+            shape: row.shape,
             region: row.region,
             gpus: row.gpus,
             profile,
             price_unit: row.price_unit,
             unit_price_minor: row.unit_price_minor,
             currency: row.currency,
-            isolation_model: row.isolation_model,
+            isolation_model: row.isolation_model.parse()?,
             node_id: row.node_id.into(),
             slot_ids: row.slot_ids.into_iter().map(Into::into).collect(),
             username: row.username,
@@ -93,7 +92,7 @@ impl TryFrom<Row> for Allocation {
             installed_access: row.installed_access,
             access_order: row.access_order,
             restart_order: row.restart_order,
-            state: AllocationState::parse(&row.state).ok_or_else(|| unreadable("state"))?,
+            state: row.state,
             state_reason: row.state_reason,
             failure_code: row.failure_code,
             state_changed_at: row.state_changed_at,
@@ -110,12 +109,12 @@ impl TryFrom<Row> for Allocation {
 }
 
 pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
-    let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+    let row = sqlx::query_as!(Row, r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
-         FROM allocations WHERE id = $1", id.uuid())
+         FROM allocations WHERE id = $1"#, id.uuid())
         .fetch_optional(conn)
         .await?;
     row.map(Allocation::try_from).transpose()
@@ -123,12 +122,12 @@ pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Alloc
 
 /// Held until the transaction ends, so that what is decided from it stays true.
 pub async fn lock(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
-    let row = sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+    let row = sqlx::query_as!(Row, r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
-         FROM allocations WHERE id = $1 FOR NO KEY UPDATE", id.uuid())
+         FROM allocations WHERE id = $1 FOR NO KEY UPDATE"#, id.uuid())
         .fetch_optional(conn)
         .await?;
     row.map(Allocation::try_from).transpose()
@@ -141,21 +140,21 @@ pub async fn list(
 ) -> Result<Vec<Allocation>, Failure> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+        r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations
          WHERE id > $1 AND ($3::uuid IS NULL OR project_id = $3) AND ($4::text IS NULL OR state = $4)
            AND (NOT $5 OR state NOT IN ('released', 'failed')) AND ($6::uuid IS NULL OR group_id = $6)
            AND ($7::uuid IS NULL OR node_id = $7) AND ($8::uuid IS NULL OR org_id = $8)
            AND ($9::text IS NULL OR sku = $9)
-         ORDER BY id LIMIT $2",
+         ORDER BY id LIMIT $2"#,
         page.after(),
         page.limit(),
         filter.project.map(ProjectId::uuid),
-        filter.state,
+        filter.state.map(AllocationState::name),
         filter.live,
         filter.group.map(GroupId::uuid),
         filter.node.map(NodeId::uuid),
@@ -172,7 +171,7 @@ pub async fn list(
 pub struct Along<'a> {
     pub reason: &'a str,
     /// Who or what ended it.
-    pub cause: Option<&'a str>,
+    pub cause: Option<ReleaseCause>,
     /// Why it failed, when it did.
     pub failure_code: Option<&'a str>,
 }
@@ -210,14 +209,14 @@ pub async fn step(
                SELECT id, org_id, $5, 'state', $7, $3, $8, $4, $9, $10, $11, $12 FROM changed
            )
            SELECT id AS "id!", org_id AS "org_id!", project_id AS "project_id!", group_id, name AS "name!",
-               creator_kind AS "creator_kind!", creator_id AS "creator_id!", sku AS "sku!", shape AS "shape!",
-               region AS "region!", gpus AS "gpus!", profile AS "profile!", price_unit AS "price_unit!",
+               creator_kind AS "creator_kind!", creator_id AS "creator_id!", sku AS "sku!", shape AS "shape!: Shape",
+               region AS "region!", gpus AS "gpus!", profile AS "profile!", price_unit AS "price_unit!: PriceUnit",
                unit_price_minor AS "unit_price_minor!", currency AS "currency!",
                isolation_model AS "isolation_model!", node_id AS "node_id!", slot_ids AS "slot_ids!",
                username AS "username!", uid AS "uid!", ssh_host AS "ssh_host!", ssh_port AS "ssh_port!",
                work_order AS "work_order!", access_version AS "access_version!",
-               installed_access AS "installed_access!", access_order, restart_order, state AS "state!",
-               state_reason AS "state_reason!", failure_code, state_changed_at AS "state_changed_at!", release_cause, active_at,
+               installed_access AS "installed_access!", access_order, restart_order, state AS "state!: AllocationState",
+               state_reason AS "state_reason!", failure_code, state_changed_at AS "state_changed_at!", release_cause AS "release_cause: ReleaseCause", active_at,
                meter_opened_at, meter_closed_at, finished_at, version AS "version!", created_at AS "created_at!",
                updated_at AS "updated_at!"
            FROM changed"#,
@@ -226,7 +225,7 @@ pub async fn step(
         to.name(),
         along.reason,
         now,
-        along.cause,
+        along.cause.map(ReleaseCause::name),
         before.state.name(),
         event.name(),
         lasted,
@@ -272,13 +271,16 @@ pub async fn lock_of_project(
 
 /// The members of a group, in the order of their ids.
 pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
-    let rows =
-        sqlx::query_as!(Row, "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
-         FROM allocations WHERE group_id = $1 ORDER BY id", group.uuid());
+         FROM allocations WHERE group_id = $1 ORDER BY id"#,
+        group.uuid()
+    );
     rows.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
 }
 
@@ -286,12 +288,12 @@ pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Alloc
 pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Allocation>, Failure> {
     let sql = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+        r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
-         FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE",
+         FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE"#,
         group.uuid()
     );
     sql.fetch_all(conn).await?.into_iter().map(Allocation::try_from).collect()
@@ -305,12 +307,12 @@ pub async fn among(
 ) -> Result<Vec<Allocation>, Failure> {
     let sql = sqlx::query_as!(
         Row,
-        "SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile,
-             price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state, state_reason, failure_code,
-             state_changed_at, release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version,
+        r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
+             price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
+             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
-         FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id",
+         FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id"#,
         ids,
         project.uuid()
     );

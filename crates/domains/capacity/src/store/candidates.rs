@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fleet::api::SlotKind;
 use kernel::{
     Failure,
     ids::{NodeId, PoolId, SlotId},
@@ -14,7 +15,7 @@ use crate::model::placement::{Installs, NodeView, Packing, Request, SlotView, Ta
 /// Which slots a product is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotsOf<'a> {
-    pub kind: &'a str,
+    pub kind: SlotKind,
     pub model: &'a str,
 }
 
@@ -58,7 +59,7 @@ pub async fn hold(
                ssh_port AS "ssh_port!", slot_id AS "slot_id!", slot_index AS "slot_index!", numa_node, fabric_vf,
                fabric_numa, pci_address, nvme_device
            FROM fleet_candidates($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
-        of.kind,
+        of.kind.name(),
         of.model,
         region,
         request.sku,
@@ -105,7 +106,7 @@ pub async fn hold(
             numa: row.numa_node,
             fabric_vf: row.fabric_vf.clone(),
             fabric_numa: row.fabric_numa,
-            needs_fabric: of.kind == "gpu",
+            needs_fabric: of.kind == SlotKind::Gpu,
         });
         let devices = SlotDevices {
             slot_index: index,
@@ -134,7 +135,7 @@ pub async fn outlook(
         r#"SELECT node_id AS "node_id!", region AS "region!", placeable AS "placeable!", total AS "total!",
                free AS "free!", cleaning AS "cleaning!", blocked AS "blocked!", whole AS "whole!"
            FROM fleet_outlook($1, $2, $3, $4, $5, $6, $7)"#,
-        of.kind,
+        of.kind.name(),
         of.model,
         request.sku,
         request.pool.map(PoolId::uuid),

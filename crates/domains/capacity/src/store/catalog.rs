@@ -1,92 +1,56 @@
 //! Products, sizes, prices.
 
 use chrono::{DateTime, Utc};
+use fleet::api::SlotKind;
 use kernel::{Code, Failure, Problem};
 use pg::{Connection, Swap};
 
 use crate::model::{
     allocation::Shape,
-    sku::{Availability, Price, Profile, Sku},
+    sku::{Availability, Price, PriceUnit, Profile, ResourceClass, Sku},
 };
-
-struct SkuRow {
-    sku: String,
-    vendor: String,
-    display_name: String,
-    resource_class: String,
-    capacity_shape: String,
-    slot_kind: String,
-    slot_model: String,
-    gpus_total: i32,
-    allowed_gpu_counts: Vec<i32>,
-    active: bool,
-    version: i64,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl TryFrom<SkuRow> for Sku {
-    type Error = Failure;
-
-    fn try_from(row: SkuRow) -> Result<Self, Failure> {
-        let capacity_shape = Shape::parse(&row.capacity_shape)
-            .ok_or_else(|| Failure::bug("a product's shape cannot be read"))?;
-        Ok(Self {
-            sku: row.sku,
-            vendor: row.vendor,
-            display_name: row.display_name,
-            resource_class: row.resource_class,
-            capacity_shape,
-            slot_kind: row.slot_kind,
-            slot_model: row.slot_model,
-            gpus_total: row.gpus_total,
-            allowed_gpu_counts: row.allowed_gpu_counts,
-            active: row.active,
-            version: row.version,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        })
-    }
-}
 
 /// All of them: their number is bounded where they are made.
 pub async fn all(conn: &mut Connection) -> Result<Vec<Sku>, Failure> {
     let rows = sqlx::query_as!(
-        SkuRow,
-        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+        Sku,
+        r#"SELECT sku, vendor, display_name, resource_class AS "resource_class: ResourceClass",
+             capacity_shape AS "capacity_shape: Shape", slot_kind AS "slot_kind: SlotKind", slot_model, gpus_total, allowed_gpu_counts, active,
              version, created_at, updated_at
-         FROM sku_catalog ORDER BY sku"
+         FROM sku_catalog ORDER BY sku"#
     )
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(Sku::try_from).collect()
+    Ok(rows)
 }
 
 pub async fn get(conn: &mut Connection, sku: &str) -> Result<Option<Sku>, Failure> {
     let row = sqlx::query_as!(
-        SkuRow,
-        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+        Sku,
+        r#"SELECT sku, vendor, display_name, resource_class AS "resource_class: ResourceClass",
+             capacity_shape AS "capacity_shape: Shape", slot_kind AS "slot_kind: SlotKind", slot_model, gpus_total, allowed_gpu_counts, active,
              version, created_at, updated_at
-         FROM sku_catalog WHERE sku = $1",
+         FROM sku_catalog WHERE sku = $1"#,
         sku
     )
     .fetch_optional(conn)
     .await?;
-    row.map(Sku::try_from).transpose()
+    Ok(row)
 }
 
 /// Held, so that what is decided from it stays true.
 pub async fn lock(conn: &mut Connection, sku: &str) -> Result<Option<Sku>, Failure> {
     let row = sqlx::query_as!(
-        SkuRow,
-        "SELECT sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
+        Sku,
+        r#"SELECT sku, vendor, display_name, resource_class AS "resource_class: ResourceClass",
+             capacity_shape AS "capacity_shape: Shape", slot_kind AS "slot_kind: SlotKind", slot_model, gpus_total, allowed_gpu_counts, active,
              version, created_at, updated_at
-         FROM sku_catalog WHERE sku = $1 FOR UPDATE",
+         FROM sku_catalog WHERE sku = $1 FOR UPDATE"#,
         sku
     )
     .fetch_optional(conn)
     .await?;
-    row.map(Sku::try_from).transpose()
+    Ok(row)
 }
 
 /// Every size with its product, by name.
@@ -112,10 +76,10 @@ pub async fn prices_from(
     now: DateTime<Utc>,
 ) -> Result<Vec<(String, Price)>, sqlx::Error> {
     let rows = sqlx::query!(
-        "SELECT sku, valid_from, unit, unit_price_minor, currency FROM sku_prices p
+        r#"SELECT sku, valid_from, unit AS "unit: PriceUnit", unit_price_minor, currency FROM sku_prices p
          WHERE valid_from >= coalesce((SELECT max(q.valid_from) FROM sku_prices q
              WHERE q.sku = p.sku AND q.valid_from <= $1), '-infinity')
-         ORDER BY sku, valid_from",
+         ORDER BY sku, valid_from"#,
         now,
     )
     .fetch_all(conn)
@@ -147,13 +111,14 @@ pub async fn availability(
     conn: &mut Connection,
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<(String, Availability)>, sqlx::Error> {
-    let texts = |of: fn(&Sku) -> &String| wanted.iter().map(|w| of(w.sku).clone()).collect::<Vec<String>>();
+    let texts =
+        |text: fn(&Sku) -> &str| wanted.iter().map(|w| text(w.sku).to_owned()).collect::<Vec<String>>();
     let rows = sqlx::query!(
         r#"SELECT sku AS "sku!", region AS "region!", total AS "total!", free AS "free!", largest AS "largest!",
                whole_nodes AS "whole_nodes!", launchable AS "launchable!"
            FROM fleet_availability($1, $2, $3, $4, $5) ORDER BY sku, region"#,
         &texts(|sku| &sku.sku),
-        &texts(|sku| &sku.slot_kind),
+        &texts(|sku| sku.slot_kind.name()),
         &texts(|sku| &sku.slot_model),
         &wanted.iter().map(|w| w.sku.gpus_total).collect::<Vec<i32>>(),
         &wanted.iter().map(|w| w.size).collect::<Vec<i32>>(),
@@ -189,9 +154,9 @@ pub async fn insert(conn: &mut Connection, new: &Sku) -> Result<(), Failure> {
         new.sku,
         new.vendor,
         new.display_name,
-        new.resource_class,
+        new.resource_class.name(),
         new.capacity_shape.name(),
-        new.slot_kind,
+        new.slot_kind.name(),
         new.slot_model,
         new.gpus_total,
         &new.allowed_gpu_counts,
@@ -222,12 +187,13 @@ pub async fn update(
     now: DateTime<Utc>,
 ) -> Result<Swap<Sku>, Failure> {
     let row = sqlx::query_as!(
-        SkuRow,
-        "UPDATE sku_catalog SET display_name = coalesce($3, display_name), active = coalesce($4, active),
+        Sku,
+        r#"UPDATE sku_catalog SET display_name = coalesce($3, display_name), active = coalesce($4, active),
              allowed_gpu_counts = coalesce($5, allowed_gpu_counts), version = version + 1, updated_at = $6
          WHERE sku = $1 AND version = coalesce($2, version)
-         RETURNING sku, vendor, display_name, resource_class, capacity_shape, slot_kind, slot_model, gpus_total, allowed_gpu_counts, active,
-             version, created_at, updated_at",
+         RETURNING sku, vendor, display_name, resource_class AS "resource_class: ResourceClass",
+             capacity_shape AS "capacity_shape: Shape", slot_kind AS "slot_kind: SlotKind", slot_model, gpus_total, allowed_gpu_counts, active,
+             version, created_at, updated_at"#,
         sku,
         if_match,
         change.display_name.as_deref(),
@@ -241,7 +207,7 @@ pub async fn update(
         Some(_) => None,
         None => get(conn, sku).await?.map(|sku| sku.version),
     };
-    Ok(Swap::of(row.map(Sku::try_from).transpose()?, current))
+    Ok(Swap::of(row, current))
 }
 
 pub async fn insert_profile(
@@ -313,7 +279,7 @@ pub async fn insert_price(
          VALUES ($1, $2, $3, $4, $5, $6)",
         sku,
         price.valid_from,
-        price.unit,
+        price.unit.name(),
         price.unit_price_minor,
         price.currency,
         now,
@@ -330,8 +296,8 @@ pub async fn insert_price(
 pub async fn prices(conn: &mut Connection, sku: &str, limit: i64) -> Result<Vec<Price>, sqlx::Error> {
     sqlx::query_as!(
         Price,
-        "SELECT valid_from, unit, unit_price_minor, currency FROM sku_prices WHERE sku = $1
-         ORDER BY valid_from DESC LIMIT $2",
+        r#"SELECT valid_from, unit AS "unit: PriceUnit", unit_price_minor, currency FROM sku_prices WHERE sku = $1
+         ORDER BY valid_from DESC LIMIT $2"#,
         sku,
         limit,
     )

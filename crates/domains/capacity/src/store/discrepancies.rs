@@ -17,13 +17,13 @@ pub use consistency_queries::*;
 
 struct Row {
     id: Uuid,
-    kind: String,
+    kind: DiscrepancyKind,
     subject: String,
     node_id: Option<Uuid>,
     allocation_id: Option<Uuid>,
     message: String,
     suggestion: String,
-    state: String,
+    state: DiscrepancyState,
     first_seen_at: DateTime<Utc>,
     last_seen_at: DateTime<Utc>,
     resolved_at: Option<DateTime<Utc>>,
@@ -50,8 +50,9 @@ impl From<Row> for Discrepancy {
 pub async fn get(conn: &mut Connection, id: DiscrepancyId) -> Result<Option<Discrepancy>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "SELECT id, kind, subject, node_id, allocation_id, message, suggestion, state, first_seen_at, last_seen_at, resolved_at
-         FROM capacity_discrepancies WHERE id = $1",
+        r#"SELECT id, kind AS "kind: DiscrepancyKind", subject, node_id, allocation_id, message, suggestion,
+             state AS "state: DiscrepancyState", first_seen_at, last_seen_at, resolved_at
+         FROM capacity_discrepancies WHERE id = $1"#,
         id.uuid()
     )
     .fetch_optional(conn)
@@ -67,10 +68,11 @@ pub async fn list(
 ) -> Result<Vec<Discrepancy>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        "SELECT id, kind, subject, node_id, allocation_id, message, suggestion, state, first_seen_at, last_seen_at, resolved_at
+        r#"SELECT id, kind AS "kind: DiscrepancyKind", subject, node_id, allocation_id, message, suggestion,
+             state AS "state: DiscrepancyState", first_seen_at, last_seen_at, resolved_at
          FROM capacity_discrepancies
          WHERE id > $1 AND ($3::text IS NULL OR kind = $3) AND ($4::text IS NULL OR state = $4)
-         ORDER BY id LIMIT $2",
+         ORDER BY id LIMIT $2"#,
         page.after(),
         page.limit(),
         kind.map(DiscrepancyKind::name),
@@ -136,9 +138,9 @@ pub async fn gone(
 }
 
 /// How many of each kind are open.
-pub async fn open(conn: &mut Connection) -> Result<Vec<(String, i64)>, sqlx::Error> {
+pub async fn open(conn: &mut Connection) -> Result<Vec<(DiscrepancyKind, i64)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT kind, count(*) AS "count!" FROM capacity_discrepancies WHERE state = 'open' GROUP BY kind"#
+        r#"SELECT kind AS "kind: DiscrepancyKind", count(*) AS "count!" FROM capacity_discrepancies WHERE state = 'open' GROUP BY kind"#
     )
     .fetch_all(conn)
     .await?;

@@ -4,6 +4,7 @@ use kernel::{
     Failure, PageQuery,
     ids::{GroupId, ProjectId},
 };
+use lifecycle::UnknownName;
 use pg::Connection;
 
 use crate::model::{
@@ -11,11 +12,9 @@ use crate::model::{
     group::{Group, GroupState},
 };
 
-fn state(names: &[String]) -> GroupState {
-    // The table of states is the same in the database; an unknown one counts as not over.
-    let states: Vec<_> =
-        names.iter().map(|name| AllocationState::parse(name).unwrap_or(AllocationState::Releasing)).collect();
-    GroupState::of(&states)
+fn state(names: &[String]) -> Result<GroupState, UnknownName> {
+    let states: Vec<AllocationState> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    Ok(GroupState::of(&states))
 }
 
 pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Result<Option<Group>, Failure> {
@@ -28,15 +27,18 @@ pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Resu
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Group {
-        id: row.id.into(),
-        project_id: project,
-        name: row.name,
-        members: row.members,
-        state: state(&row.states),
-        created_by: row.created_by.into(),
-        created_at: row.created_at,
-    }))
+    row.map(|row| {
+        Ok(Group {
+            id: row.id.into(),
+            project_id: project,
+            name: row.name,
+            members: row.members,
+            state: state(&row.states)?,
+            created_by: row.created_by.into(),
+            created_at: row.created_at,
+        })
+    })
+    .transpose()
 }
 
 pub async fn list(
@@ -54,14 +56,16 @@ pub async fn list(
     )
     .fetch_all(conn)
     .await?;
-    let groups = rows.into_iter().map(|row| Group {
-        id: row.id.into(),
-        project_id: project,
-        name: row.name,
-        members: row.members,
-        state: state(&row.states),
-        created_by: row.created_by.into(),
-        created_at: row.created_at,
+    let groups = rows.into_iter().map(|row| {
+        Ok(Group {
+            id: row.id.into(),
+            project_id: project,
+            name: row.name,
+            members: row.members,
+            state: state(&row.states)?,
+            created_by: row.created_by.into(),
+            created_at: row.created_at,
+        })
     });
-    Ok(groups.collect())
+    groups.collect()
 }

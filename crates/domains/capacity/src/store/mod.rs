@@ -16,3 +16,15 @@ pub mod reserve;
 pub mod restore;
 pub mod running;
 pub mod uids;
+
+use crate::model::{
+    allocation::{AllocationState, ReleaseCause, Shape},
+    discrepancy::{DiscrepancyKind, DiscrepancyState},
+    history::HistoryKind,
+    restore::Decision,
+    sku::{PriceUnit, ResourceClass},
+};
+
+pg::named_columns! {
+    AllocationState, Decision, DiscrepancyKind, DiscrepancyState, HistoryKind, PriceUnit, ReleaseCause, ResourceClass, Shape,
+}

@@ -4,7 +4,7 @@ use kernel::{Failure, ids::AllocationId};
 use pg::WriteTx;
 use uuid::Uuid;
 
-use crate::model::allocation::Allocation;
+use crate::model::{allocation::Allocation, history::HistoryKind};
 
 /// A line of an allocation's history; without a duration it is the time since the line before.
 pub struct Line<'a> {
@@ -13,11 +13,11 @@ pub struct Line<'a> {
     pub duration_ms: Option<i64>,
 }
 
-/// `kind` is `phase`, `access` or `operation`.
+/// Appends lines of a kind that is no change of state.
 pub async fn history(
     tx: &mut WriteTx,
     allocation: &Allocation,
-    kind: &'static str,
+    kind: HistoryKind,
     lines: &[Line<'_>],
 ) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
@@ -36,7 +36,7 @@ pub async fn history(
         allocation.id.uuid(),
         allocation.org_id.uuid(),
         now,
-        kind,
+        kind.name(),
         &names,
         &reasons,
         &durations as &[Option<i64>],

@@ -9,7 +9,7 @@ use pg::Connection;
 use uuid::Uuid;
 
 use crate::model::{
-    discrepancy::Discrepancy,
+    discrepancy::{Discrepancy, DiscrepancyKind, DiscrepancyState},
     restore::{Decision, RestoreDifference},
 };
 
@@ -28,8 +28,9 @@ pub async fn counts(conn: &mut Connection) -> Result<(i64, i64), sqlx::Error> {
 /// Open differences with what was decided about them.
 pub async fn list(conn: &mut Connection, page: &PageQuery) -> Result<Vec<RestoreDifference>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT d.id, d.kind, d.subject, d.node_id, d.allocation_id, d.message, d.suggestion, d.state,
-               d.first_seen_at, d.last_seen_at, d.resolved_at, r.decision AS "decision?", r.note AS "note?",
+        r#"SELECT d.id, d.kind AS "kind: DiscrepancyKind", d.subject, d.node_id, d.allocation_id, d.message, d.suggestion,
+               d.state AS "state: DiscrepancyState",
+               d.first_seen_at, d.last_seen_at, d.resolved_at, r.decision AS "decision?: Decision", r.note AS "note?",
                r.decided_at AS "decided_at?"
            FROM capacity_discrepancies d LEFT JOIN restore_decisions r ON r.discrepancy_id = d.id
            WHERE d.state = 'open' AND d.id > $1 ORDER BY d.id LIMIT $2"#,

@@ -34,8 +34,7 @@ async fn end_lost_launch(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Ste
     for lost in saga::runs_before(cx.tx.conn(), cx.subject, cx.run_id).await? {
         withdraw_of(capacity, cx, &allocation, lost).await?;
     }
-    let cause = allocation.release_cause.clone();
-    let cause = cause.as_deref().unwrap_or(ReleaseCause::User.name());
+    let cause = allocation.release_cause.unwrap_or(ReleaseCause::User);
     let reason = "released while it was being launched";
     provision_common::abandoned(capacity, cx.tx, &allocation, cause, reason).await?;
     let slot_ids = allocation_ends::blocked(cx.tx.conn(), allocation.id, &allocation.slot_ids).await?;

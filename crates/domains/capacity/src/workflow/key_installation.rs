@@ -11,7 +11,11 @@ use super::{
     steps::{DAY, waits},
     tasks,
 };
-use crate::{Capacity, model::allocation::AllocationState, store::progress};
+use crate::{
+    Capacity,
+    model::{allocation::AllocationState, history::HistoryKind},
+    store::progress,
+};
 
 pub static ACCESS: SagaDefinition<Capacity> = SagaDefinition {
     name: "access",
@@ -41,7 +45,7 @@ async fn installed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result
     };
     progress::keys_installed(cx.tx, allocation.id, version).await?;
     let line = progress::Line { name: "keys_installed".to_owned(), reason: "", duration_ms: None };
-    progress::history(cx.tx, &allocation, "access", &[line]).await?;
+    progress::history(cx.tx, &allocation, HistoryKind::Access, &[line]).await?;
     if allocation.access_version > version {
         return Ok(Step::Again { after: Duration::ZERO });
     }
@@ -65,5 +69,5 @@ async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<
     );
     let line =
         progress::Line { name: "keys_not_installed".to_owned(), reason: &reason.sentence, duration_ms: None };
-    progress::history(cx.tx, &allocation, "access", &[line]).await
+    progress::history(cx.tx, &allocation, HistoryKind::Access, &[line]).await
 }

@@ -5,7 +5,7 @@ use node_proto::{TaskKind, contract::Phase};
 use pg::WriteTx;
 
 use crate::{
-    model::allocation::Allocation,
+    model::{allocation::Allocation, history::HistoryKind},
     store::progress::{self, Line},
 };
 
@@ -17,7 +17,7 @@ pub async fn done(
     evidence: &str,
 ) -> Result<(), Failure> {
     let line = Line { name: step.to_owned(), reason: evidence, duration_ms: None };
-    progress::history(tx, allocation, "phase", &[line]).await
+    progress::history(tx, allocation, HistoryKind::Phase, &[line]).await
 }
 
 /// The same, with what the node did for it. Names that are not in the catalog say nothing that anybody knows, and
@@ -39,5 +39,5 @@ pub async fn reported<K: TaskKind>(
         })
         .collect();
     lines.push(Line { name: step.to_owned(), reason: evidence, duration_ms: None });
-    progress::history(tx, allocation, "phase", &lines).await
+    progress::history(tx, allocation, HistoryKind::Phase, &lines).await
 }

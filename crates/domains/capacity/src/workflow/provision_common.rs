@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationEvent, AllocationState, Shape},
+        allocation::{Allocation, AllocationEvent, AllocationState, ReleaseCause, Shape},
         events::{AllocationActive, AllocationFailed, AllocationReleased},
         money::Meter,
     },
@@ -85,7 +85,7 @@ pub async fn activate(
         project_id: active.project_id,
         sku: active.sku.clone(),
         gpus: active.gpus,
-        price_unit: active.price_unit.clone(),
+        price_unit: active.price_unit.name().to_owned(),
         unit_price_minor: active.unit_price_minor,
         currency: active.currency.clone(),
         meter_opened_at: at,
@@ -107,8 +107,8 @@ fn meter(allocation: &Allocation) -> Meter {
         project: allocation.project_id,
         person: Some(allocation.creator_id),
         sku: allocation.sku.clone(),
-        price_unit: allocation.price_unit.clone(),
-        units: if allocation.price_unit == "gpu_hour" { allocation.gpus } else { 1 },
+        price_unit: allocation.price_unit,
+        units: allocation.price_unit.units(allocation.gpus),
         unit_price_minor: allocation.unit_price_minor,
         currency: allocation.currency.clone(),
     }
@@ -175,7 +175,7 @@ pub async fn abandoned(
     capacity: &Capacity,
     tx: &mut WriteTx,
     allocation: &Allocation,
-    cause: &str,
+    cause: ReleaseCause,
     reason: &str,
 ) -> Result<Allocation, Failure> {
     let why = "The workflow of a launch got lost. Retry the cleanup of the slot.";

@@ -6,8 +6,8 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use fleet::api::Rekey;
 use identity::api::Where;
-use kernel::policy::{IntegerKey, keys};
-use node_proto::catalog::{DeprovisionUser, HealthProbe, Isolation, ProbeProfile};
+use kernel::policy::{IsolationModel, keys};
+use node_proto::catalog::{DeprovisionUser, HealthProbe, ProbeProfile};
 use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ async fn reimage_step(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, 
     if let Some(wait) = reimage(capacity, cx, &allocation).await? {
         return Ok(wait);
     }
-    if allocation.isolation_model == Isolation::FullReimage.name() {
+    if allocation.isolation_model == IsolationModel::FullReimage {
         phases::done(cx.tx, &allocation, "reimage", "").await?;
     }
     Step::done()
@@ -107,7 +107,7 @@ pub async fn reimage(
     cx: &mut StepCx<'_>,
     allocation: &Allocation,
 ) -> Result<Option<Step>, StepError> {
-    if allocation.isolation_model != Isolation::FullReimage.name() {
+    if allocation.isolation_model != IsolationModel::FullReimage {
         return Ok(None);
     }
     let key = format!("{}/{}", cx.run_id, cx.attempt);
@@ -118,7 +118,7 @@ pub async fn reimage(
             Err(tasks::retry(WorkflowFailure::NotReimaged, "the installer says so"))
         }
         Reimaging::UnderWay => {
-            let limit = IntegerKey(&keys::CAPACITY_REIMAGE_SECONDS);
+            let limit = keys::CAPACITY_REIMAGE_SECONDS;
             let limit = capacity.policies.setting_at(limit, Where::default()).await?.get();
             let begun = cx.deadline - TimeDelta::from_std(WAITS_FOR).unwrap_or_default();
             if cx.tx.db().ambient().now() >= begun + TimeDelta::seconds(limit) {

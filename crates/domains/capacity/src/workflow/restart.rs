@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationState, Shape},
+    model::{
+        allocation::{Allocation, AllocationState, Shape},
+        history::HistoryKind,
+    },
     store::progress,
 };
 
@@ -89,5 +92,5 @@ async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<
         RunEnd::Undone | RunEnd::Stuck => ("restart_failed", reason.as_str()),
     };
     let line = progress::Line { name: name.to_owned(), reason, duration_ms: None };
-    progress::history(cx.tx, &allocation, "operation", &[line]).await
+    progress::history(cx.tx, &allocation, HistoryKind::Operation, &[line]).await
 }

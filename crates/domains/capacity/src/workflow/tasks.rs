@@ -6,7 +6,7 @@ use identity::api::Where;
 use kernel::{
     Failure,
     ids::{SagaRunId, TaskId},
-    policy::{IntegerKey, keys},
+    policy::keys,
 };
 use node_proto::{
     TaskError, TaskKind,
@@ -106,7 +106,7 @@ fn waiting(cx: &StepCx<'_>) -> Waiting {
 }
 
 async fn good_for(capacity: &Capacity) -> Result<TimeDelta, StepError> {
-    let key = IntegerKey(&keys::CAPACITY_TASK_SECONDS);
+    let key = keys::CAPACITY_TASK_SECONDS;
     Ok(TimeDelta::seconds(capacity.policies.setting_at(key, Where::default()).await?.get()))
 }
 

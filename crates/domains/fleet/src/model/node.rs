@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem,
     ids::{NodeId, PoolId},
+    principal::ActorKind,
 };
 use lifecycle::{Lifecycle as _, Named as _};
 use schemars::JsonSchema;
@@ -218,7 +219,7 @@ pub struct HistoryEntry {
     pub to_state: NodeState,
     pub event: String,
     pub reason: String,
-    pub actor_kind: String,
+    pub actor_kind: ActorKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<Uuid>,
     pub correlation_id: Uuid,

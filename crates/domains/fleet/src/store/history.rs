@@ -1,7 +1,7 @@
 //! Every change of a node's state. Rows are only added.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::NodeId;
+use kernel::{Failure, ids::NodeId};
 use lifecycle::Named as _;
 use pg::{Actor, Connection, Origin};
 
@@ -46,9 +46,8 @@ pub async fn list(
     node: NodeId,
     before: i64,
     limit: i64,
-) -> Result<Vec<HistoryEntry>, sqlx::Error> {
-    sqlx::query_as!(
-        HistoryEntry,
+) -> Result<Vec<HistoryEntry>, Failure> {
+    let rows = sqlx::query!(
         r#"SELECT seq, at, from_state AS "from_state: NodeState", to_state AS "to_state: NodeState", event, reason,
              actor_kind, actor_id, correlation_id
          FROM node_history WHERE node_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"#,
@@ -57,5 +56,19 @@ pub async fn list(
         limit,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    let entries = rows.into_iter().map(|row| {
+        Ok(HistoryEntry {
+            seq: row.seq,
+            at: row.at,
+            from_state: row.from_state,
+            to_state: row.to_state,
+            event: row.event,
+            reason: row.reason,
+            actor_kind: row.actor_kind.parse()?,
+            actor_id: row.actor_id,
+            correlation_id: row.correlation_id,
+        })
+    });
+    entries.collect()
 }

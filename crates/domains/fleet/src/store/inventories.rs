@@ -5,7 +5,11 @@ use kernel::ids::{NodeId, SlotId};
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::inventory::{NodeInventory, SlotFacts};
+use crate::model::{
+    inventory::{NodeInventory, SlotFacts},
+    node::NodeState,
+    slot::{SlotKind, SlotState},
+};
 
 pub async fn nodes(
     conn: &mut Connection,
@@ -13,7 +17,7 @@ pub async fn nodes(
     limit: i64,
 ) -> Result<Vec<NodeInventory>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT n.id, n.state, c.last_seen_at AS "last_seen_at?", c.inventory AS "inventory?"
+        r#"SELECT n.id, n.state AS "state: NodeState", c.last_seen_at AS "last_seen_at?", c.inventory AS "inventory?"
            FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
            WHERE n.id > $1 AND n.state <> 'deleted' ORDER BY n.id LIMIT $2"#,
         after,
@@ -24,7 +28,7 @@ pub async fn nodes(
     let read = |value: Option<serde_json::Value>| {
         value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
     };
-    let inventory = |row: (Uuid, String, _, Option<serde_json::Value>)| NodeInventory {
+    let inventory = |row: (Uuid, NodeState, _, Option<serde_json::Value>)| NodeInventory {
         node_id: NodeId::from(row.0),
         state: row.1,
         last_seen_at: row.2,
@@ -109,8 +113,9 @@ pub async fn slots(conn: &mut Connection, ids: &[SlotId]) -> Result<Vec<SlotFact
     let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
     sqlx::query_as!(
         SlotFacts,
-        "SELECT id, node_id, slot_index, kind, state, pci_address, nvme_device, fabric_vf, numa_node, cleanup_reason
-         FROM node_resource_slots WHERE id = ANY ($1) ORDER BY node_id, slot_index",
+        r#"SELECT id, node_id, slot_index, kind AS "kind: SlotKind", state AS "state: SlotState", pci_address, nvme_device,
+             fabric_vf, numa_node, cleanup_reason
+         FROM node_resource_slots WHERE id = ANY ($1) ORDER BY node_id, slot_index"#,
         &ids,
     )
     .fetch_all(conn)

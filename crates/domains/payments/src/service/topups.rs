@@ -5,7 +5,8 @@ use std::time::Duration;
 use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{OrgId, TopupId},
-    policy::{IntegerKey, keys},
+    policy::keys,
+    principal::PrincipalKind,
 };
 use lifecycle::Named as _;
 use pg::{ActorKind, ReadTx, Watch, WriteTx, changed, created, found};
@@ -33,13 +34,16 @@ pub async fn create(
         return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
     }
     let (_, currency) = billing::api::balances_of(&payments.billing, tx.conn(), org).await?;
-    let limit = |key| payments.policies.setting(IntegerKey(key), Some(org), None);
-    let minimum = limit(&keys::BILLING_MINIMUM_DEPOSIT_MINOR).await?.get();
-    let maximum = limit(&keys::BILLING_MAXIMUM_DEPOSIT_MINOR).await?.get();
+    let limit = |key| payments.policies.setting(key, Some(org), None);
+    let minimum = limit(keys::BILLING_MINIMUM_DEPOSIT_MINOR).await?.get();
+    let maximum = limit(keys::BILLING_MAXIMUM_DEPOSIT_MINOR).await?.get();
     check_amount(amount, minimum, maximum, &currency)?;
     let ambient = tx.db().ambient().clone();
     let actor = tx.permit().actor();
-    let kind = if actor.kind == ActorKind::ServiceAccount { "service_account" } else { "user" };
+    let kind = match actor.kind {
+        ActorKind::ServiceAccount => PrincipalKind::ServiceAccount,
+        ActorKind::User | ActorKind::Node | ActorKind::System | ActorKind::Anonymous => PrincipalKind::User,
+    };
     let new = topups::New {
         id: ambient.id(),
         org,

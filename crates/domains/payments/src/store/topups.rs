@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Failure, PageQuery,
     ids::{OrgId, TopupId},
+    principal::PrincipalKind,
 };
 use lifecycle::Named as _;
 use pg::Connection;
@@ -58,7 +59,7 @@ pub struct New<'a> {
     pub provider: &'a str,
     pub amount_minor: i64,
     pub currency: &'a str,
-    pub creator: (&'static str, Uuid),
+    pub creator: (PrincipalKind, Uuid),
     pub correlation_id: Uuid,
     pub now: DateTime<Utc>,
 }
@@ -78,7 +79,7 @@ pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Topup, sqlx::
         new.amount_minor,
         new.currency,
         new.now,
-        new.creator.0,
+        new.creator.0.name(),
         new.creator.1,
         new.correlation_id,
     )

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use sdk::{
     ByteStream, Client,
-    types::{AllocationEvent, AllocationEventKind as Kind},
+    types::{AllocationEvent, AllocationEventKind as Kind, AllocationEventToState as State},
 };
 
 use super::stream::{Frame, Frames};
@@ -30,21 +30,23 @@ pub enum Goal {
 impl Goal {
     /// What an event means for it: reached, out of reach and why, or nothing yet.
     fn reached(self, event: &AllocationEvent) -> Option<std::result::Result<(), String>> {
-        let state = event.to_state.as_deref().filter(|_| event.kind == Kind::State);
+        let state = event.to_state.filter(|_| event.kind == Kind::State);
         let operation = Some(event.name.as_str()).filter(|_| event.kind == Kind::Operation);
         let because = |text: &str| Some(Err(format!("{text}{}", reason(event))));
         match (self, state, operation) {
-            (Self::Launch, Some("active"), _) => Some(Ok(())),
-            (Self::Launch, Some("failed"), _) => because("the launch failed"),
-            (Self::Launch, Some("releasing" | "released" | "release_failed"), _) => {
+            (Self::Launch, Some(State::Active), _) => Some(Ok(())),
+            (Self::Launch, Some(State::Failed), _) => because("the launch failed"),
+            (Self::Launch, Some(State::Releasing | State::Released | State::ReleaseFailed), _) => {
                 because("it was released")
             }
             // A launch that is cancelled ends in this state.
-            (Self::Release, Some("released" | "failed"), _) => Some(Ok(())),
-            (Self::Release, Some("release_failed"), _) => because("the release failed"),
+            (Self::Release, Some(State::Released | State::Failed), _) => Some(Ok(())),
+            (Self::Release, Some(State::ReleaseFailed), _) => because("the release failed"),
             (Self::Restart, _, Some("restarted")) => Some(Ok(())),
             (Self::Restart, _, Some("restart_failed")) => because("the restart failed"),
-            (Self::Restart, Some("releasing" | "released" | "failed"), _) => because("it was released"),
+            (Self::Restart, Some(State::Releasing | State::Released | State::Failed), _) => {
+                because("it was released")
+            }
             _ => None,
         }
     }
@@ -203,7 +205,8 @@ impl Teller {
         match event.kind {
             Kind::State => {
                 self.step = Some(event.at);
-                format!("{}{}", event.to_state.as_deref().unwrap_or(name), reason(event))
+                let state = event.to_state.map_or_else(|| name.clone(), |state| state.to_string());
+                format!("{state}{}", reason(event))
             }
             // A part of a step; the step itself comes after its parts.
             Kind::Phase => {

@@ -26,7 +26,7 @@ async fn launch_again(kit: &Kit) -> Result<(), String> {
         project: kit.project,
         person: None,
         sku: "h200".to_owned(),
-        unit: "gpu_hour".to_owned(),
+        unit: billing::api::MeterUnit::GpuHour,
         units: 1,
         unit_price_minor: 1,
         currency: "USD".to_owned(),

@@ -128,7 +128,7 @@ impl Kit {
             project: tenant.project,
             person: None,
             sku: "h200".to_owned(),
-            unit: "gpu_hour".to_owned(),
+            unit: billing::api::MeterUnit::GpuHour,
             units,
             unit_price_minor: price,
             currency: "USD".to_owned(),

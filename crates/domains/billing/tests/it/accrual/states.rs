@@ -162,7 +162,7 @@ async fn a_launch_sets_promotional_credit_aside_before_money_and_gives_it_back_a
         project: kit.project,
         person: None,
         sku: "h200".to_owned(),
-        unit: "gpu_hour".to_owned(),
+        unit: billing::api::MeterUnit::GpuHour,
         units: 1,
         unit_price_minor: 600,
         currency: "USD".to_owned(),

@@ -139,7 +139,7 @@ impl Kit {
             project: self.project,
             person: Some(self.person.uuid()),
             sku: "h200".to_owned(),
-            unit: "gpu_hour".to_owned(),
+            unit: billing::api::MeterUnit::GpuHour,
             units: 3,
             unit_price_minor: 377,
             currency: "USD".to_owned(),

@@ -71,7 +71,10 @@ async fn the_list_goes_back_page_by_page_and_is_narrowed_by_kind_project_and_tim
         let page = ledger_list(&mut read(&kit).await, kit.org, &filter, &PageQuery::default()).await.unwrap();
         page.items.into_iter().map(|posting| posting.kind).collect::<Vec<_>>()
     };
-    assert_eq!(narrowed(Filter { kind: Some("topup"), ..Filter::default() }).await, ["topup", "topup"]);
+    assert_eq!(
+        narrowed(Filter { kind: Some(PostingKind::Topup), ..Filter::default() }).await,
+        ["topup", "topup"]
+    );
     let of_project = narrowed(Filter { project: Some(kit.project.uuid()), ..Filter::default() }).await;
     assert!(of_project.contains(&"usage".to_owned()) && !of_project.contains(&"topup".to_owned()));
     let now = kit.now();

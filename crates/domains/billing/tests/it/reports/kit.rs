@@ -206,7 +206,7 @@ impl Kit {
             project: self.projects[project],
             person: Some(self.owner.uuid()),
             sku: sku.to_owned(),
-            unit: "gpu_hour".to_owned(),
+            unit: billing::api::MeterUnit::GpuHour,
             units,
             unit_price_minor: price,
             currency: "USD".to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kernel::ids::{NodeId, PoolId, SlotId};
+pub use kernel::policy::Packing;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -35,13 +36,6 @@ pub struct Request {
     pub sku: String,
     /// Other sizes that the product comes in, for saying what would fit.
     pub other_sizes: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
-    /// Fill nodes up, so that big requests stay possible.
-    Pack,
-    Spread,
 }
 
 /// Which machines whoever installs can install anew.

@@ -83,18 +83,13 @@ pub async fn sku_create(tx: &mut WriteTx, request: SkuRequest) -> Result<SkuDeta
     if store::catalog::count(tx.conn()).await? >= MOST_SKUS {
         return Err(Problem::new(Code::QuotaExceeded, "There are as many products as there may be.").into());
     }
-    let (resource_class, slot_kind) = match request.shape {
-        Shape::Baremetal => ("gpu_baremetal", "gpu"),
-        Shape::GpuSlice => ("gpu_slice", "gpu"),
-        Shape::CpuVm => ("cpu_vm", "cpu"),
-    };
     let sku = Sku {
         sku: request.sku.into_string(),
         vendor: request.vendor.into_string(),
         display_name: request.display_name.into_string(),
-        resource_class: resource_class.to_owned(),
+        resource_class: request.shape.resource_class(),
         capacity_shape: request.shape,
-        slot_kind: slot_kind.to_owned(),
+        slot_kind: request.shape.slot_kind(),
         slot_model: request.slot_model.into_string(),
         gpus_total: request.gpus_total,
         allowed_gpu_counts: counts,
@@ -227,6 +222,6 @@ fn checked_price(sku: &Sku, price: PriceRequest, now: DateTime<Utc>) -> Result<P
     if valid_from < now || valid_from > now + FURTHEST {
         return Err(Problem::field("valid_from", "must not be in the past, nor more than ten years ahead"));
     }
-    let (unit, currency) = (price.unit.name().to_owned(), price.currency.into_string());
+    let (unit, currency) = (price.unit, price.currency.into_string());
     Ok(Price { valid_from, unit, unit_price_minor: price.unit_price_minor, currency })
 }

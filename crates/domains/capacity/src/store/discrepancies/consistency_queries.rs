@@ -9,7 +9,7 @@ use pg::Connection;
 use uuid::Uuid;
 
 use crate::model::{
-    allocation::Shape,
+    allocation::{AllocationState, Shape},
     discrepancy::{Expected, Found},
 };
 
@@ -280,7 +280,8 @@ pub async fn expected(
     since: DateTime<Utc>,
 ) -> Result<Vec<Expected>, Failure> {
     let rows = sqlx::query!(
-        r#"SELECT id AS "id!", node_id AS "node_id!", shape AS "shape!", username AS "username!", state AS "state!",
+        r#"SELECT id AS "id!", node_id AS "node_id!", shape AS "shape!: Shape", username AS "username!",
+               state AS "state!: AllocationState",
                state_changed_at AS "state_changed_at!"
            FROM allocations WHERE node_id = ANY ($1) AND state NOT IN ('released', 'failed')
            UNION ALL
@@ -291,21 +292,16 @@ pub async fn expected(
     )
     .fetch_all(conn)
     .await?;
-    let mut expected = Vec::with_capacity(rows.len());
-    for row in rows {
-        let shape =
-            Shape::parse(&row.shape).ok_or_else(|| Failure::bug("an allocation's shape cannot be read"))?;
-        expected.push(Expected {
-            id: AllocationId::from(row.id),
-            node: NodeId::from(row.node_id),
-            shape,
-            username: row.username,
-            active: row.state == "active",
-            over: matches!(row.state.as_str(), "released" | "failed"),
-            changed_at: row.state_changed_at,
-        });
-    }
-    Ok(expected)
+    let expected = rows.into_iter().map(|row| Expected {
+        id: AllocationId::from(row.id),
+        node: NodeId::from(row.node_id),
+        shape: row.shape,
+        username: row.username,
+        active: row.state == AllocationState::Active,
+        over: row.state.is_over(),
+        changed_at: row.state_changed_at,
+    });
+    Ok(expected.collect())
 }
 
 fn about_allocation(id: AllocationId, node: Uuid, message: String) -> Found {

@@ -33,7 +33,7 @@ async fn is_found(healthy: &Healthy, (kind, subject): (Kind, &str), mend: &str) 
     let mended = check_once(&healthy.kit.capacity).await.unwrap();
     assert_eq!((mended.new.len(), mended.resolved), (0, 1));
     let row = discrepancy_get(&mut read, row.id).await.unwrap();
-    assert_eq!(row.state, "resolved");
+    assert_eq!(row.state, DiscrepancyState::Resolved);
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! After a restore: nothing goes on before the records were compared with what the nodes reported since.
 
-use capacity::service::{
-    discrepancies::check,
-    restore::{compare, restore_resume, restore_status},
+use capacity::{
+    model::restore::RestoreMode,
+    service::{
+        discrepancies::check,
+        restore::{compare, restore_resume, restore_status},
+    },
 };
 use chrono::TimeDelta;
 use fleet::service::nodes::{cordon_once, node_uncordon};
@@ -10,7 +13,7 @@ use kernel::{Code, Failure, ids::NodeId};
 
 use super::kit::Kit;
 
-async fn resume(kit: &Kit) -> Result<String, Failure> {
+async fn resume(kit: &Kit) -> Result<RestoreMode, Failure> {
     let mut tx = kit.write("installation.resume").await;
     match restore_resume(&kit.capacity, &mut tx).await {
         Ok(status) => {
@@ -96,7 +99,7 @@ async fn a_node_that_was_left_out_of_a_restore_is_uncordoned_only_after_it_was_c
     kit.pass(TimeDelta::seconds(1));
     kit.reports(node, &[], &[]).await;
     compare(&kit.capacity).await.unwrap();
-    assert_eq!(resume(&kit).await.unwrap(), "normal");
+    assert_eq!(resume(&kit).await.unwrap(), RestoreMode::Normal);
     let left_out = async || match uncordon(&kit, silent).await {
         Err(Failure::Problem(problem)) => {
             assert_eq!(problem.code, Code::InvalidTransition);
@@ -131,6 +134,6 @@ async fn an_operator_resumes_only_when_a_whole_turn_has_compared_what_all_nodes_
         // The turn before began without the node's report.
         is_refused(&kit, "not compared").await;
         compare(&kit.capacity).await.unwrap();
-        assert_eq!(resume(&kit).await.unwrap(), "normal");
+        assert_eq!(resume(&kit).await.unwrap(), RestoreMode::Normal);
     }
 }

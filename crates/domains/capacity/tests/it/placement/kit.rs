@@ -6,6 +6,7 @@ use capacity::{
     model::placement::{Packing, Request},
     service::placing::{PlacedMember, place_in},
 };
+use fleet::api::SlotKind;
 use kernel::{
     Ambient, CorrelationId, Failure, Permission, Role,
     ids::{OrgId, ProjectId, SlotId},
@@ -115,7 +116,7 @@ impl Kit {
     /// Places and reserves, as a launch does.
     pub async fn take(&self, request: &Request, packing: Packing) -> Result<Vec<SlotId>, Failure> {
         let mut tx = self.begin().await;
-        let placed = place_in(&mut tx, "gpu", MODEL, request, packing).await?;
+        let placed = place_in(&mut tx, SlotKind::Gpu, MODEL, request, packing).await?;
         let slots: Vec<SlotId> = placed.iter().flat_map(|member| member.placed.slots.clone()).collect();
         let ids: Vec<Uuid> = slots.iter().map(|slot| slot.uuid()).collect();
         let reserved: i32 = sqlx::query_scalar("SELECT fleet_slots_reserve($1, now())")
@@ -137,8 +138,8 @@ impl Kit {
     }
 }
 
-pub fn kind(fleet: &FleetPlan) -> &'static str {
-    if fleet.gpu { "gpu" } else { "cpu" }
+pub fn kind(fleet: &FleetPlan) -> SlotKind {
+    if fleet.gpu { SlotKind::Gpu } else { SlotKind::Cpu }
 }
 
 fn slot_row(fleet: &FleetPlan, node: usize, index: usize, slot: &super::fleets::SlotPlan) -> String {

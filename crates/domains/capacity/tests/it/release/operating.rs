@@ -1,7 +1,10 @@
 //! Who may end and restart what, and what it does.
 
-use capacity::service::release::{
-    allocation_release, allocation_restart, allocation_retry, force_release, release_for_depletion,
+use capacity::{
+    model::allocation::ReleaseCause,
+    service::release::{
+        allocation_release, allocation_restart, allocation_retry, force_release, release_for_depletion,
+    },
 };
 use kernel::{Code, ids::AllocationId, text::Reason};
 use pg::Scope;
@@ -147,7 +150,7 @@ async fn what_an_operator_does_stands_in_the_tenants_audit_trail() {
     let result = force_release(&world.capacity, &mut tx, id, &reason, None).await;
     let after = ended(tx, result).await.unwrap();
     assert!(after.state_reason.contains("on fire"), "{}", after.state_reason);
-    assert_eq!(after.release_cause.as_deref(), Some("admin"));
+    assert_eq!(after.release_cause, Some(ReleaseCause::Admin));
     let audited = format!(
         "SELECT count(*) FROM audit_logs WHERE org_id = '{}' AND target_id = '{id}' AND action = 'allocation.test'",
         world.org.uuid()

@@ -16,7 +16,9 @@ mod make_targets;
 mod metric_names;
 mod migration_lint;
 mod migrations_apply;
+mod named_values;
 mod openapi_breaking;
+mod policy_keys;
 mod role_matrix;
 mod schema_code;
 mod secrets;
@@ -32,6 +34,7 @@ mod unused_dependencies;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::generate;
@@ -82,6 +85,8 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(layering::Layering),
         Box::new(unsafe_code::UnsafeCode),
         Box::new(typed_failures::TypedFailures),
+        Box::new(named_values::NamedValues),
+        Box::new(policy_keys::PolicyKeys),
         Box::new(unused_dependencies::UnusedDependencies),
         Box::new(licences::Licences),
         Box::new(duplicates::Duplicates),
@@ -115,4 +120,31 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
 /// Runs one gate; what it could not check is a finding too.
 pub fn findings(gate: &dyn Gate, tree: &Tree) -> Vec<Finding> {
     gate.check(tree).unwrap_or_else(|error| vec![Finding::new("could not check", format!("{error:#}"))])
+}
+
+/// The exceptions in a table of a file, `"what" = "why"`, none of them used yet. A list may only shrink: one that is longer
+/// than `most`, or names no reason, is a finding.
+fn exceptions(
+    tree: &Tree,
+    file: &str,
+    table: &str,
+    most: usize,
+    found: &mut Vec<Finding>,
+) -> anyhow::Result<BTreeMap<String, bool>> {
+    let mut exceptions = BTreeMap::new();
+    if !tree.exists(file) {
+        return Ok(exceptions);
+    }
+    let all = tree.toml(file)?;
+    for (what, why) in all.get(table).and_then(toml::Value::as_table).into_iter().flatten() {
+        if why.as_str().is_none_or(|why| why.trim().is_empty()) {
+            found.push(Finding::new(file, format!("{what} has no reason in {table}")));
+        }
+        exceptions.insert(what.clone(), false);
+    }
+    if exceptions.len() > most {
+        let text = format!("{table} may only shrink: it has {} entries, and had {most}", exceptions.len());
+        found.push(Finding::new(file, text));
+    }
+    Ok(exceptions)
 }

@@ -13,7 +13,7 @@ use endpoint::{
 use kernel::{
     Failure, Role, Secret,
     ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, SessionId, UserId},
-    policy::{IntegerKey, Setting},
+    policy::{IntegerKey, PolicyKey as _, Setting},
 };
 use uuid::Uuid;
 

@@ -32,7 +32,7 @@ use identity::{
 use kernel::{
     CorrelationId, Failure, PageQuery, Permission, Role, Secret,
     ids::{InvitationId, OrgId, ProjectId, UserId},
-    policy::{IntegerKey, keys},
+    policy::{PolicyKey as _, keys},
     text::{Email, Name, Slug},
 };
 use pg::{Actor, ActorKind, Db, Origin, Permit, Scope, WriteTx};
@@ -174,7 +174,7 @@ impl Tenants {
     pub async fn ssh_key(&self, user: UserId, name: &str) -> String {
         let permit = self.permit(user, Role::Person, Scope::Person, Permission::SshKeyManage);
         let mut tx = self.write(permit, "ssh_key.create").await;
-        let limit = IntegerKey(&keys::SSH_KEYS_PER_USER).default_setting();
+        let limit = keys::SSH_KEYS_PER_USER.default_setting();
         let label = Name::parse(name).expect("a name");
         let stored = ssh_key_create(&mut tx, user, label, &ssh_key_named(name), limit).await;
         committed(tx, stored).await.public_key

@@ -81,10 +81,10 @@ fn sizes(entry: &types::CatalogEntry) -> String {
 fn available(entry: &types::CatalogEntry, region: &types::CatalogRegion) -> String {
     let types::CatalogRegion { region: name, total, free, largest, whole_machines, .. } = region;
     match entry.shape {
-        types::CatalogEntryShape::Baremetal => format!("{name}: {whole_machines} whole machines"),
-        types::CatalogEntryShape::GpuSlice => {
+        types::SkuShape::Baremetal => format!("{name}: {whole_machines} whole machines"),
+        types::SkuShape::GpuSlice => {
             format!("{name}: {free} of {total} GPUs, at most {largest} in one machine")
         }
-        types::CatalogEntryShape::CpuVm => format!("{name}: {free} of {total}"),
+        types::SkuShape::CpuVm => format!("{name}: {free} of {total}"),
     }
 }

@@ -36,7 +36,7 @@ const COLUMNS: Columns = &[
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     match command {
         Command::List { all, kind, limit } => {
-            let state = (!all).then_some(types::DiscrepancyListState::Open);
+            let state = (!all).then_some(types::DiscrepancyState::Open);
             let kind = optional("kind", kind)?;
             let found: Vec<types::Discrepancy> =
                 pages!(limit.get(), |page| client.discrepancy_list(page.cursor(), kind, page.size(), state))?;

@@ -53,7 +53,7 @@ impl AllocationState {
 
 lifecycle::named_enum! {
     /// What a machine is made of and how it is sold.
-    Shape = "shape" { Baremetal = "baremetal", GpuSlice = "gpu_slice", CpuVm = "cpu_vm" }
+    Shape = "shape" as "SkuShape" { Baremetal = "baremetal", GpuSlice = "gpu_slice", CpuVm = "cpu_vm" }
 }
 
 /// Whether the tenant is root on the host itself, where the agent and the devices are. In a virtual machine they are root

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::allocation::AllocationState;
 
 lifecycle::named_enum! {
-    HistoryKind = "kind of allocation event" {
+    HistoryKind = "kind of allocation event" as "AllocationEventKind" {
         State = "state",
         Phase = "phase",
         Access = "access",

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use sdk::{
     ByteStream, Client,
-    types::{AllocationEvent, AllocationEventKind as Kind, AllocationEventToState as State},
+    types::{AllocationEvent, AllocationEventKind as Kind, AllocationState as State},
 };
 
 use super::stream::{Frame, Frames};

@@ -61,25 +61,33 @@ pub trait Lifecycle: 'static {
 
 /// Declares the state and event enums and their table in one place.
 ///
-/// In documents the states have the name of their enum; `states State as "DoorState" { … }` gives them another.
+/// In documents the states have the name of their enum; `states State as "DoorState" { … }` gives them another. States
+/// that are declared elsewhere, because an event carries them, are named only: `states DoorState;`.
 #[macro_export]
 macro_rules! lifecycle {
     (
         $(#[$doc:meta])* $table:ident = $name:literal, initial $initial:ident;
         states $state:ident $(as $schema:literal)? { $($s:ident = $sname:literal),* $(,)? }
-        events $event:ident { $($e:ident = $ename:literal),* $(,)? }
-        $($from:ident on $on:ident => $to:ident;)*
+        $($rest:tt)*
     ) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $state { $($s),* }
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $event { $($e),* }
         $crate::names! { $state, concat!($name, " state"), $($s = $sname),* }
-        $crate::names! { $event, concat!($name, " event"), $($e = $ename),* }
         $crate::wire_names! { $state, "" $(, $schema)? }
         impl $state {
             pub fn parse(name: &str) -> Option<Self> { match name { $($sname => Some(Self::$s),)* _ => None } }
         }
+        $crate::lifecycle! { $(#[$doc])* $table = $name, initial $initial; states $state; $($rest)* }
+    };
+    (
+        $(#[$doc:meta])* $table:ident = $name:literal, initial $initial:ident;
+        states $state:ident;
+        events $event:ident { $($e:ident = $ename:literal),* $(,)? }
+        $($from:ident on $on:ident => $to:ident;)*
+    ) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $event { $($e),* }
+        $crate::names! { $event, concat!($name, " event"), $($e = $ename),* }
         $(#[$doc])*
         pub struct $table;
         impl $crate::Lifecycle for $table {
@@ -87,7 +95,7 @@ macro_rules! lifecycle {
             type State = $state;
             type Event = $event;
             const INITIAL: $state = $state::$initial;
-            const STATES: &'static [$state] = &[$($state::$s),*];
+            const STATES: &'static [$state] = <$state as $crate::Named>::VALUES;
             const EVENTS: &'static [$event] = &[$($event::$e),*];
             const TRANSITIONS: &'static [$crate::Transition<$state, $event>] =
                 &[$($crate::Transition { from: $state::$from, event: $event::$on, to: $state::$to }),*];
@@ -131,6 +139,22 @@ mod tests {
             Some(&serde_json::json!(["open", "shut", "gone"]))
         );
         assert_eq!(DoorState::Shut.to_string(), "shut");
+    }
+
+    named_enum! { LampState = "lamp state" { Off = "off", On = "on" } }
+
+    lifecycle! {
+        Lamp = "lamp", initial Off;
+        states LampState;
+        events LampEvent { Press = "press" }
+        Off on Press => On;
+    }
+
+    #[test]
+    fn states_may_be_declared_elsewhere() {
+        assert_eq!(Lamp::STATES, &LampState::ALL);
+        assert_eq!(LampState::ALL.map(LampState::name), ["off", "on"]);
+        assert_eq!(Lamp::next(LampState::Off, LampEvent::Press), Some(LampState::On));
     }
 
     #[test]

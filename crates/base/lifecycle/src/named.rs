@@ -93,6 +93,28 @@ macro_rules! named_enum {
     };
 }
 
+/// Lets text columns be read as these enumerations: `SELECT state AS "state: InvitationState"`. A row with a name that
+/// this version of the program does not know is an error of the query that read it. They are bound by name. The crate that
+/// uses this depends on `sqlx`.
+#[macro_export]
+macro_rules! named_columns {
+    ($($name:ty),* $(,)?) => { $(
+        impl ::sqlx::Type<::sqlx::Postgres> for $name {
+            fn type_info() -> ::sqlx::postgres::PgTypeInfo {
+                <str as ::sqlx::Type<::sqlx::Postgres>>::type_info()
+            }
+            fn compatible(column: &::sqlx::postgres::PgTypeInfo) -> bool {
+                <str as ::sqlx::Type<::sqlx::Postgres>>::compatible(column)
+            }
+        }
+        impl<'r> ::sqlx::Decode<'r, ::sqlx::Postgres> for $name {
+            fn decode(value: ::sqlx::postgres::PgValueRef<'r>) -> Result<Self, ::sqlx::error::BoxDynError> {
+                Ok(<&str as ::sqlx::Decode<::sqlx::Postgres>>::decode(value)?.parse::<Self>()?)
+            }
+        }
+    )* };
+}
+
 /// Its names, for the macros that declare an enumeration.
 #[doc(hidden)]
 #[macro_export]

@@ -4,7 +4,6 @@ pub use crate::{
     Billing,
     model::{
         account::{Account, Balances, Line, Posted, Posting, PostingKind},
-        events,
         meter::{Launch, LaunchMeter, MeterUnit},
     },
     service::{

@@ -2,6 +2,5 @@
 
 pub use crate::{
     Capacity, Money,
-    model::events,
     service::{money::Meter, release::release_for_depletion},
 };

@@ -4,7 +4,6 @@ pub use crate::{
     Fleet,
     model::{
         credit_finding::CreditFinding,
-        events,
         inventory::{NodeInventory, SlotFacts},
         node::NodeState,
         slot::{SlotKind, SlotState},

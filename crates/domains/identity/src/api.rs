@@ -5,7 +5,6 @@ pub use crate::{
     issuer::sign_ins_end,
     jobs::run as run_jobs,
     model::{
-        events,
         invitation::OpenInvitation,
         invitation_link::InvitationLinks,
         policy::{PolicyExplanation, PolicyScope},

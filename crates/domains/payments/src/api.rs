@@ -1,3 +1,3 @@
 //! What other domains may use.
 
-pub use crate::{Payments, model::events};
+pub use crate::Payments;

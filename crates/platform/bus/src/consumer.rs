@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kernel::{Code, Failure, Problem, Stream, event::Envelope};
+use events::EventSet;
+use kernel::{Code, Failure, Problem, event::Envelope};
 use pg::WriteTx;
 
 use crate::{ConsumerPolicy, ConsumerSpec, dead_letter::Class};
@@ -92,18 +93,13 @@ fn passes(problem: &Problem) -> bool {
     problem.code == Code::Conflict || problem.code.status() == 429 || problem.code.status() >= 500
 }
 
-/// The payload as its type. What does not fit will not fit next time either.
-pub fn decode<T: serde::de::DeserializeOwned>(envelope: &Envelope) -> Result<T, ConsumeError> {
-    Ok(T::deserialize(&envelope.payload)?)
-}
-
-/// Handles events of one stream. `NAME` is durable: a renamed consumer is a new one.
+/// Handles events of one stream.
 #[async_trait]
 pub trait Consumer: Send + Sync + 'static {
+    /// Durable: a renamed consumer is a new one. Those of the product are listed in [`events::ConsumerName`].
     const NAME: &'static str;
-    const STREAM: Stream;
-    /// Empty means every type of the stream.
-    const EVENT_TYPES: &'static [&'static str];
+    /// What it takes: an event type, or several as an [`events::event_set!`].
+    type Events: EventSet;
     /// What the audit row of the effect says.
     const AUDIT_ACTION: &'static str = "bus.consume";
     /// Why the product acts by itself.
@@ -115,14 +111,19 @@ pub trait Consumer: Send + Sync + 'static {
 
     /// Whether there is anything to do for the event, as far as it says so itself. One that does not concern the consumer
     /// leaves no trace: no transaction, and no row in the audit trail.
-    fn concerns(&self, _: &Envelope) -> bool {
+    fn concerns(&self, _: &Self::Events) -> bool {
         true
     }
 
     /// Has its effect through `tx`, which commits with the inbox record when this returns `Ok` and has no
     /// effect at all otherwise. It may run again for the same event, so whatever is not in `tx` must bear
     /// repetition. When the event belongs to an organization, audit and emitted events do too.
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
+    async fn handle(
+        &self,
+        tx: &mut WriteTx,
+        event: &Self::Events,
+        envelope: &Envelope,
+    ) -> Result<(), ConsumeError>;
 }
 
 /// Takes an event as a reason to compare what is with what should be. It works in transactions of its own, as many as it
@@ -130,10 +131,10 @@ pub trait Consumer: Send + Sync + 'static {
 /// of the pool while it waits for another. It may run again for the same event and then finds nothing to do.
 #[async_trait]
 pub trait Reconciler: Send + Sync + 'static {
+    /// Durable, as that of a [`Consumer`].
     const NAME: &'static str;
-    const STREAM: Stream;
-    /// Empty means every type of the stream.
-    const EVENT_TYPES: &'static [&'static str];
+    /// What it takes: an event type, or several as an [`events::event_set!`].
+    type Events: EventSet;
     /// What the audit row says that is written when it is done.
     const AUDIT_ACTION: &'static str;
     /// Why the product acts by itself.
@@ -143,47 +144,82 @@ pub trait Reconciler: Send + Sync + 'static {
         ConsumerPolicy::default()
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError>;
+    async fn reconcile(&self, event: &Self::Events, envelope: &Envelope) -> Result<(), ConsumeError>;
 }
 
-#[async_trait]
+/// A consumer, whatever it takes.
 pub(crate) trait Handle: Send + Sync {
-    fn concerns(&self, envelope: &Envelope) -> bool;
+    /// The event as the consumer reads it; nothing when it takes no such event (any more). What does not fit will not fit
+    /// next time either.
+    fn read<'a>(&'a self, envelope: &'a Envelope) -> Result<Option<Box<dyn Work + 'a>>, ConsumeError>;
+}
+
+/// An event in the hands of a consumer that can read it.
+#[async_trait]
+pub(crate) trait Work: Send + Sync {
+    fn concerns(&self) -> bool;
     /// Before the transaction.
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError>;
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError>;
+    async fn reconcile(&self) -> Result<(), ConsumeError>;
+    async fn handle(&self, tx: &mut WriteTx) -> Result<(), ConsumeError>;
 }
 
 struct Erase<C>(C);
 
-#[async_trait]
+struct Consumed<'a, C: Consumer> {
+    consumer: &'a C,
+    event: C::Events,
+    envelope: &'a Envelope,
+}
+
 impl<C: Consumer> Handle for Erase<C> {
-    fn concerns(&self, envelope: &Envelope) -> bool {
-        self.0.concerns(envelope)
+    fn read<'a>(&'a self, envelope: &'a Envelope) -> Result<Option<Box<dyn Work + 'a>>, ConsumeError> {
+        let consumed = |event| Box::new(Consumed { consumer: &self.0, event, envelope }) as Box<dyn Work>;
+        Ok(C::Events::decode(envelope)?.map(consumed))
+    }
+}
+
+#[async_trait]
+impl<C: Consumer> Work for Consumed<'_, C> {
+    fn concerns(&self) -> bool {
+        self.consumer.concerns(&self.event)
     }
 
-    async fn reconcile(&self, _: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self) -> Result<(), ConsumeError> {
         Ok(())
     }
 
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
-        self.0.handle(tx, envelope).await
+    async fn handle(&self, tx: &mut WriteTx) -> Result<(), ConsumeError> {
+        self.consumer.handle(tx, &self.event, self.envelope).await
     }
 }
 
 struct EraseReconciler<R>(R);
 
-#[async_trait]
+struct Reconciled<'a, R: Reconciler> {
+    reconciler: &'a R,
+    event: R::Events,
+    envelope: &'a Envelope,
+}
+
 impl<R: Reconciler> Handle for EraseReconciler<R> {
-    fn concerns(&self, _: &Envelope) -> bool {
+    fn read<'a>(&'a self, envelope: &'a Envelope) -> Result<Option<Box<dyn Work + 'a>>, ConsumeError> {
+        let reconciled =
+            |event| Box::new(Reconciled { reconciler: &self.0, event, envelope }) as Box<dyn Work>;
+        Ok(R::Events::decode(envelope)?.map(reconciled))
+    }
+}
+
+#[async_trait]
+impl<R: Reconciler> Work for Reconciled<'_, R> {
+    fn concerns(&self) -> bool {
         true
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
-        self.0.reconcile(envelope).await
+    async fn reconcile(&self) -> Result<(), ConsumeError> {
+        self.reconciler.reconcile(&self.event, self.envelope).await
     }
 
-    async fn handle(&self, _: &mut WriteTx, _: &Envelope) -> Result<(), ConsumeError> {
+    async fn handle(&self, _: &mut WriteTx) -> Result<(), ConsumeError> {
         Ok(())
     }
 }
@@ -199,11 +235,11 @@ pub struct Registration {
     pub(crate) handler: Arc<dyn Handle>,
 }
 
-fn spec(name: &str, stream: Stream, event_types: &[&str]) -> ConsumerSpec {
+fn spec<S: EventSet>(name: &str) -> ConsumerSpec {
     ConsumerSpec {
         name: name.to_owned(),
-        stream: stream.name().to_owned(),
-        event_types: event_types.iter().map(|t| (*t).to_owned()).collect(),
+        stream: S::STREAM.name().to_owned(),
+        event_types: S::TYPES.iter().map(|t| (*t).to_owned()).collect(),
     }
 }
 
@@ -211,7 +247,7 @@ impl Registration {
     pub fn of<C: Consumer>(consumer: C) -> Self {
         Self {
             name: C::NAME,
-            spec: spec(C::NAME, C::STREAM, C::EVENT_TYPES),
+            spec: spec::<C::Events>(C::NAME),
             audit_action: C::AUDIT_ACTION,
             reason: C::REASON,
             policy: consumer.policy(),
@@ -222,7 +258,7 @@ impl Registration {
     pub fn reconciling<R: Reconciler>(reconciler: R) -> Self {
         Self {
             name: R::NAME,
-            spec: spec(R::NAME, R::STREAM, R::EVENT_TYPES),
+            spec: spec::<R::Events>(R::NAME),
             audit_action: R::AUDIT_ACTION,
             reason: R::REASON,
             policy: reconciler.policy(),
@@ -236,6 +272,11 @@ impl Registration {
 
     pub fn spec(&self) -> &ConsumerSpec {
         &self.spec
+    }
+
+    /// Whether the consumer takes the event and can read it.
+    pub fn can_read(&self, envelope: &Envelope) -> Result<bool, ConsumeError> {
+        Ok(self.handler.read(envelope)?.is_some())
     }
 }
 

@@ -29,16 +29,15 @@
 //! the receipt is the reply subject with its delivery count; `retry` is a delayed NAK, `dead_letter` writes
 //! the `dead_letters` row and terminates the message; retention is the stream's `max_age`.
 
-pub mod asyncapi;
 pub mod conformance;
 pub mod dead_letter;
 pub mod http;
 pub mod outbox;
 
 mod consumer;
-mod events;
 pub mod periodic;
 mod postgres;
+mod registry;
 mod relay;
 mod retry;
 mod runner;
@@ -48,9 +47,10 @@ use std::sync::Arc;
 
 use pg::{Db, Wake};
 
-pub use consumer::{ConsumeError, Consumer, Reconciler, Registration, decode};
+pub use consumer::{ConsumeError, Consumer, Reconciler, Registration};
 pub use http::endpoints;
 pub use postgres::PgTransport;
+pub use registry::{RegistryError, consumers_check};
 pub use relay::{Relay, RelayError};
 pub use retry::ConsumerPolicy;
 pub use runner::Runner;

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::{
-    BUS_CHANNEL, Burial, ConsumeError, Delivery, Registration, Transport, TransportError,
+    BUS_CHANNEL, Burial, ConsumeError, Delivery, Registration, Transport, TransportError, consumer,
     dead_letter::{self, Claimed, Class},
     error_text,
     postgres::after,
@@ -277,7 +277,8 @@ impl Inner {
 
     /// The one transaction: inbox record, effect, audit, events, and the dead letter's end.
     async fn effect(&self, envelope: &Envelope, letter: Option<&Claimed>) -> Result<Effect, ConsumeError> {
-        if letter.is_none() && !self.consumer.handler.concerns(envelope) {
+        let work = self.consumer.handler.read(envelope)?;
+        if letter.is_none() && work.as_ref().is_none_or(|work| !work.concerns()) {
             return Ok(Effect::Done);
         }
         let origin = Origin {
@@ -285,10 +286,12 @@ impl Inner {
             source_ip: None,
             traceparent: telemetry::current_traceparent().or_else(|| envelope.traceparent.clone()),
         };
-        self.in_time(self.consumer.handler.reconcile(envelope)).await?;
+        if let Some(work) = &work {
+            self.in_time(work.reconcile()).await?;
+        }
         let permit = Permit::system(self.consumer.reason, origin);
         let mut tx = self.db.write(permit, self.consumer.audit_action).await?;
-        let effect = self.effect_within(&mut tx, envelope, letter).await;
+        let effect = self.effect_within(&mut tx, work.as_deref(), envelope, letter).await;
         // Rolled back here rather than by drop, so that the next attempt does not wait for the locks.
         match effect {
             Ok(Effect::Done) => {
@@ -305,6 +308,7 @@ impl Inner {
     async fn effect_within(
         &self,
         tx: &mut WriteTx,
+        work: Option<&dyn consumer::Work>,
         envelope: &Envelope,
         letter: Option<&Claimed>,
     ) -> Result<Effect, ConsumeError> {
@@ -330,8 +334,8 @@ impl Inner {
         .await?
         .rows_affected()
             > 0;
-        if fresh {
-            self.in_time(self.consumer.handler.handle(tx, envelope)).await?;
+        if let Some(work) = work.filter(|_| fresh) {
+            self.in_time(work.handle(tx)).await?;
         }
         Ok(if fresh { Effect::Done } else { Effect::Duplicate })
     }

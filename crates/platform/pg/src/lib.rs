@@ -27,7 +27,6 @@ mod error;
 mod installation;
 mod listen;
 mod migrate;
-mod named_column;
 mod permit;
 mod pool;
 mod read;
@@ -46,6 +45,7 @@ pub use installation::{
     installation_compared, installation_get, installation_lock, installation_restore_begin,
     installation_resume,
 };
+pub use lifecycle::named_columns;
 pub use listen::{Notice, Wake, Watch};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};

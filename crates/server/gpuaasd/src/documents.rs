@@ -1,8 +1,8 @@
 //! Documents that are generated from the code. `cargo xtask generate` commits them; drift gates compare.
 
 use anyhow::bail;
-use bus::asyncapi;
 use endpoint::{Endpoint, openapi};
+use events::asyncapi;
 use kernel::{Ambient, Secret};
 use lifecycle::Lifecycle;
 use pg::{Connect, Db};
@@ -23,16 +23,7 @@ pub fn make(name: &str) -> anyhow::Result<String> {
             openapi(&detached()?.endpoints())
         }
         "openapi-node" => pretty(&fleet::gateway::document()),
-        "asyncapi" => {
-            let mut events = identity::model::events::docs();
-            events.extend(fleet::model::events::docs());
-            events.extend(fleet::authority::events());
-            events.extend(capacity::model::events::docs());
-            events.extend(billing::model::events::docs());
-            events.extend(payments::model::events::docs());
-            events.push(asyncapi::EventDoc::of::<identity::authn::model::UserCreated>());
-            pretty(&asyncapi::document(&events))
-        }
+        "asyncapi" => pretty(&asyncapi::document(&events::published())),
         "errors" => kernel::problem::catalog_markdown(),
         "roles" => kernel::authz::matrix_markdown(),
         "lifecycles" => lifecycles(),
@@ -50,7 +41,7 @@ fn pretty(value: &serde_json::Value) -> String {
 }
 
 /// The parts, wired to nothing.
-fn detached() -> anyhow::Result<Platform> {
+pub(crate) fn detached() -> anyhow::Result<Platform> {
     let config = Config::read(None, std::iter::empty(), Flags::default())?;
     let connect = Connect::builtin("/nowhere".as_ref(), 5432, "nobody", "nothing");
     let db = Db::new(connect, 1, 1, Ambient::system());

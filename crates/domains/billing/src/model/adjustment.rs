@@ -27,35 +27,24 @@ lifecycle::lifecycle! {
 /// The largest adjustment: balances stay far from where numbers end.
 pub const MOST_MINOR: i64 = 1_000_000_000_000;
 
-lifecycle::named_enum! {
-    AdjustmentKind = "kind of adjustment" {
-        /// Money that is given.
-        Credit = "credit",
-        /// Credit that is used before money and cannot be paid out.
-        Promo = "promo",
-        /// Undoes a posting that was wrong, as far as it was.
-        Correction = "correction",
+pub use events::billing::AdjustmentKind;
+
+pub const fn posting_kind(kind: AdjustmentKind) -> PostingKind {
+    match kind {
+        AdjustmentKind::Credit => PostingKind::Credit,
+        AdjustmentKind::Promo => PostingKind::Promo,
+        AdjustmentKind::Correction => PostingKind::Correction,
     }
 }
 
-impl AdjustmentKind {
-    pub const fn posting(self) -> PostingKind {
-        match self {
-            Self::Credit => PostingKind::Credit,
-            Self::Promo => PostingKind::Promo,
-            Self::Correction => PostingKind::Correction,
-        }
-    }
-
-    /// What is posted when the organization gains `amount_minor`.
-    pub fn lines(self, amount_minor: i64) -> Vec<Line> {
-        let (to, from) = match self {
-            Self::Credit => (Account::Prepaid, Account::CreditsGranted),
-            Self::Promo => (Account::Promo, Account::CreditsGranted),
-            Self::Correction => (Account::Prepaid, Account::Revenue),
-        };
-        vec![Line::new(to, amount_minor), Line::new(from, -amount_minor)]
-    }
+/// What is posted when the organization gains `amount_minor`.
+pub fn posting_lines(kind: AdjustmentKind, amount_minor: i64) -> Vec<Line> {
+    let (to, from) = match kind {
+        AdjustmentKind::Credit => (Account::Prepaid, Account::CreditsGranted),
+        AdjustmentKind::Promo => (Account::Promo, Account::CreditsGranted),
+        AdjustmentKind::Correction => (Account::Prepaid, Account::Revenue),
+    };
+    vec![Line::new(to, amount_minor), Line::new(from, -amount_minor)]
 }
 
 /// Whether such an adjustment can be asked for at all.
@@ -162,11 +151,11 @@ mod tests {
     #[test]
     fn whatever_is_adjusted_sums_to_zero_and_the_organization_gains_the_amount() {
         for kind in AdjustmentKind::ALL {
-            let lines = kind.lines(17);
+            let lines = posting_lines(kind, 17);
             assert_eq!(lines.iter().map(|line| line.amount_minor).sum::<i64>(), 0);
             assert_eq!(lines[0].amount_minor, 17);
             assert!(matches!(lines[0].account, Account::Prepaid | Account::Promo));
-            assert_eq!(kind.posting().name(), kind.name());
+            assert_eq!(posting_kind(kind).name(), kind.name());
         }
     }
 

@@ -8,17 +8,7 @@ use kernel::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-lifecycle::named_enum! {
-    /// What happens when the threshold is crossed.
-    BudgetAction = "budget action" {
-        /// People are told.
-        Notify = "notify",
-        /// New launches are refused until the next month, too.
-        Block = "block",
-        /// Everything that runs in the project is released, too.
-        Release = "release",
-    }
-}
+pub use events::billing::BudgetAction;
 
 /// What a project may spend in a calendar month (UTC).
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

@@ -5,7 +5,6 @@ pub mod adjustment;
 pub mod balance;
 pub mod budget;
 pub mod budget_resource;
-pub mod events;
 pub mod fault_credit;
 pub mod finding;
 pub mod focus;
@@ -14,3 +13,6 @@ pub mod rating;
 pub mod report;
 pub mod statement;
 pub mod statement_page;
+
+/// What this domain publishes.
+pub use ::events::billing as events;

@@ -16,7 +16,7 @@ use crate::{
         account::Posting,
         adjustment::{
             Adjustment, AdjustmentEvent, AdjustmentKind, AdjustmentLifecycle, AdjustmentState, SUMMED_OVER,
-            check, may_decide, needs_approval,
+            check, may_decide, needs_approval, posting_kind, posting_lines,
         },
     },
     service::{balance::balances_of, credits::credit_approved, posting::post},
@@ -150,11 +150,11 @@ async fn make(
 ) -> Result<i64, Failure> {
     let posting = Posting {
         org: adjustment.org_id,
-        kind: kind.posting(),
+        kind: posting_kind(kind),
         reference: Some(adjustment.id.to_string()),
         reason: adjustment.reason.clone(),
         corrects: adjustment.corrects_entry_id,
-        lines: kind.lines(adjustment.amount_minor),
+        lines: posting_lines(kind, adjustment.amount_minor),
     };
     let posted = post(billing, tx, posting).await?;
     let posted = posted.ok_or_else(|| Failure::bug(format!("{} was posted before", adjustment.id)))?;

@@ -30,7 +30,7 @@ pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
             let event = BudgetCrossed {
                 org_id: budget.org,
                 project_id: budget.project,
-                action: budget.action.name().to_owned(),
+                action: budget.action,
                 amount_minor: budget.spending.amount_minor,
                 threshold_percent: budget.spending.threshold_percent,
                 spent_minor: budget.spending.spent_minor,

@@ -19,9 +19,8 @@ pub mod statements;
 
 use crate::model::{
     account::PostingKind,
-    adjustment::{AdjustmentKind, AdjustmentState},
+    adjustment::AdjustmentState,
     balance::BalanceState,
-    budget_resource::BudgetAction,
     fault_credit::ReviewCause,
     finding::BillingFindingKind,
     meter::{MeterSource, MeterUnit},
@@ -29,6 +28,6 @@ use crate::model::{
 };
 
 pg::named_columns! {
-    AdjustmentKind, AdjustmentState, BalanceState, BillingFindingKind, BudgetAction, MeterSource, MeterUnit, PostingKind,
+    AdjustmentState, BalanceState, BillingFindingKind, MeterSource, MeterUnit, PostingKind,
     ReviewCause, UsageKind,
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bus::{ConsumeError, ConsumerPolicy, Reconciler, decode};
-use fleet::api::events::NodeRecovered;
-use identity::api::events::{
-    AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted,
+use bus::{ConsumeError, ConsumerPolicy, Reconciler};
+use events::{
+    ConsumerName,
+    fleet::NodeRecovered,
+    identity::{AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted},
 };
-use kernel::{CorrelationId, Event as _, Stream, event::Envelope, ids::UserId};
+use kernel::{CorrelationId, event::Envelope, ids::UserId};
 use pg::Origin;
-use serde::Deserialize;
 
 use crate::{Capacity, model::access::MachinesOf, service::key_removal::keys_remove};
 
@@ -27,26 +27,30 @@ fn origin(envelope: &Envelope) -> Origin {
     }
 }
 
-/// What every event below says.
-#[derive(Deserialize)]
-struct About {
-    user_id: UserId,
+events::event_set! {
+    /// Somebody left, lost a role, deleted a key, or was disabled.
+    pub AccessLost { MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted, AccountDisabled }
 }
 
-/// Somebody left, lost a role, deleted a key, or was disabled.
+impl AccessLost {
+    fn user_id(&self) -> UserId {
+        match self {
+            Self::MemberRemoved(event) => event.user_id,
+            Self::MemberRoleChanged(event) => event.user_id,
+            Self::ProjectMemberRemoved(event) => event.user_id,
+            Self::SshKeyDeleted(event) => event.user_id,
+            Self::AccountDisabled(event) => event.user_id,
+        }
+    }
+}
+
+/// Takes keys off the machines that somebody may no longer use.
 pub struct AccessLostConsumer(pub Capacity);
 
 #[async_trait]
 impl Reconciler for AccessLostConsumer {
-    const NAME: &'static str = "capacity-access-lost";
-    const STREAM: Stream = Stream::Identity;
-    const EVENT_TYPES: &'static [&'static str] = &[
-        MemberRemoved::TYPE,
-        MemberRoleChanged::TYPE,
-        ProjectMemberRemoved::TYPE,
-        SshKeyDeleted::TYPE,
-        AccountDisabled::TYPE,
-    ];
+    const NAME: &'static str = ConsumerName::AccessLost.name();
+    type Events = AccessLost;
     const AUDIT_ACTION: &'static str = "allocation.access_lost_handled";
     const REASON: &'static str = "somebody may no longer log in to machines";
 
@@ -54,9 +58,8 @@ impl Reconciler for AccessLostConsumer {
         policy()
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let About { user_id } = decode(envelope)?;
-        keys_remove(&self.0, MachinesOf::Person(user_id), &origin(envelope)).await?;
+    async fn reconcile(&self, event: &AccessLost, envelope: &Envelope) -> Result<(), ConsumeError> {
+        keys_remove(&self.0, MachinesOf::Person(event.user_id()), &origin(envelope)).await?;
         Ok(())
     }
 }
@@ -66,9 +69,8 @@ pub struct NodeBackConsumer(pub Capacity);
 
 #[async_trait]
 impl Reconciler for NodeBackConsumer {
-    const NAME: &'static str = "capacity-node-back";
-    const STREAM: Stream = Stream::Nodes;
-    const EVENT_TYPES: &'static [&'static str] = &[NodeRecovered::TYPE];
+    const NAME: &'static str = ConsumerName::NodeBack.name();
+    type Events = NodeRecovered;
     const AUDIT_ACTION: &'static str = "allocation.node_back_handled";
     const REASON: &'static str = "a node can be reached again";
 
@@ -76,8 +78,7 @@ impl Reconciler for NodeBackConsumer {
         policy()
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let event: NodeRecovered = decode(envelope)?;
+    async fn reconcile(&self, event: &NodeRecovered, envelope: &Envelope) -> Result<(), ConsumeError> {
         keys_remove(&self.0, MachinesOf::Node(event.node_id), &origin(envelope)).await?;
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! Allocations that were made together end together: when the launch of one fails, the others are released.
 
 use async_trait::async_trait;
-use bus::{ConsumeError, Consumer, decode};
-use kernel::{Event as _, Stream, event::Envelope};
+use bus::{ConsumeError, Consumer};
+use events::{ConsumerName, capacity::AllocationFailed};
+use kernel::event::Envelope;
 use pg::WriteTx;
 
-use crate::{Capacity, model::events::AllocationFailed, service::groups::member_failed};
+use crate::{Capacity, service::groups::member_failed};
 
 pub struct GroupConsumer {
     capacity: Capacity,
@@ -19,19 +20,22 @@ impl GroupConsumer {
 
 #[async_trait]
 impl Consumer for GroupConsumer {
-    const NAME: &'static str = "capacity-groups";
-    const STREAM: Stream = Stream::Provisioning;
-    const EVENT_TYPES: &'static [&'static str] = &[AllocationFailed::TYPE];
+    const NAME: &'static str = ConsumerName::Groups.name();
+    type Events = AllocationFailed;
     const AUDIT_ACTION: &'static str = "allocation_group.member_failed";
     const REASON: &'static str = "a member of a group failed";
 
     /// What was launched alone takes nobody down.
-    fn concerns(&self, envelope: &Envelope) -> bool {
-        envelope.payload.get("group_id").is_none_or(|group| !group.is_null())
+    fn concerns(&self, event: &AllocationFailed) -> bool {
+        event.group_id.is_some()
     }
 
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let event: AllocationFailed = decode(envelope)?;
+    async fn handle(
+        &self,
+        tx: &mut WriteTx,
+        event: &AllocationFailed,
+        _: &Envelope,
+    ) -> Result<(), ConsumeError> {
         match event.group_id {
             Some(group) => Ok(member_failed(&self.capacity, tx, group, event.allocation_id).await?),
             None => Ok(()),

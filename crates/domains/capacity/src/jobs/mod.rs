@@ -16,10 +16,10 @@ use crate::{
     service::{forced::release_overdue, key_removal::keys_remove_all},
 };
 
-pub use access_consumers::{AccessLostConsumer, NodeBackConsumer};
-pub use fault_consumers::{ActiveConsumer, FaultConsumer};
-pub use group_consumer::GroupConsumer;
-pub use money_consumers::{BudgetConsumer, DepletionConsumer};
+use access_consumers::{AccessLostConsumer, NodeBackConsumer};
+use fault_consumers::{ActiveConsumer, FaultConsumer};
+use group_consumer::GroupConsumer;
+use money_consumers::{BudgetConsumer, DepletionConsumer};
 
 const OVERDUE_EVERY: Duration = Duration::from_secs(30);
 const KEYS_EVERY: Duration = Duration::from_secs(60);

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use billing::api::events::{BalanceDepleted, BudgetCrossed};
-use bus::{ConsumeError, ConsumerPolicy, Reconciler, decode};
-use kernel::{CorrelationId, Event as _, Stream, event::Envelope};
+use bus::{ConsumeError, ConsumerPolicy, Reconciler};
+use events::{
+    ConsumerName,
+    billing::{BalanceDepleted, BudgetAction, BudgetCrossed},
+};
+use kernel::{CorrelationId, event::Envelope};
 use pg::Origin;
 
 use crate::{
@@ -43,9 +46,8 @@ pub struct DepletionConsumer(pub Capacity);
 
 #[async_trait]
 impl Reconciler for DepletionConsumer {
-    const NAME: &'static str = "capacity-depletion";
-    const STREAM: Stream = Stream::Billing;
-    const EVENT_TYPES: &'static [&'static str] = &[BalanceDepleted::TYPE];
+    const NAME: &'static str = ConsumerName::Depletion.name();
+    type Events = BalanceDepleted;
     const AUDIT_ACTION: &'static str = "allocation.depletion_handled";
     const REASON: &'static str = "the balance of an organization is used up";
 
@@ -53,8 +55,7 @@ impl Reconciler for DepletionConsumer {
         policy()
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let event: BalanceDepleted = decode(envelope)?;
+    async fn reconcile(&self, event: &BalanceDepleted, envelope: &Envelope) -> Result<(), ConsumeError> {
         let due = Due::Depletion(event.org_id);
         log(due, release_all(&self.0, due, &origin(envelope)).await?);
         Ok(())
@@ -66,9 +67,8 @@ pub struct BudgetConsumer(pub Capacity);
 
 #[async_trait]
 impl Reconciler for BudgetConsumer {
-    const NAME: &'static str = "capacity-budgets";
-    const STREAM: Stream = Stream::Billing;
-    const EVENT_TYPES: &'static [&'static str] = &[BudgetCrossed::TYPE];
+    const NAME: &'static str = ConsumerName::Budgets.name();
+    type Events = BudgetCrossed;
     const AUDIT_ACTION: &'static str = "allocation.budget_handled";
     const REASON: &'static str = "a project has spent its budget";
 
@@ -76,9 +76,8 @@ impl Reconciler for BudgetConsumer {
         policy()
     }
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
-        let event: BudgetCrossed = decode(envelope)?;
-        if event.action != "release" {
+    async fn reconcile(&self, event: &BudgetCrossed, envelope: &Envelope) -> Result<(), ConsumeError> {
+        if event.action != BudgetAction::Release {
             return Ok(());
         }
         let due = Due::Budget(event.org_id, event.project_id);

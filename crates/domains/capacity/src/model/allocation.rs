@@ -62,18 +62,7 @@ pub fn tenant_is_root(shape: Shape, isolation: IsolationModel) -> bool {
     shape == Shape::Baremetal && Isolation::from(isolation).gives_sudo()
 }
 
-lifecycle::named_enum! {
-    /// Who or what ended an allocation.
-    ReleaseCause = "cause of a release" {
-        User = "user",
-        Admin = "admin",
-        Depletion = "depletion",
-        /// Its project has spent its budget.
-        Budget = "budget",
-        /// Another member of its group failed.
-        Group = "group",
-    }
-}
+pub use events::capacity::ReleaseCause;
 
 /// The size of a machine, as it was when it was sold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -127,7 +127,7 @@ async fn take_back(
     tx.emit(&AllocationReleasing {
         allocation_id: after.id,
         project_id: after.project_id,
-        cause: cause.name().to_owned(),
+        cause,
         meter_opened_at: after.meter_opened_at,
         meter_closed_at: after.meter_closed_at,
         creator_id: after.creator_user(),
@@ -281,8 +281,7 @@ pub async fn force_release(
         release_one(capacity, tx, &before, ReleaseCause::Admin, &text).await?
     };
     if after.version != before.version {
-        let cause = ReleaseCause::Admin.name().to_owned();
-        tx.emit(&ForceReleaseRequested { allocation_id: id, cause })?;
+        tx.emit(&ForceReleaseRequested { allocation_id: id, cause: ReleaseCause::Admin })?;
     }
     record(tx, &before, &after)?;
     Ok(after)
@@ -312,7 +311,6 @@ pub(crate) async fn release_for_money(
     };
     let after = release_one(capacity, tx, before, cause, reason).await?;
     if after.version != before.version {
-        let cause = cause.name().to_owned();
         tx.emit(&ForceReleaseRequested { allocation_id: before.id, cause })?;
     }
     record(tx, before, &after)?;

@@ -38,7 +38,6 @@ use trust::{
 };
 
 pub use http::endpoints;
-pub use model::events::docs as events;
 pub(crate) use service::BACKDATED;
 
 /// What this process may do with signers.

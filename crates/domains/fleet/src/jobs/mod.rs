@@ -10,11 +10,9 @@ pub mod retention;
 
 use crate::Fleet;
 
-pub use onboarding_consumer::OnboardingConsumer;
-
 /// Every consumer of this domain. They queue work, so they belong where work can be signed.
 pub fn consumers(fleet: &Fleet) -> Vec<bus::Registration> {
-    vec![bus::Registration::of(OnboardingConsumer::new(fleet.clone()))]
+    vec![bus::Registration::of(onboarding_consumer::OnboardingConsumer::new(fleet.clone()))]
 }
 
 /// All periodic work, until the task is aborted.

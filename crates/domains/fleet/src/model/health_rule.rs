@@ -4,20 +4,7 @@ use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-lifecycle::named_enum! {
-    HealthAction = "health action" {
-        /// Kept, nothing else.
-        Observe = "observe",
-        /// Kept and told.
-        Warn = "warn",
-        /// No new work is placed on the node.
-        Cordon = "cordon",
-        /// The slot, or the node, is taken out of service.
-        Quarantine = "quarantine",
-        /// Cordoned, and whoever used it is owed a credit.
-        Credit = "credit",
-    }
-}
+pub use events::fleet::HealthAction;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HealthRule {

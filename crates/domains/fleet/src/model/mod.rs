@@ -3,7 +3,6 @@
 pub mod certificate;
 pub mod contact;
 pub mod credit_finding;
-pub mod events;
 pub mod finding;
 pub mod health_rule;
 pub mod inventory;
@@ -20,3 +19,6 @@ pub mod text;
 pub mod token;
 pub mod topology;
 pub mod waiter;
+
+/// What this domain publishes.
+pub use ::events::fleet as events;

@@ -28,7 +28,6 @@ use kernel::{Failure, Problem};
 
 use crate::model::{
     finding::FindingState,
-    health_rule::HealthAction,
     log::LogLevel,
     node::{NodeState, Serves},
     onboarding::OnboardingState,
@@ -38,7 +37,7 @@ use crate::model::{
 };
 
 pg::named_columns! {
-    FabricMode, FindingState, HealthAction, LogLevel, NodeState, OnboardingState, Serves, SlotHealth, SlotKind, SlotState,
+    FabricMode, FindingState, LogLevel, NodeState, OnboardingState, Serves, SlotHealth, SlotKind, SlotState,
     TaskState, TokenPurpose,
 }
 

@@ -1,30 +1,13 @@
-//! What a token says, what becomes of a newcomer, and the event that tells about it.
+//! What a token says, and what becomes of a newcomer.
 
 use chrono::{DateTime, Utc};
 use kernel::{
-    Ambient, Event, Stream,
+    Ambient,
     digest::sha256,
-    ids::{OrgId, ProjectId, UserId},
     text::{Email, Name, Slug},
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-
-/// Somebody signed in for the first time.
-#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
-pub struct UserCreated {
-    pub user_id: UserId,
-    /// The personal organization made with the user.
-    pub org_id: OrgId,
-    pub project_id: ProjectId,
-    pub issuer: String,
-}
-
-impl Event for UserCreated {
-    const TYPE: &'static str = "identity.user.created";
-    const STREAM: Stream = Stream::Identity;
-    const SUMMARY: &'static str = "Somebody signed in for the first time; a personal organization was made.";
-}
 
 /// `aud` is a string or a list of them.
 #[derive(Clone, Debug, Deserialize)]

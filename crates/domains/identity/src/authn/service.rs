@@ -8,11 +8,11 @@ use kernel::{
 };
 use pg::{Db, Origin, Permit, WriteTx};
 
-use super::{
-    model::{Identity, UserCreated},
-    store,
+use super::{model::Identity, store};
+use crate::model::{
+    events::{PlatformRolesChanged, UserCreated},
+    role::PlatformRole,
 };
-use crate::model::{events::PlatformRolesChanged, role::PlatformRole};
 
 /// How long a session of an external issuer is remembered after its last token was seen.
 const REMEMBERED_FOR: TimeDelta = TimeDelta::days(30);

@@ -8,11 +8,10 @@ use kernel::Failure;
 use pg::Db;
 
 pub use crate::service::invitations::invitations_expire;
-pub use invitation_closer::InvitationCloser;
 
 /// Every consumer of this domain.
 pub fn consumers() -> Vec<bus::Registration> {
-    vec![bus::Registration::of(InvitationCloser)]
+    vec![bus::Registration::of(invitation_closer::InvitationCloser)]
 }
 
 const EVERY: Duration = Duration::from_secs(60);

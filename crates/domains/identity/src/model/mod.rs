@@ -1,6 +1,5 @@
 //! What identity is made of, and what it decides: plain types and pure functions.
 
-pub mod events;
 pub mod invitation;
 pub mod invitation_link;
 pub mod membership;
@@ -12,3 +11,6 @@ pub mod role;
 pub mod sensitive_change;
 pub mod service_account;
 pub mod ssh_key;
+
+/// What this domain publishes.
+pub use ::events::identity as events;

@@ -1,78 +1,8 @@
 //! The roles of the domain, and how far somebody's authority over other people's roles reaches.
 
 use kernel::{Code, Problem, Role};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-lifecycle::named_enum! {
-    /// A role in an organization or in a project, from the least to the most.
-    MemberRole = "member role" { Viewer = "viewer", Member = "member", Admin = "admin", Owner = "owner" }
-}
-
-impl MemberRole {
-    pub const fn in_org(self) -> Role {
-        match self {
-            Self::Viewer => Role::OrgViewer,
-            Self::Member => Role::OrgMember,
-            Self::Admin => Role::OrgAdmin,
-            Self::Owner => Role::OrgOwner,
-        }
-    }
-
-    pub const fn in_project(self) -> Role {
-        match self {
-            Self::Viewer => Role::ProjectViewer,
-            Self::Member => Role::ProjectMember,
-            Self::Admin => Role::ProjectAdmin,
-            Self::Owner => Role::ProjectOwner,
-        }
-    }
-
-    /// The other way round: what a held role is called among members of its place.
-    pub const fn of(role: Role) -> Option<Self> {
-        match role {
-            Role::OrgViewer | Role::ProjectViewer => Some(Self::Viewer),
-            Role::OrgMember | Role::ProjectMember => Some(Self::Member),
-            Role::OrgAdmin | Role::ProjectAdmin => Some(Self::Admin),
-            Role::OrgOwner | Role::ProjectOwner => Some(Self::Owner),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-pub enum PlatformRole {
-    PlatformAdmin,
-    PlatformOps,
-    PlatformAuditor,
-}
-
-impl PlatformRole {
-    pub const ALL: [Self; 3] = [Self::PlatformAdmin, Self::PlatformOps, Self::PlatformAuditor];
-
-    pub const fn role(self) -> Role {
-        match self {
-            Self::PlatformAdmin => Role::PlatformAdmin,
-            Self::PlatformOps => Role::PlatformOps,
-            Self::PlatformAuditor => Role::PlatformAuditor,
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        self.role().name()
-    }
-
-    /// Reads a stored name; a binding that names no role grants nothing.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.name() == name)
-    }
-
-    pub fn of(role: Role) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.role() == role)
-    }
-}
+pub use events::identity::{MemberRole, PlatformRole};
 
 /// How far somebody reaches over the roles of others: up to and including this role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
-lifecycle::named_enum! {
-    ServiceAccountState = "service account state" { Active = "active", Disabled = "disabled" }
-}
+pub use events::identity::ServiceAccountState;
 
 lifecycle::named_enum! {
     ServiceAccountKeyState = "service account key state" { Active = "active", Expired = "expired", Revoked = "revoked" }

@@ -24,13 +24,11 @@ use crate::model::{
     invitation::InvitationState,
     org::{OrgKind, OrgState},
     policy::{PolicyAuthority, PolicyScope},
-    role::MemberRole,
     sensitive_change::{SensitiveChangeKind, SensitiveChangeState},
-    service_account::ServiceAccountState,
 };
 
 pg::named_columns! {
-    InvitationState, MemberRole, OrgKind, OrgState, PolicyAuthority, PolicyScope, SensitiveChangeKind, SensitiveChangeState, ServiceAccountState,
+    InvitationState, OrgKind, OrgState, PolicyAuthority, PolicyScope, SensitiveChangeKind, SensitiveChangeState,
 }
 
 /// What to say when a constraint is violated.

@@ -69,7 +69,7 @@ impl From<Row> for PlatformUser {
             email: row.email,
             issuer: row.issuer,
             subject: row.subject,
-            platform_roles: row.roles.iter().filter_map(|name| PlatformRole::parse(name)).collect(),
+            platform_roles: row.roles.iter().filter_map(|name| name.parse().ok()).collect(),
             version: row.version,
             created_at: row.created_at,
             updated_at: row.updated_at,

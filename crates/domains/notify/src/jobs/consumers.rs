@@ -2,40 +2,49 @@
 
 use async_trait::async_trait;
 use bus::{ConsumeError, Consumer};
-use kernel::{Stream, event::Envelope};
+use events::ConsumerName;
+use kernel::event::Envelope;
 use pg::WriteTx;
 
-use crate::{Notify, model::events, service::notifying::event_notify};
+use crate::{
+    Notify,
+    model::events::{BillingEvent, NodeEvent, PaymentEvent, ProvisioningEvent},
+    service::notifying::event_notify,
+};
 
 macro_rules! consumers {
-    ($($name:ident = $durable:literal, $stream:ident, $types:ident;)*) => {
+    ($($consumer:ident: $name:ident, $events:ident;)*) => {
         $(
-            struct $name(Notify);
+            struct $consumer(Notify);
 
             #[async_trait]
-            impl Consumer for $name {
-                const NAME: &'static str = $durable;
-                const STREAM: Stream = Stream::$stream;
-                const EVENT_TYPES: &'static [&'static str] = events::$types;
+            impl Consumer for $consumer {
+                const NAME: &'static str = ConsumerName::$name.name();
+                type Events = $events;
                 const AUDIT_ACTION: &'static str = "notification.tell";
                 const REASON: &'static str = "tell people what happened";
 
-                async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
-                    Ok(event_notify(&self.0, tx, envelope).await?)
+                async fn handle(
+                    &self,
+                    tx: &mut WriteTx,
+                    event: &$events,
+                    envelope: &Envelope,
+                ) -> Result<(), ConsumeError> {
+                    Ok(event_notify(&self.0, tx, event, envelope).await?)
                 }
             }
         )*
 
         /// Those that tell people and webhooks.
         pub fn consumers(notify: &Notify) -> Vec<bus::Registration> {
-            vec![$(bus::Registration::of($name(notify.clone()))),*]
+            vec![$(bus::Registration::of($consumer(notify.clone()))),*]
         }
     };
 }
 
 consumers! {
-    OfBilling = "notify-billing", Billing, BILLING;
-    OfPayments = "notify-payments", Payments, PAYMENTS;
-    OfProvisioning = "notify-provisioning", Provisioning, PROVISIONING;
-    OfNodes = "notify-nodes", Nodes, NODES;
+    BillingNotifier: BillingNotices, BillingEvent;
+    PaymentNotifier: PaymentNotices, PaymentEvent;
+    ProvisioningNotifier: ProvisioningNotices, ProvisioningEvent;
+    NodeNotifier: NodeNotices, NodeEvent;
 }

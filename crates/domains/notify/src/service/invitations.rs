@@ -1,7 +1,8 @@
 //! Mails that invite. What is queued names the invitation; the mail is put together when it is sent, from the invitation as
 //! it is then, so that the link is stored nowhere and an invitation that was withdrawn meanwhile is not mailed.
 
-use identity::api::{events::InvitationCreated, invitation_open};
+use events::identity::InvitationCreated;
+use identity::api::invitation_open;
 use kernel::{Event as _, Failure, text::Email};
 use pg::WriteTx;
 use uuid::Uuid;

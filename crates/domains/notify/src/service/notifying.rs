@@ -14,7 +14,7 @@ use crate::{
     Notify,
     model::{
         delivery::MailContent,
-        events,
+        events::{self, Notable},
         notice::{Audience, Notice},
         preferences::Choices,
         webhook::{WebhookBody, org_of},
@@ -23,8 +23,13 @@ use crate::{
 };
 
 /// Tells people and webhooks of an event.
-pub async fn event_notify(notify: &Notify, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), Failure> {
-    if let Some((notice, audience)) = events::notice_of(envelope)?
+pub async fn event_notify(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    event: &impl Notable,
+    envelope: &Envelope,
+) -> Result<(), Failure> {
+    if let Some((notice, audience)) = event.notice(envelope)
         && wanted(notify, &notice).await?
     {
         let people = listeners(tx, &audience).await?;

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use identity::api::{events::InvitationCreated, recipients};
+use events::identity::InvitationCreated;
+use identity::api::recipients;
 use kernel::{
     CorrelationId, Event as _, Failure,
     ids::{DeliveryId, WebhookId},

@@ -1,87 +1,176 @@
 //! Every kind of mail as it is read. `GOLDEN=write cargo nextest run -p notify golden` writes them anew.
 
 use chrono::{DateTime, Utc};
+use events::{
+    billing::{
+        AdjustmentKind, AdjustmentWaiting, AutoReleasePending, BalanceDepleted, BalanceRestored,
+        BudgetAction, BudgetCrossed, CreditPosted, LowBalanceWarning,
+    },
+    capacity::{AllocationFailed, AllocationReleasing, ReleaseCause},
+    fleet::{NodeCertificateEnding, NodeOffline, NodeQuarantined},
+    payments::{BalanceCredited, DisputeState, PaymentDisputed, PaymentRefunded, ReconcileFailed},
+};
 use kernel::event::Envelope;
 use notify::model::{
     delivery::MailContent,
-    events::notice_of,
+    events::{BillingEvent, NodeEvent, Notable, PaymentEvent, ProvisioningEvent},
     mail::render,
     notice::{Notice, NoticeKind, ResourceKind, Target},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
-fn samples() -> Vec<(&'static str, Value)> {
-    let id = |prefix: &str| format!("{prefix}_00000000000000000000000000000001");
-    let (org, project, allocation) = (id("org"), id("proj"), id("alloc"));
-    let balance = json!({ "org_id": org, "balance_minor": 450, "threshold_minor": 500, "currency": "USD", "depletes_at": "2026-03-01T12:05:00Z" });
-    let payment = json!({ "org_id": org, "payment_id": id("pay"), "amount_minor": 5000, "currency": "EUR", "to_card": true, "state": "open" });
+fn id<T: From<Uuid>>() -> T {
+    Uuid::from_u128(1).into()
+}
+
+fn time(text: &str) -> DateTime<Utc> {
+    text.parse().unwrap()
+}
+
+fn usd() -> String {
+    "USD".to_owned()
+}
+
+fn eur() -> String {
+    "EUR".to_owned()
+}
+
+fn billing() -> Vec<BillingEvent> {
+    let (org_id, balance_minor) = (id(), 450);
     vec![
-        ("billing.low_balance_warning", balance.clone()),
-        ("billing.auto_release_pending", balance.clone()),
-        ("billing.balance_depleted", balance.clone()),
-        ("billing.balance_restored", balance),
-        (
-            "billing.budget_crossed",
-            json!({ "org_id": org, "project_id": project, "action": "block", "amount_minor": 10000, "threshold_percent": 80, "spent_minor": 8012, "currency": "USD" }),
-        ),
-        (
-            "billing.credit_posted",
-            json!({ "org_id": org, "project_id": project, "allocation_id": allocation, "since": "2026-03-01T11:00:00Z", "credited_minor": 321, "currency": "USD", "reason": "a GPU reported errors <xid 79>" }),
-        ),
-        (
-            "billing.adjustment_waiting",
-            json!({ "adjustment_id": id("adj"), "org_id": org, "allocation_id": allocation, "kind": "credit", "amount_minor": 12_345, "currency": "USD", "reason": "faulty hardware (xid.79); the allocation had ended when it was heard of", "proposed_by": null }),
-        ),
-        ("payments.balance_credited", payment.clone()),
-        ("payments.refunded", payment.clone()),
-        ("payments.disputed", payment),
-        (
-            "payments.reconcile_failed",
-            json!({ "day": "2026-02-28", "missing": 1, "extra": 0, "different": 2 }),
-        ),
-        (
-            "provisioning.failed",
-            json!({ "allocation_id": allocation, "project_id": project, "reason": "the machine did not come up" }),
-        ),
-        (
-            "provisioning.releasing.requested",
-            json!({ "allocation_id": allocation, "project_id": project, "cause": "depletion" }),
-        ),
-        (
-            "nodes.offline",
-            json!({ "node_id": id("node"), "region": "fsn-1", "reason": "three reports are missing" }),
-        ),
-        (
-            "nodes.certificate_ending",
-            json!({ "node_id": id("node"), "region": "fsn-1", "ends_at": "2026-03-01T12:20:00Z" }),
-        ),
-        ("nodes.quarantined", json!({ "node_id": id("node"), "region": "fsn-1", "reason": "a finding" })),
+        BillingEvent::LowBalanceWarning(LowBalanceWarning {
+            org_id,
+            balance_minor,
+            threshold_minor: 500,
+            currency: usd(),
+        }),
+        BillingEvent::AutoReleasePending(AutoReleasePending {
+            org_id,
+            balance_minor,
+            currency: usd(),
+            depletes_at: time("2026-03-01T12:05:00Z"),
+        }),
+        BillingEvent::BalanceDepleted(BalanceDepleted { org_id, balance_minor, currency: usd() }),
+        BillingEvent::BalanceRestored(BalanceRestored { org_id, balance_minor, currency: usd() }),
+        BillingEvent::BudgetCrossed(BudgetCrossed {
+            org_id,
+            project_id: id(),
+            action: BudgetAction::Block,
+            amount_minor: 10_000,
+            threshold_percent: 80,
+            spent_minor: 8012,
+            currency: usd(),
+        }),
+        BillingEvent::CreditPosted(CreditPosted {
+            org_id,
+            project_id: id(),
+            allocation_id: id(),
+            finding_id: None,
+            since: time("2026-03-01T11:00:00Z"),
+            credited_minor: 321,
+            currency: usd(),
+            reason: "a GPU reported errors <xid 79>".to_owned(),
+            creator_id: None,
+        }),
+        BillingEvent::AdjustmentWaiting(AdjustmentWaiting {
+            adjustment_id: id(),
+            org_id,
+            allocation_id: Some(id()),
+            kind: AdjustmentKind::Credit,
+            amount_minor: 12_345,
+            currency: usd(),
+            reason: "faulty hardware (xid.79); the allocation had ended when it was heard of".to_owned(),
+            proposed_by: None,
+        }),
     ]
 }
 
-fn notice(event_type: &str, payload: Value) -> Notice {
-    let occurred_at: DateTime<Utc> = "2026-03-01T12:00:00Z".parse().unwrap();
+fn payments() -> Vec<PaymentEvent> {
+    let (org_id, payment_id, amount_minor) = (id(), id(), 5000);
+    vec![
+        PaymentEvent::BalanceCredited(BalanceCredited { org_id, payment_id, amount_minor, currency: eur() }),
+        PaymentEvent::PaymentRefunded(PaymentRefunded {
+            org_id,
+            payment_id,
+            refund_id: id(),
+            amount_minor,
+            currency: eur(),
+            to_card: true,
+        }),
+        PaymentEvent::PaymentDisputed(PaymentDisputed {
+            org_id,
+            payment_id,
+            dispute_id: id(),
+            amount_minor,
+            currency: eur(),
+            state: DisputeState::Open,
+        }),
+        PaymentEvent::ReconcileFailed(ReconcileFailed {
+            day: "2026-02-28".to_owned(),
+            missing: 1,
+            extra: 0,
+            different: 2,
+        }),
+    ]
+}
+
+fn provisioning() -> Vec<ProvisioningEvent> {
+    vec![
+        ProvisioningEvent::AllocationFailed(AllocationFailed {
+            allocation_id: id(),
+            project_id: id(),
+            group_id: None,
+            failure_code: None,
+            reason: "the machine did not come up".to_owned(),
+            creator_id: None,
+        }),
+        ProvisioningEvent::AllocationReleasing(AllocationReleasing {
+            allocation_id: id(),
+            project_id: id(),
+            cause: ReleaseCause::Depletion,
+            meter_opened_at: None,
+            meter_closed_at: None,
+            creator_id: None,
+        }),
+    ]
+}
+
+fn nodes() -> Vec<NodeEvent> {
+    let (node_id, region) = (id(), "fsn-1".to_owned());
+    let (offline, quarantined) = ("three reports are missing".to_owned(), "a finding".to_owned());
+    vec![
+        NodeEvent::NodeOffline(NodeOffline { node_id, region: region.clone(), reason: offline }),
+        NodeEvent::NodeCertificateEnding(NodeCertificateEnding {
+            node_id,
+            region: region.clone(),
+            ends_at: time("2026-03-01T12:20:00Z"),
+        }),
+        NodeEvent::NodeQuarantined(NodeQuarantined { node_id, region, reason: quarantined }),
+    ]
+}
+
+fn notices<E: Notable>(events: Vec<E>) -> Vec<Notice> {
     let envelope = Envelope {
-        event_id: Uuid::from_u128(1),
-        event_type: event_type.to_owned(),
+        event_id: id(),
+        event_type: String::new(),
         version: 1,
-        occurred_at,
+        occurred_at: time("2026-03-01T12:00:00Z"),
         correlation_id: Uuid::from_u128(2),
         traceparent: None,
-        org_id: Some(Uuid::from_u128(1)),
+        org_id: Some(id()),
         project_id: None,
-        payload,
+        payload: Value::Null,
     };
-    notice_of(&envelope).unwrap().expect("somebody is notified").0
+    events.iter().map(|event| event.notice(&envelope).expect("somebody is notified").0).collect()
 }
 
 #[test]
 fn mail_of_every_kind_reads_as_it_did() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let write = std::env::var("GOLDEN").is_ok_and(|how| how == "write");
-    let mut notices: Vec<Notice> =
-        samples().into_iter().map(|(kind, payload)| notice(kind, payload)).collect();
+    let mut notices =
+        [notices(billing()), notices(payments()), notices(provisioning()), notices(nodes())].concat();
     notices.push(Notice {
         kind: NoticeKind::WebhookDisabled,
         title: "Webhook disabled".to_owned(),

@@ -1,14 +1,25 @@
 //! Who hears of what, once.
 
+use events::{
+    billing::{AdjustmentKind, AdjustmentWaiting, LowBalanceWarning},
+    capacity::AllocationFailed,
+    fleet::NodeOffline,
+};
 use http::Method;
-use kernel::ids::{AllocationId, UserId};
-use notify::model::delivery::Channel;
+use kernel::{
+    Event as _,
+    ids::{AllocationId, UserId},
+};
+use notify::{
+    model::{delivery::Channel, events::BillingEvent},
+    service::notifying::event_notify,
+};
 use pg::Roles;
 use serde_json::json;
 use testkit::free_port;
 use uuid::Uuid;
 
-use crate::world::{AdjustmentWaiting, LaunchFailed, NodeOffline, World};
+use crate::world::World;
 use identity::api::PlatformRole;
 
 #[tokio::test]
@@ -45,7 +56,7 @@ async fn an_event_that_is_delivered_again_tells_nobody_again() {
             .fetch_one(&mut world.test.conn(Roles::Admin).await)
             .await
             .unwrap(),
-        event_type: "billing.low_balance_warning".to_owned(),
+        event_type: LowBalanceWarning::TYPE.to_owned(),
         version: 1,
         occurred_at: world.now(),
         correlation_id: Uuid::from_u128(1),
@@ -57,7 +68,8 @@ async fn an_event_that_is_delivered_again_tells_nobody_again() {
     for _ in 0..3 {
         let origin = pg::Origin::internal(kernel::CorrelationId(Uuid::from_u128(2)));
         let mut tx = world.test.db.write(pg::Permit::system("test", origin), "test.again").await.unwrap();
-        notify::service::notifying::event_notify(&world.notify, &mut tx, &envelope).await.unwrap();
+        let event = BillingEvent::LowBalanceWarning(world.low_balance());
+        event_notify(&world.notify, &mut tx, &event, &envelope).await.unwrap();
         tx.commit(None).await.unwrap();
     }
     assert_eq!(world.count("SELECT count(*) FROM notifications").await, 1);
@@ -69,10 +81,11 @@ async fn an_event_that_is_delivered_again_tells_nobody_again() {
 async fn a_failed_launch_is_told_to_whoever_launched_it() {
     let world = World::new(free_port()).await;
     let creator = world.member("member", "creator@example.org").await;
-    let failed = |creator_id: Option<UserId>| LaunchFailed {
+    let failed = |creator_id: Option<UserId>| AllocationFailed {
         allocation_id: AllocationId::from(Uuid::from_u128(5)),
         project_id: Uuid::from_u128(6).into(),
         group_id: None,
+        failure_code: None,
         reason: "the machine did not come up".to_owned(),
         creator_id,
     };
@@ -119,7 +132,8 @@ async fn money_that_waits_concerns_those_who_may_approve_it_and_not_who_proposed
     let waiting = |proposed_by| AdjustmentWaiting {
         adjustment_id,
         org_id: world.org,
-        kind: "credit".to_owned(),
+        allocation_id: None,
+        kind: AdjustmentKind::Credit,
         amount_minor: 12_345,
         currency: "USD".to_owned(),
         reason: "welcome".to_owned(),

@@ -6,42 +6,22 @@ use axum::{Router, body::Body};
 use bus::Bus;
 use chrono::{DateTime, TimeDelta, Utc};
 use endpoint::Limits;
+use events::billing::{BalanceDepleted, LowBalanceWarning};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use identity::api::{InvitationLinks, MemberRole, PlatformRole, Policies};
 use kernel::{
-    CorrelationId, Event, ManualClock, Role, Secret, Stream,
+    CorrelationId, Event, ManualClock, Role, Secret,
     ids::{OrgId, ProjectId, UserId},
 };
 use notify::{Notify, Relay, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
 use pg::{Origin, Permit, Roles};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::Value;
 use testkit::{Callers, TestDb};
 use testworld::Tenants;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-macro_rules! events {
-    ($($name:ident = $type:literal, $stream:ident { $($field:ident: $kind:ty),* $(,)? })*) => {$(
-        #[derive(Clone, Serialize, JsonSchema)]
-        pub struct $name { $(pub $field: $kind),* }
-        impl Event for $name {
-            const TYPE: &'static str = $type;
-            const STREAM: Stream = Stream::$stream;
-            const SUMMARY: &'static str = "as its domain says it";
-        }
-    )*};
-}
-
-events! {
-    LowBalance = "billing.low_balance_warning", Billing { org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
-    Depleted = "billing.balance_depleted", Billing { org_id: OrgId, balance_minor: i64, currency: String }
-    AdjustmentWaiting = "billing.adjustment_waiting", Billing { adjustment_id: kernel::ids::AdjustmentId, org_id: OrgId, kind: String, amount_minor: i64, currency: String, reason: String, proposed_by: Option<UserId> }
-    LaunchFailed = "provisioning.failed", Provisioning { allocation_id: kernel::ids::AllocationId, project_id: ProjectId, group_id: Option<Uuid>, reason: String, creator_id: Option<UserId> }
-    NodeOffline = "nodes.offline", Nodes { node_id: kernel::ids::NodeId, region: String, reason: String }
-}
 
 pub struct World {
     pub test: TestDb,
@@ -216,12 +196,17 @@ impl World {
         }
     }
 
-    pub fn low_balance(&self) -> LowBalance {
-        LowBalance { org_id: self.org, balance_minor: 450, threshold_minor: 500, currency: "USD".to_owned() }
+    pub fn low_balance(&self) -> LowBalanceWarning {
+        LowBalanceWarning {
+            org_id: self.org,
+            balance_minor: 450,
+            threshold_minor: 500,
+            currency: "USD".to_owned(),
+        }
     }
 
-    pub fn depleted(&self) -> Depleted {
-        Depleted { org_id: self.org, balance_minor: -12, currency: "USD".to_owned() }
+    pub fn depleted(&self) -> BalanceDepleted {
+        BalanceDepleted { org_id: self.org, balance_minor: -12, currency: "USD".to_owned() }
     }
 
     /// Sends what is due now.

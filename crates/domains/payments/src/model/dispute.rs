@@ -5,23 +5,23 @@ use kernel::ids::{DisputeId, OrgId, PaymentId, PostingId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use events::payments::DisputeState;
+
 lifecycle::lifecycle! {
     DisputeLifecycle = "dispute", initial Open;
-    states DisputeState { Open = "open", Won = "won", Lost = "lost" }
+    states DisputeState;
     events DisputeEvent { Win = "win", Lose = "lose" }
     Open on Win => Won;
     Open on Lose => Lost;
 }
 
-impl DisputeState {
-    /// What the provider's word for it means to us. An inquiry that was closed took nothing, and what the merchant
-    /// gave back by a refund is in that refund.
-    pub fn of(status: &str) -> Self {
-        match status {
-            "won" | "warning_closed" | "prevented" | "charge_refunded" => Self::Won,
-            "lost" => Self::Lost,
-            _ => Self::Open,
-        }
+/// What the provider's word for it means to us. An inquiry that was closed took nothing, and what the merchant gave back
+/// by a refund is in that refund.
+pub fn provider_status_read(status: &str) -> DisputeState {
+    match status {
+        "won" | "warning_closed" | "prevented" | "charge_refunded" => DisputeState::Won,
+        "lost" => DisputeState::Lost,
+        _ => DisputeState::Open,
     }
 }
 

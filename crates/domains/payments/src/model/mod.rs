@@ -2,8 +2,10 @@
 
 pub mod day;
 pub mod dispute;
-pub mod events;
 pub mod refund;
 pub mod topup;
 pub mod webhook;
 pub mod wire;
+
+/// What this domain publishes.
+pub use ::events::payments as events;

@@ -11,7 +11,7 @@ use super::Heard;
 use crate::{
     Payments,
     model::{
-        dispute::{Dispute, DisputeState},
+        dispute::{Dispute, DisputeState, provider_status_read},
         events::PaymentDisputed,
         wire,
     },
@@ -29,7 +29,7 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Dispute) 
         },
     };
     tx.audit_in_org(dispute.org_id);
-    let to = DisputeState::of(&told.status);
+    let to = provider_status_read(&told.status);
     let (kind, account, reason) = match (dispute.state, to) {
         (DisputeState::Open, DisputeState::Won) => {
             (PostingKind::HoldRelease, Account::Prepaid, "a dispute was won")

@@ -5,7 +5,6 @@ use kernel::{
     PageQuery,
     ids::{DisputeId, OrgId, PaymentId, PostingId},
 };
-use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 

@@ -9,12 +9,11 @@ pub mod webhooks;
 
 use crate::model::{
     day::DayState,
-    dispute::DisputeState,
     refund::{RefundDestination, RefundSource, RefundState},
     topup::TopupState,
     webhook::MessageState,
 };
 
 pg::named_columns! {
-    DayState, DisputeState, MessageState, RefundDestination, RefundSource, RefundState, TopupState,
+    DayState, MessageState, RefundDestination, RefundSource, RefundState, TopupState,
 }

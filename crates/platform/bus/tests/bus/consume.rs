@@ -5,12 +5,12 @@ use std::{
 
 use async_trait::async_trait;
 use bus::{ConsumeError, Consumer as _, Reconciler, Transport as _};
-use kernel::{CorrelationId, Stream, event::Envelope};
+use kernel::{CorrelationId, event::Envelope};
 use pg::{Origin, Permit};
 use testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Faults, Faulty, Fixture, Gate, Recorder, once_each};
+use crate::support::{Faults, Faulty, Fixture, Gate, Pinged, Recorder, once_each};
 
 const PAST_THE_LEASE: Duration = Duration::from_secs(61);
 
@@ -200,7 +200,7 @@ async fn the_effect_of_a_tenants_event_is_audited_in_that_tenants_chain_under_it
     let org = fixture.db.ambient().id::<kernel::ids::OrgId>();
     let mut tx = fixture.db.write(fixture.permit(), "test.emit").await.unwrap();
     tx.audit_in_org(org);
-    tx.emit(&crate::support::Pinged { n: 1 }).unwrap();
+    tx.emit(&Pinged { n: 1 }).unwrap();
     tx.commit(None).await.unwrap();
     fixture.bus().relay().relay_batch().await.unwrap();
     fixture.bus().runner(Recorder::good().registered()).run_once().await.unwrap();
@@ -221,12 +221,11 @@ struct Mender(pg::Db);
 #[async_trait]
 impl Reconciler for Mender {
     const NAME: &'static str = "test-mender";
-    const STREAM: Stream = Stream::Storage;
-    const EVENT_TYPES: &'static [&'static str] = &[];
+    type Events = Pinged;
     const AUDIT_ACTION: &'static str = "test.mended";
     const REASON: &'static str = "a test";
 
-    async fn reconcile(&self, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn reconcile(&self, _: &Pinged, envelope: &Envelope) -> Result<(), ConsumeError> {
         let permit = Permit::system("a test", Origin::internal(CorrelationId(envelope.correlation_id)));
         let mut tx = self.0.write(permit, "test.mend").await?;
         sqlx::query("INSERT INTO effects (event_id, n) SELECT $1, 1 WHERE NOT EXISTS (SELECT FROM effects)")

@@ -186,17 +186,15 @@ impl Recorder {
 #[async_trait]
 impl Consumer for Recorder {
     const NAME: &'static str = "test-recorder";
-    const STREAM: Stream = Stream::Storage;
-    const EVENT_TYPES: &'static [&'static str] = &[Pinged::TYPE];
+    type Events = Pinged;
     const AUDIT_ACTION: &'static str = "test.record";
 
     fn policy(&self) -> ConsumerPolicy {
         self.policy
     }
 
-    async fn handle(&self, tx: &mut WriteTx, envelope: &Envelope) -> Result<(), ConsumeError> {
+    async fn handle(&self, tx: &mut WriteTx, ping: &Pinged, envelope: &Envelope) -> Result<(), ConsumeError> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let ping: Pinged = bus::decode(envelope)?;
         sqlx::query("INSERT INTO effects VALUES ($1, $2)")
             .bind(envelope.event_id)
             .bind(i32::try_from(ping.n).unwrap())

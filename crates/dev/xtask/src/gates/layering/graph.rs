@@ -23,6 +23,7 @@ const BELOW_DOMAINS: &[&str] = &["base", "platform"];
 const RULES: &[Rule] = &[
     rule("lifecycle", &[], &[]),
     rule("kernel", &[], &["lifecycle"]),
+    rule("events", &[], &["kernel", "lifecycle"]),
     rule("pg", BASE, &[]),
     rule("endpoint", BASE, &["pg", "telemetry", "trust"]),
     rule("listener", &[], &[]),

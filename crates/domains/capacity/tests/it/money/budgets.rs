@@ -1,7 +1,7 @@
 //! A project that has spent its budget and wants that ends what it runs, and only that.
 
-use billing::api::events::BudgetCrossed;
 use capacity::service::forced::release_overdue;
+use events::billing::BudgetCrossed;
 
 use super::{
     bank::{self, Bank, RATE},
@@ -31,7 +31,7 @@ async fn crossed(bank: &Bank, action: &str) {
     let event = BudgetCrossed {
         org_id: bank.org,
         project_id: bank.project,
-        action: action.to_owned(),
+        action: action.parse().unwrap(),
         amount_minor: 100,
         threshold_percent: 100,
         spent_minor: 100,

@@ -5,12 +5,12 @@ use kernel::{hex::Hex, ids::AuthorityId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use events::fleet::AuthorityState;
+
 lifecycle::lifecycle! {
     /// Nodes believe the roots of staged, active and grace generations; certificates come from the active one.
     AuthorityLifecycle = "authority", initial Staged;
-    states AuthorityState {
-        Staged = "staged", Active = "active", Grace = "grace", Retired = "retired", Revoked = "revoked",
-    }
+    states AuthorityState;
     events AuthorityEvent {
         Activate = "activate", Supersede = "supersede", Retire = "retire", Revoke = "revoke",
     }
@@ -21,13 +21,6 @@ lifecycle::lifecycle! {
     Grace on Retire => Retired;
     Grace on Revoke => Revoked;
     Retired on Revoke => Revoked;
-}
-
-impl AuthorityState {
-    /// Whether its root is believed.
-    pub const fn is_believed(self) -> bool {
-        matches!(self, Self::Staged | Self::Active | Self::Grace)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -1,7 +1,6 @@
 //! Generations of the authority, signers and the list of them: types and decisions, pure.
 
 pub mod authority;
-pub mod events;
 pub mod keyset;
 pub mod signer;
 

@@ -5,12 +5,12 @@ use kernel::hex::Hex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use events::fleet::SignerState;
+
 lifecycle::lifecycle! {
     /// Nodes believe staged, active and grace signers; new work is signed by the active one.
     SignerLifecycle = "signer", initial Staged;
-    states SignerState {
-        Staged = "staged", Active = "active", Grace = "grace", Retired = "retired", Revoked = "revoked",
-    }
+    states SignerState;
     events SignerEvent {
         Activate = "activate", Supersede = "supersede", Retire = "retire", Revoke = "revoke",
     }
@@ -23,11 +23,9 @@ lifecycle::lifecycle! {
     Retired on Revoke => Revoked;
 }
 
-impl SignerState {
-    /// Whether nodes believe what it signs.
-    pub const fn is_believed(self) -> bool {
-        matches!(self, Self::Staged | Self::Active | Self::Grace)
-    }
+/// Whether nodes believe what it signs.
+pub const fn signer_is_believed(state: SignerState) -> bool {
+    matches!(state, SignerState::Staged | SignerState::Active | SignerState::Grace)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use events::fleet::AuthorityChanged;
 use kernel::{Code, Failure, Page, PageQuery, Problem, hex::Hex, ids::AuthorityId, text::Reason};
 use lifecycle::{Lifecycle as _, Named as _};
 use pg::{Connection, ReadTx, WriteTx};
@@ -13,7 +14,6 @@ use super::{
         model::{
             Confirmed, Step,
             authority::{Authority, AuthorityEvent, AuthorityLifecycle, AuthorityState},
-            events::AuthorityChanged,
             not_from,
         },
         store::{self, authorities::AuthorityRow},

@@ -1,5 +1,6 @@
 //! What must be there before the first node: made once, by whichever replica comes first.
 
+use events::fleet::{AuthorityChanged, SignerChanged};
 use kernel::{Failure, ids::AuthorityId};
 use node_proto::{Keyset, SignedKeyset, keyset::signing_bytes, text::Base64};
 use pg::WriteTx;
@@ -7,12 +8,7 @@ use trust::{ca, signer::KeyCustody};
 
 use super::super::{
     Signing, Trust, TrustError,
-    model::{
-        authority::AuthorityState,
-        events::{AuthorityChanged, SignerChanged},
-        keyset,
-        signer::SignerState,
-    },
+    model::{authority::AuthorityState, keyset, signer::SignerState},
     store,
 };
 

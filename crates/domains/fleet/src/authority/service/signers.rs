@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use events::fleet::SignerChanged;
 use kernel::{Code, Failure, Page, PageQuery, Problem, hex::Hex, text::Reason};
 use lifecycle::{Lifecycle as _, Named as _};
 use node_proto::Keyset;
@@ -13,10 +14,9 @@ use super::{
         Trust, TrustError,
         model::{
             Confirmed, Step,
-            events::SignerChanged,
             keyset::{self, Change, KeysetView},
             not_from,
-            signer::{Signer, SignerEvent, SignerLifecycle, SignerState},
+            signer::{Signer, SignerEvent, SignerLifecycle, SignerState, signer_is_believed},
         },
         store::{self, signers::SignerRow},
     },
@@ -220,7 +220,7 @@ fn view(row: SignerRow, status: &KeysetStatus) -> Signer {
     let said = listed.map(|key| keyset::state_of(key.state));
     let genuine = match listed {
         Some(key) => said == Some(row.state) && key.public_key.0 == row.public_key,
-        None => !row.state.is_believed(),
+        None => !signer_is_believed(row.state),
     };
     Signer {
         signer_version: version,

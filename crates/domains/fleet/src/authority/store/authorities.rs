@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{Code, Failure, PageQuery, Problem, ids::AuthorityId};
-use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 

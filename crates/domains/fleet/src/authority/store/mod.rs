@@ -6,10 +6,6 @@ pub mod signers;
 
 use pg::Connection;
 
-use super::model::{authority::AuthorityState, signer::SignerState};
-
-pg::named_columns! { AuthorityState, SignerState }
-
 /// One change of trust at a time, over all replicas, until the transaction ends.
 pub async fn lock(conn: &mut Connection) -> Result<(), sqlx::Error> {
     sqlx::query!(r#"SELECT pg_advisory_xact_lock(hashtext('fleet_trust')) AS "locked: ()""#)

@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{Code, Failure, PageQuery, Problem};
-use lifecycle::Named as _;
 use node_proto::{SignedKeyset, text::Base64};
 use pg::Connection;
 

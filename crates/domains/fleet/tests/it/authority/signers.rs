@@ -1,7 +1,6 @@
 use chrono::TimeDelta;
 use fleet::authority::{Trust, model::Step, model::signer::Signer};
 use kernel::{Code, Failure};
-use lifecycle::Named as _;
 use node_proto::{SignerState, TaskError};
 use trust::signer::{CustodyError, KeyCustody as _};
 

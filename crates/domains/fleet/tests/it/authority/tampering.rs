@@ -5,7 +5,6 @@ use chrono::TimeDelta;
 use fleet::authority::model::authority::AuthorityState;
 use fleet::authority::{Trust, model::Step};
 use kernel::{Ambient, Code, Secret, hex::Hex, ids::AuthorityId};
-use lifecycle::Named as _;
 use node_proto::{
     Keyset, SignedKeyset, SignedTask, SignerKey, SignerState, TaskError, canonical, keyset,
     task::signing_bytes, text::Base64,

@@ -1,10 +1,10 @@
-use bus::{Bus, Consumer as _, Registration};
+use bus::Bus;
 use chrono::TimeDelta;
 use fleet::model::node::NodeState;
 use fleet::model::slot::SlotHealth;
 use fleet::model::slot::SlotState;
 use fleet::{
-    jobs::OnboardingConsumer,
+    jobs,
     model::slot::Approval,
     service::{
         agent_tasks::{node_release, node_undrain},
@@ -86,7 +86,9 @@ async fn the_consumer_takes_simulated_nodes_all_the_way_where_the_installation_w
     let world = World::with(true).await;
     let (wake, listening) = world.test.db.listen();
     let bus = Bus::on_postgres(world.test.db.clone(), wake);
-    let runner = bus.runner(Registration::of(OnboardingConsumer::new(world.fleet.clone())));
+    let [onboarding_consumer] = <[_; 1]>::try_from(jobs::consumers(&world.fleet)).ok().unwrap();
+    assert_eq!(onboarding_consumer.name(), "fleet-onboarding");
+    let runner = bus.runner(onboarding_consumer);
     runner.run_once().await.unwrap();
     let turn = async || {
         while bus.relay().relay_batch().await.unwrap() > 0 {}
@@ -107,7 +109,6 @@ async fn the_consumer_takes_simulated_nodes_all_the_way_where_the_installation_w
     assert_eq!(world.state(nodes[0]).await, "active");
     assert_eq!(world.count("SELECT count(*) FROM dead_letters").await, 0);
     listening.abort();
-    assert_eq!(OnboardingConsumer::NAME, "fleet-onboarding");
 }
 
 #[tokio::test]

@@ -1,15 +1,7 @@
-//! Declares the events of a domain.
+//! How the events of a domain are declared.
 
-/// Each event as a type of its own: what it is called on the wire, what it means, what it holds. Makes `docs()` too,
-/// which shows them all to the document of events.
-///
-/// ```
-/// bus::events! { Billing;
-///     Paid = "billing.paid", "Somebody paid." { amount_minor: i64 }
-/// }
-/// assert_eq!(docs()[0].event_type, "billing.paid");
-/// ```
-#[macro_export]
+/// Each event as a type of its own: what it is called on the wire, what it means, what it holds. Makes `docs()` too, for
+/// [`crate::published`].
 macro_rules! events {
     ($stream:ident; $($name:ident = $type:literal, $summary:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
         $(
@@ -23,9 +15,10 @@ macro_rules! events {
             }
         )*
 
-        /// Every event as the document of events shows it.
-        pub fn docs() -> Vec<$crate::asyncapi::EventDoc> {
-            vec![$($crate::asyncapi::EventDoc::of::<$name>()),*]
+        pub(crate) fn docs() -> Vec<$crate::EventDoc> {
+            vec![$($crate::EventDoc::new::<$name>()),*]
         }
     };
 }
+
+pub(crate) use events;

@@ -1,17 +1,78 @@
 //! What identity tells the rest of the product. Consumers read these from the stream IDENTITY.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{
-    InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, SshKeyId, UserId,
+use kernel::{
+    Role,
+    ids::{
+        InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, SshKeyId, UserId,
+    },
 };
 use serde_json::Value;
 
-use super::{
-    role::{MemberRole, PlatformRole},
-    service_account::ServiceAccountState,
-};
+lifecycle::named_enum! {
+    /// A role in an organization or in a project, from the least to the most.
+    MemberRole = "member role" { Viewer = "viewer", Member = "member", Admin = "admin", Owner = "owner" }
+}
 
-bus::events! { Identity;
+impl MemberRole {
+    pub const fn in_org(self) -> Role {
+        match self {
+            Self::Viewer => Role::OrgViewer,
+            Self::Member => Role::OrgMember,
+            Self::Admin => Role::OrgAdmin,
+            Self::Owner => Role::OrgOwner,
+        }
+    }
+
+    pub const fn in_project(self) -> Role {
+        match self {
+            Self::Viewer => Role::ProjectViewer,
+            Self::Member => Role::ProjectMember,
+            Self::Admin => Role::ProjectAdmin,
+            Self::Owner => Role::ProjectOwner,
+        }
+    }
+
+    /// The other way round: what a held role is called among members of its place.
+    pub const fn of(role: Role) -> Option<Self> {
+        match role {
+            Role::OrgViewer | Role::ProjectViewer => Some(Self::Viewer),
+            Role::OrgMember | Role::ProjectMember => Some(Self::Member),
+            Role::OrgAdmin | Role::ProjectAdmin => Some(Self::Admin),
+            Role::OrgOwner | Role::ProjectOwner => Some(Self::Owner),
+            _ => None,
+        }
+    }
+}
+
+lifecycle::named_enum! {
+    PlatformRole = "platform role" {
+        PlatformAdmin = "platform_admin", PlatformOps = "platform_ops", PlatformAuditor = "platform_auditor",
+    }
+}
+
+impl PlatformRole {
+    pub const fn role(self) -> Role {
+        match self {
+            Self::PlatformAdmin => Role::PlatformAdmin,
+            Self::PlatformOps => Role::PlatformOps,
+            Self::PlatformAuditor => Role::PlatformAuditor,
+        }
+    }
+
+    pub fn of(role: Role) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.role() == role)
+    }
+}
+
+lifecycle::named_enum! {
+    ServiceAccountState = "service account state" { Active = "active", Disabled = "disabled" }
+}
+
+lifecycle::named_columns! { MemberRole, ServiceAccountState }
+
+crate::declare::events! { Identity;
+    UserCreated = "identity.user.created", "Somebody signed in for the first time; a personal organization was made." { user_id: UserId, org_id: OrgId, project_id: ProjectId, issuer: String }
     OrgCreated = "identity.org.created", "An organization was created." { org_id: OrgId, slug: String, owner_id: UserId }
     OrgSuspended = "identity.org.suspended", "An organization was suspended: it can be read, not changed." { org_id: OrgId, reason: String }
     OrgResumed = "identity.org.resumed", "A suspended organization was resumed." { org_id: OrgId }
@@ -36,19 +97,4 @@ bus::events! { Identity;
     SessionRevoked = "identity.session.revoked", "A sign-in session was revoked." { user_id: UserId, session_id: SessionId }
     PlatformRolesChanged = "identity.user.platform_roles_changed", "Somebody's platform roles changed." { user_id: UserId, roles: Vec<PlatformRole> }
     PolicyChanged = "identity.policy.changed", "A policy value was set, or removed (no value)." { key: String, scope: String, value: Option<Value> }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn event_types_are_unique_and_belong_to_identity() {
-        let mut types: Vec<_> = docs().iter().map(|doc| doc.event_type).collect();
-        let count = types.len();
-        types.sort_unstable();
-        types.dedup();
-        assert_eq!(types.len(), count);
-        assert!(types.iter().all(|kind| kind.starts_with("identity.")));
-    }
 }

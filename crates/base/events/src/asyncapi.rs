@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kernel::{Event, Stream, event::Envelope};
 use schemars::{JsonSchema as _, Schema, SchemaGenerator, generate::SchemaSettings};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// What the document needs to know of an event type.
@@ -14,17 +15,24 @@ pub struct EventDoc {
     pub stream: Stream,
     pub summary: &'static str,
     payload: fn(&mut SchemaGenerator) -> Schema,
+    round_trip: fn(&Value) -> serde_json::Result<Value>,
 }
 
 impl EventDoc {
-    pub fn of<E: Event>() -> Self {
+    pub fn new<E: Event + DeserializeOwned>() -> Self {
         Self {
             event_type: E::TYPE,
             version: E::VERSION,
             stream: E::STREAM,
             summary: E::SUMMARY,
             payload: |generator| generator.subschema_for::<E>(),
+            round_trip: |payload| serde_json::to_value(E::deserialize(payload)?),
         }
+    }
+
+    /// The payload as its consumers read it, written by its publisher.
+    pub fn round_trip(&self, payload: &Value) -> serde_json::Result<Value> {
+        (self.round_trip)(payload)
     }
 
     /// The name of the message in the document.
@@ -112,14 +120,14 @@ fn message(event: &EventDoc, generator: &mut SchemaGenerator) -> Value {
 mod tests {
     use super::*;
 
-    #[derive(serde::Serialize, schemars::JsonSchema)]
+    #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
     struct Part {
         size: u32,
     }
 
     macro_rules! event {
         ($name:ident, $type:literal, $version:literal, $stream:ident) => {
-            #[derive(serde::Serialize, schemars::JsonSchema)]
+            #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
             struct $name {
                 part: Part,
             }
@@ -136,7 +144,7 @@ mod tests {
     event!(Paid, "payments.thing.paid", 1, Payments);
 
     fn docs() -> [EventDoc; 3] {
-        [EventDoc::of::<Made>(), EventDoc::of::<MadeAnew>(), EventDoc::of::<Paid>()]
+        [EventDoc::new::<Made>(), EventDoc::new::<MadeAnew>(), EventDoc::new::<Paid>()]
     }
 
     #[test]

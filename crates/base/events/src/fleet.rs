@@ -1,12 +1,39 @@
 //! What the fleet tells the rest of the product. Consumers read these from the stream NODES.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{FindingId, NodeId, SlotId};
+use kernel::ids::{AuthorityId, FindingId, NodeId, SlotId};
 use serde_json::Value;
 
-use super::health_rule::HealthAction;
+lifecycle::named_enum! {
+    HealthAction = "health action" {
+        /// Kept, nothing else.
+        Observe = "observe",
+        /// Kept and told.
+        Warn = "warn",
+        /// No new work is placed on the node.
+        Cordon = "cordon",
+        /// The slot, or the node, is taken out of service.
+        Quarantine = "quarantine",
+        /// Cordoned, and whoever used it is owed a credit.
+        Credit = "credit",
+    }
+}
 
-bus::events! { Nodes;
+lifecycle::named_enum! {
+    AuthorityState = "authority state" {
+        Staged = "staged", Active = "active", Grace = "grace", Retired = "retired", Revoked = "revoked",
+    }
+}
+
+lifecycle::named_enum! {
+    SignerState = "signer state" {
+        Staged = "staged", Active = "active", Grace = "grace", Retired = "retired", Revoked = "revoked",
+    }
+}
+
+lifecycle::named_columns! { AuthorityState, HealthAction, SignerState }
+
+crate::declare::events! { Nodes;
     NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time." { node_id: NodeId, region: String, reason: String }
     NodeDiscovered = "nodes.discovered", "A node was looked over; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
     NodeDoubted = "nodes.doubted", "Something failed on a node that it should be able to do; it is looked over." { node_id: NodeId }
@@ -22,19 +49,6 @@ bus::events! { Nodes;
     FindingOpened = "nodes.finding_opened", "A node reported something about its health that was not known." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, action: HealthAction, message: String }
     CreditDue = "nodes.credit_due", "Whoever uses this part of a node is owed a credit from `since` on." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, evidence: Value, since: DateTime<Utc> }
     CreditEnded = "nodes.credit_ended", "What a credit was owed for is over: from `at` on this part of a node is paid for." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, at: DateTime<Utc> }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn event_types_are_unique_and_belong_to_the_fleet() {
-        let mut types: Vec<_> = docs().iter().map(|doc| doc.event_type).collect();
-        let count = types.len();
-        types.sort_unstable();
-        types.dedup();
-        assert_eq!(types.len(), count);
-        assert!(types.iter().all(|kind| kind.starts_with("nodes.")));
-    }
+    AuthorityChanged = "nodes.authority_changed", "A generation of the certificate authority was staged, activated, retired or revoked." { authority_id: AuthorityId, state: AuthorityState, reason: String }
+    SignerChanged = "nodes.signer_changed", "A key that signs work was staged, activated, retired or revoked." { signer_version: u32, state: SignerState, keyset_serial: u64, reason: String }
 }

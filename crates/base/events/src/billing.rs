@@ -3,9 +3,32 @@
 use chrono::{DateTime, Utc};
 use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, UserId};
 
-use super::adjustment::AdjustmentKind;
+lifecycle::named_enum! {
+    /// What happens when the threshold is crossed.
+    BudgetAction = "budget action" {
+        /// People are told.
+        Notify = "notify",
+        /// New launches are refused until the next month, too.
+        Block = "block",
+        /// Everything that runs in the project is released, too.
+        Release = "release",
+    }
+}
 
-bus::events! { Billing;
+lifecycle::named_enum! {
+    AdjustmentKind = "kind of adjustment" {
+        /// Money that is given.
+        Credit = "credit",
+        /// Credit that is used before money and cannot be paid out.
+        Promo = "promo",
+        /// Undoes a posting that was wrong, as far as it was.
+        Correction = "correction",
+    }
+}
+
+lifecycle::named_columns! { AdjustmentKind, BudgetAction }
+
+crate::declare::events! { Billing;
     LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
         org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
     AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; everything is released then." {
@@ -15,7 +38,7 @@ bus::events! { Billing;
     BalanceRestored = "billing.balance_restored", "The balance is above the threshold again; nothing restarts by itself." {
         org_id: OrgId, balance_minor: i64, currency: String }
     BudgetCrossed = "billing.budget_crossed", "A project spent as much of its monthly budget as it wanted to be told of." {
-        org_id: OrgId, project_id: ProjectId, action: String, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
+        org_id: OrgId, project_id: ProjectId, action: BudgetAction, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
     CreditPosted = "billing.credit_posted", "The meter of an allocation stands still and what was charged since is given back." {
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
         credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }

@@ -2,9 +2,13 @@
 
 use kernel::ids::{DisputeId, OrgId, PaymentId, RefundId};
 
-use super::dispute::DisputeState;
+lifecycle::named_enum! {
+    DisputeState = "dispute state" { Open = "open", Won = "won", Lost = "lost" }
+}
 
-bus::events! { Payments;
+lifecycle::named_columns! { DisputeState }
+
+crate::declare::events! { Payments;
     BalanceCredited = "payments.balance_credited", "A payment arrived and is in the balance." {
         org_id: OrgId, payment_id: PaymentId, amount_minor: i64, currency: String }
     PaymentRefunded = "payments.refunded", "Money went back to the card, or became credit." {

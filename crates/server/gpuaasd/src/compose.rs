@@ -283,15 +283,23 @@ impl Platform {
         Ok(Some(Gateway::start(self.fleet.clone(), wake, settings).await?))
     }
 
-    /// Follows the fleet and runs the workflows: consumers that queue work, sagas, and periodic jobs.
+    /// The consumers of every domain.
+    pub fn registrations(&self) -> Vec<bus::Registration> {
+        let mut all = identity::jobs::consumers();
+        all.extend(fleet::jobs::consumers(&self.fleet));
+        all.extend(capacity::jobs::consumers(&self.capacity));
+        all.extend(notify::jobs::consumers(&self.money.notify));
+        all
+    }
+
+    /// How events reach consumers.
+    pub fn bus(&self, wake: &Wake) -> bus::Bus {
+        bus::Bus::on_postgres(self.db.clone(), wake.clone())
+    }
+
+    /// Follows the fleet and runs the workflows: sagas and periodic jobs.
     pub fn start_provisioning(&self, wake: &Wake, mode: &NormalMode<'_>) {
         let NormalMode { tasks, cancel, .. } = *mode;
-        let bus = bus::Bus::on_postgres(self.db.clone(), wake.clone());
-        let consumers =
-            fleet::jobs::consumers(&self.fleet).into_iter().chain(capacity::jobs::consumers(&self.capacity));
-        for consumer in consumers {
-            tasks.spawn(bus.runner(consumer).run(cancel.clone()));
-        }
         tasks.spawn(cancel.clone().run_until_cancelled_owned(fleet::jobs::run(self.fleet.clone())));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(capacity::jobs::run(self.capacity.clone())));
         let sagas = capacity::workflow::sagas(&self.capacity);
@@ -310,14 +318,10 @@ impl Platform {
         tasks.spawn(cancel.clone().run_until_cancelled_owned(compare));
     }
 
-    /// The relay, the consumers and the periodic jobs.
-    pub fn start_workers(&self, wake: Wake, mode: &NormalMode<'_>) {
+    /// The relay and the periodic jobs.
+    pub fn start_workers(&self, wake: &Wake, mode: &NormalMode<'_>) {
         let NormalMode { tasks, cancel, .. } = *mode;
-        let bus = bus::Bus::on_postgres(self.db.clone(), wake);
-        tasks.spawn(bus.relay().run(cancel.clone()));
-        for consumer in identity::jobs::consumers() {
-            tasks.spawn(bus.runner(consumer).run(cancel.clone()));
-        }
+        tasks.spawn(self.bus(wake).relay().run(cancel.clone()));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(identity::jobs::run(self.db.clone())));
         tasks.spawn(cancel.clone().run_until_cancelled_owned(forget_old_answers(self.services.clone())));
         let db = self.db.clone();

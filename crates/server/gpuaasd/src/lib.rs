@@ -10,6 +10,7 @@
 mod client_address;
 mod compose;
 pub mod config;
+mod consumers;
 mod database;
 pub mod documents;
 mod first_admin;

@@ -103,10 +103,6 @@ impl Money {
             spawn(Box::pin(payments::jobs::run(self.payments.clone(), wake.clone())));
         }
         if roles.contains(&Role::NotificationRelay) {
-            let bus = bus::Bus::on_postgres(self.billing.db().clone(), wake.clone());
-            for consumer in notify::jobs::consumers(&self.notify) {
-                tasks.spawn(bus.runner(consumer).run(cancel.clone()));
-            }
             let relay = Relay::new(self.notify.clone(), self.webhook_client.clone());
             tasks.spawn(notify::jobs::run(relay, cancel.clone()));
         }

@@ -13,6 +13,7 @@ use crate::{
     client_address,
     compose::{self, Platform},
     config::{self, Config},
+    consumers::Consumers,
     database::{self, Database},
     first_admin, master_key,
     open_files::{self, Shares},
@@ -156,6 +157,7 @@ async fn start_roles(
     let generation = Generation::begin(&database.db, OutsideFile::new(config)).await?;
     let key = master_key::load_or_create(&config.auth.master_key_file, database.db.ambient())?;
     let platform = Platform::new(config, database.db.clone(), key, signing::open(config)?)?.listening(&wake);
+    let consumers = Consumers::new(platform.registrations())?;
     platform.prepare(&config.roles).await?;
     let metrics_cancel = cancel.clone();
     tasks.spawn(async move { telemetry::metrics().upkeep(metrics_cancel).await });
@@ -169,7 +171,7 @@ async fn start_roles(
         api = Some(start_api(config, shares, &platform, health).await?);
     }
     let gateway = start_gateway(config, shares, &platform, &wake, health).await?;
-    start_by_mode(config, platform, wake, generation, (&tasks, &cancel));
+    start_by_mode(config, (platform, consumers), wake, generation, (&tasks, &cancel));
     tasks.close();
     Ok(Running { api, gateway, tasks, cancel, listener })
 }
@@ -177,7 +179,7 @@ async fn start_roles(
 /// What works by itself, as the mode of the installation allows.
 fn start_by_mode(
     config: &Config,
-    platform: Platform,
+    (platform, consumers): (Platform, Consumers),
     wake: pg::Wake,
     generation: Generation,
     (tasks, cancel): (&TaskTracker, &CancellationToken),
@@ -187,12 +189,13 @@ fn start_by_mode(
     let mode = generation.mode();
     tasks.spawn(generation.follow(cancel.clone()));
     let normal = move |mode: &NormalMode<'_>| {
+        consumers.start(&roles, &platform.bus(&wake), mode);
         if roles.contains(&Role::ProvisioningWorker) {
             platform.start_provisioning(&wake, mode);
         }
         platform.start_money(&roles, &wake, mode);
         if roles.contains(&Role::OutboxRelay) {
-            platform.start_workers(wake.clone(), mode);
+            platform.start_workers(&wake, mode);
         }
     };
     let compares = config.roles.contains(&Role::ProvisioningWorker);

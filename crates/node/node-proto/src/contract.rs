@@ -42,7 +42,7 @@ pub enum Proof {
 /// One route, as data: the gateway routes by it, the agent calls by it, the document shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    pub id: &'static str,
+    pub id: RouteId,
     pub method: &'static str,
     pub path: &'static str,
     pub proof: Proof,
@@ -52,9 +52,19 @@ pub struct Route {
 }
 
 macro_rules! routes {
-    ($($name:ident = $id:literal, $method:literal $path:literal, $proof:ident, $limit:expr, $summary:literal;)*) => {
-        $(pub const $name: Route =
-            Route { id: $id, method: $method, path: $path, proof: Proof::$proof, summary: $summary, body_limit: $limit };)*
+    ($($name:ident = $id:ident $text:literal, $method:literal $path:literal, $proof:ident, $limit:expr, $summary:literal;)*) => {
+        /// Which route it is. Whoever serves or describes routes matches all of them, so none can be forgotten.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum RouteId { $($id),* }
+
+        impl RouteId {
+            /// As the document and metrics call it.
+            pub const fn name(self) -> &'static str { match self { $(Self::$id => $text),* } }
+        }
+
+        $(pub const $name: Route = Route {
+            id: RouteId::$id, method: $method, path: $path, proof: Proof::$proof, summary: $summary, body_limit: $limit,
+        };)*
         pub const ROUTES: &[&Route] = &[$(&$name),*];
     };
 }
@@ -62,23 +72,23 @@ macro_rules! routes {
 const KIB: usize = 1024;
 
 routes! {
-    ENROLL = "node_enroll", "POST" "/internal/v1/nodes/enroll", Token, 16 * KIB,
+    ENROLL = Enroll "node_enroll", "POST" "/internal/v1/nodes/enroll", Token, 16 * KIB,
         "Exchange a bootstrap or repair token and a certificate request for a certificate";
-    RENEW = "node_renew", "POST" "/internal/v1/nodes/{node_id}/cert/renew", Certificate, 16 * KIB,
+    RENEW = Renew "node_renew", "POST" "/internal/v1/nodes/{node_id}/cert/renew", Certificate, 16 * KIB,
         "Exchange the current certificate and a new request for a new certificate";
-    TRUST = "node_trust", "GET" "/internal/v1/nodes/{node_id}/trust", Certificate, 0,
+    TRUST = Trust "node_trust", "GET" "/internal/v1/nodes/{node_id}/trust", Certificate, 0,
         "The authorities and signers in force";
-    WAIT = "node_tasks_wait", "GET" "/internal/v1/nodes/{node_id}/tasks/wait", Certificate, 0,
+    WAIT = Wait "node_tasks_wait", "GET" "/internal/v1/nodes/{node_id}/tasks/wait", Certificate, 0,
         "Wait for work, at most 30 seconds; answered at once when there is some";
-    PROGRESS = "node_task_progress", "POST" "/internal/v1/nodes/{node_id}/tasks/{task_id}/progress", Certificate, 16 * KIB,
+    PROGRESS = Progress "node_task_progress", "POST" "/internal/v1/nodes/{node_id}/tasks/{task_id}/progress", Certificate, 16 * KIB,
         "Say that a task was started, or how far it has come";
-    RESULT = "node_task_result", "POST" "/internal/v1/nodes/{node_id}/tasks/{task_id}/result", Certificate, 1024 * KIB,
+    RESULT = Result "node_task_result", "POST" "/internal/v1/nodes/{node_id}/tasks/{task_id}/result", Certificate, 1024 * KIB,
         "Say how a task ended; saying the same again changes nothing";
-    HEARTBEAT = "node_heartbeat", "POST" "/internal/v1/nodes/{node_id}/heartbeat", Certificate, 256 * KIB,
+    HEARTBEAT = Heartbeat "node_heartbeat", "POST" "/internal/v1/nodes/{node_id}/heartbeat", Certificate, 256 * KIB,
         "Report what the node is and has";
-    LOGS = "node_logs", "POST" "/internal/v1/nodes/{node_id}/logs", Certificate, 256 * KIB,
+    LOGS = Logs "node_logs", "POST" "/internal/v1/nodes/{node_id}/logs", Certificate, 256 * KIB,
         "Hand over log lines, redacted already";
-    PROGRAM = "node_program", "GET" "/internal/v1/nodes/{node_id}/programs/{sha256}", Certificate, 0,
+    PROGRAM = Program "node_program", "GET" "/internal/v1/nodes/{node_id}/programs/{sha256}", Certificate, 0,
         "Fetch the agent program with this digest";
 }
 

@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Code, Failure, Problem, ids::NodeId};
 use trust::peer::{PeerCertificate, PeerRefusal};
 
-use node_proto::contract::{self, Route};
+use node_proto::contract::{Route, RouteId};
 use pg::Origin;
 
 use super::Shared;
@@ -135,7 +135,7 @@ impl Shared {
         let worth = trust.worth(serial);
         match worth {
             Worth::Live | Worth::FirstUse | Worth::Unknown => {}
-            Worth::Renewing if route.id == contract::RENEW.id => {}
+            Worth::Renewing if route.id == RouteId::Renew => {}
             Worth::Renewing => {
                 let text = "A later certificate was given for this one, and was not used yet.";
                 let what_to_do = "Ask for it once more: renew with the same key.";

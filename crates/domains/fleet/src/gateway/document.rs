@@ -6,7 +6,7 @@
 use endpoint::openapi::{error_envelope, inline_schema_for, parameters, settings};
 use node_proto::{
     Keyset, Task, catalog,
-    contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, TIME_HEADER},
+    contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, RouteId, TIME_HEADER},
 };
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -22,36 +22,36 @@ struct Types {
 fn types(route: &Route, g: &mut SchemaGenerator) -> Types {
     let (mut query, mut body) = (None, None);
     let reply = match route.id {
-        id if id == contract::ENROLL.id => {
+        RouteId::Enroll => {
             body = Some(g.subschema_for::<contract::EnrollRequest>());
             Some(g.subschema_for::<contract::Enrolled>())
         }
-        id if id == contract::RENEW.id => {
+        RouteId::Renew => {
             body = Some(g.subschema_for::<contract::RenewRequest>());
             Some(g.subschema_for::<contract::Renewed>())
         }
-        id if id == contract::TRUST.id => Some(g.subschema_for::<contract::Trust>()),
-        id if id == contract::WAIT.id => {
+        RouteId::Trust => Some(g.subschema_for::<contract::Trust>()),
+        RouteId::Wait => {
             query = Schema::try_from(inline_schema_for::<contract::WaitQuery>()).ok();
             Some(g.subschema_for::<contract::Waited>())
         }
-        id if id == contract::PROGRESS.id => {
+        RouteId::Progress => {
             body = Some(g.subschema_for::<contract::Progress>());
             Some(g.subschema_for::<contract::ProgressAnswer>())
         }
-        id if id == contract::RESULT.id => {
+        RouteId::Result => {
             body = Some(g.subschema_for::<contract::TaskResult>());
             Some(g.subschema_for::<contract::ResultAnswer>())
         }
-        id if id == contract::HEARTBEAT.id => {
+        RouteId::Heartbeat => {
             body = Some(g.subschema_for::<contract::Heartbeat>());
             Some(g.subschema_for::<contract::HeartbeatAnswer>())
         }
-        id if id == contract::LOGS.id => {
+        RouteId::Logs => {
             body = Some(g.subschema_for::<contract::LogBatch>());
             Some(g.subschema_for::<contract::LogsTaken>())
         }
-        _ => None,
+        RouteId::Program => None,
     };
     Types { query, body, reply }
 }
@@ -139,7 +139,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         json!({ "description": text, "content": { "application/json": { "schema": schema } } })
     };
     let mut operation = json!({
-        "operationId": route.id,
+        "operationId": route.id.name(),
         "tags": ["node"],
         "summary": route.summary,
         "parameters": all,
@@ -185,8 +185,8 @@ mod tests {
         let document = document();
         for route in ROUTES {
             let operation = &document["paths"][route.path][route.method.to_ascii_lowercase()];
-            assert_eq!(operation["operationId"], route.id);
-            assert_eq!(operation.get("requestBody").is_some(), route.body_limit > 0, "{}", route.id);
+            assert_eq!(operation["operationId"], route.id.name());
+            assert_eq!(operation.get("requestBody").is_some(), route.body_limit > 0, "{:?}", route.id);
         }
         for kind in node_proto::TaskType::ALL {
             assert!(document["x-gpuaas-tasks"][kind.name()]["input"].is_object(), "{}", kind.name());

@@ -6,7 +6,7 @@ use axum::response::Response;
 use kernel::{Failure, Problem, ids::TaskId, policy::keys};
 use node_proto::contract::{
     self, EnrollRequest, FINDINGS_PER_HEARTBEAT, Heartbeat, HeartbeatAnswer, LogBatch, Progress,
-    RenewRequest, Route, TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
+    RenewRequest, Route, RouteId, TaskResult, WAIT_SECONDS, WAIT_TASKS, WaitQuery, Waited,
 };
 use pg::Origin;
 use tokio::time::{Duration, Instant};
@@ -31,11 +31,11 @@ use crate::{
 /// relies on and are not in it.
 pub fn audit_action(route: &Route) -> Option<&'static str> {
     match route.id {
-        id if id == contract::ENROLL.id => Some("node.enroll"),
-        id if id == contract::RENEW.id => Some("node.renew"),
-        id if id == contract::PROGRESS.id => Some("task.progress"),
-        id if id == contract::RESULT.id => Some("task.result"),
-        _ => None,
+        RouteId::Enroll => Some("node.enroll"),
+        RouteId::Renew => Some("node.renew"),
+        RouteId::Progress => Some("task.progress"),
+        RouteId::Result => Some("task.result"),
+        RouteId::Trust | RouteId::Wait | RouteId::Heartbeat | RouteId::Logs | RouteId::Program => None,
     }
 }
 
@@ -65,19 +65,17 @@ pub async fn run(
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
-        id if id == contract::WAIT.id => {
-            Box::pin(wait(shared, &asked.parts.uri, &asked.origin, certificate)).await
-        }
-        id if id == contract::HEARTBEAT.id => Box::pin(heartbeat(shared, asked, certificate, trust)).await,
-        id if id == contract::PROGRESS.id => {
+        RouteId::Wait => Box::pin(wait(shared, &asked.parts.uri, &asked.origin, certificate)).await,
+        RouteId::Heartbeat => Box::pin(heartbeat(shared, asked, certificate, trust)).await,
+        RouteId::Progress => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
             json(&Box::pin(dispatch::progress(fleet, node, task, told)).await?)
         }
-        id if id == contract::RESULT.id => {
+        RouteId::Result => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<TaskResult>()).await?);
             json(&Box::pin(dispatch::result(fleet, node, task, told, &asked.origin)).await?)
         }
-        id if id == contract::RENEW.id => {
+        RouteId::Renew => {
             let request: RenewRequest = Box::pin(asked.json()).await?;
             json(
                 &Box::pin(enrollment::renew(
@@ -91,15 +89,15 @@ pub async fn run(
                 .await?,
             )
         }
-        id if id == contract::TRUST.id => json(&Box::pin(fleet.trust().for_nodes()).await?),
-        id if id == contract::LOGS.id => {
+        RouteId::Trust => json(&Box::pin(fleet.trust().for_nodes()).await?),
+        RouteId::Logs => {
             let per_minute = fleet.policy(keys::FLEET_LOG_BATCHES_PER_MINUTE).await?;
             shared.log_batches.admit(node, per_minute)?;
             let batch: LogBatch = Box::pin(asked.json()).await?;
             json(&Box::pin(shared.logs.take(fleet, node, batch)).await?)
         }
-        id if id == contract::PROGRAM.id => Box::pin(program(shared, asked.named("sha256"))).await,
-        _ => Err(Problem::not_found("path").into()),
+        RouteId::Program => Box::pin(program(shared, asked.named("sha256"))).await,
+        RouteId::Enroll => Err(Failure::bug("enrolment needs no certificate and is served before")),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header, request::Parts};
 use kernel::{Code, CorrelationId, Failure, Problem, ids::TaskId};
-use node_proto::contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, TIME_HEADER};
+use node_proto::contract::{self, CONTRACT, CONTRACT_HEADER, Proof, ROUTES, Route, RouteId, TIME_HEADER};
 use pg::Origin;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -206,7 +206,7 @@ impl Shared {
         let origin = Origin { correlation_id, source_ip, traceparent };
 
         let found = find(&parts.method, parts.uri.path()).filter(|found| self.is_served(found.route));
-        let endpoint = found.as_ref().map_or("unknown", |found| found.route.id);
+        let endpoint = found.as_ref().map_or("unknown", |found| found.route.id.name());
         let span = tracing::info_span!(
             "node_request", endpoint, correlation_id = %correlation_id,
             node_id = connection.node().map(tracing::field::display)
@@ -247,7 +247,7 @@ impl Shared {
     }
 
     fn is_served(&self, route: &Route) -> bool {
-        if route.id == contract::LOGS.id { self.serves_logs } else { self.tasks }
+        if route.id == RouteId::Logs { self.serves_logs } else { self.tasks }
     }
 
     pub(super) async fn answer(

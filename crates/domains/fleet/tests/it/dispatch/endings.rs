@@ -37,6 +37,19 @@ async fn a_task_ends_once_however_often_and_by_whomever_it_is_told() {
 }
 
 #[tokio::test]
+async fn a_task_of_an_unknown_waiting_party_ends_and_is_not_retried() {
+    let kit = Kit::new().await;
+    let node = kit.node().await;
+    let task = kit.given(node).await;
+    kit.test
+        .sql(&format!("UPDATE node_tasks SET waiting_kind = 'nobody' WHERE id = '{}'", task.uuid()))
+        .await;
+    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec![]));
+    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true), "reported again, it changes nothing");
+}
+
+#[tokio::test]
 async fn two_different_endings_at_once_leave_one() {
     let kit = Kit::new().await;
     let node = kit.node().await;

@@ -6,6 +6,7 @@ mod clippy;
 mod docs_links;
 mod drift;
 mod duplicates;
+mod event_types;
 mod explicit_columns;
 mod file_size;
 mod format;
@@ -87,6 +88,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(typed_failures::TypedFailures),
         Box::new(named_values::NamedValues),
         Box::new(policy_keys::PolicyKeys),
+        Box::new(event_types::EventTypes),
         Box::new(unused_dependencies::UnusedDependencies),
         Box::new(licences::Licences),
         Box::new(duplicates::Duplicates),

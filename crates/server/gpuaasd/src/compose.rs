@@ -17,11 +17,7 @@ use identity::{
     authn::{Authn, Places, TrustedIssuer},
     issuer::{self, Argon2Params, Issuer, IssuerConfig},
 };
-use kernel::{
-    Failure, Secret,
-    policy::keys,
-    text::Email,
-};
+use kernel::{Failure, Secret, policy::keys, text::Email};
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;

@@ -10,6 +10,7 @@ mod event_types;
 mod explicit_columns;
 mod file_size;
 mod format;
+mod function_names;
 mod layering;
 mod licences;
 mod lifecycles;
@@ -89,6 +90,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(named_values::NamedValues),
         Box::new(policy_keys::PolicyKeys),
         Box::new(event_types::EventTypes),
+        Box::new(function_names::FunctionNames),
         Box::new(unused_dependencies::UnusedDependencies),
         Box::new(licences::Licences),
         Box::new(duplicates::Duplicates),

@@ -22,7 +22,6 @@ use testworld::Tenants;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
-
 pub struct World {
     pub test: TestDb,
     pub notify: Notify,

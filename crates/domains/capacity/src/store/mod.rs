@@ -18,7 +18,7 @@ pub mod running;
 pub mod uids;
 
 use crate::model::{
-    allocation::{AllocationState, ReleaseCause, Shape},
+    allocation::{AllocationState, Shape},
     discrepancy::{DiscrepancyKind, DiscrepancyState},
     history::HistoryKind,
     restore::Decision,
@@ -26,5 +26,5 @@ use crate::model::{
 };
 
 pg::named_columns! {
-    AllocationState, Decision, DiscrepancyKind, DiscrepancyState, HistoryKind, PriceUnit, ReleaseCause, ResourceClass, Shape,
+    AllocationState, Decision, DiscrepancyKind, DiscrepancyState, HistoryKind, PriceUnit, ResourceClass, Shape,
 }

@@ -1,6 +1,3 @@
 //! What other domains may use.
 
-pub use crate::{
-    Capacity, Money,
-    service::{money::Meter, release::release_for_depletion},
-};
+pub use crate::{Capacity, Money, service::money::Meter};

@@ -28,4 +28,4 @@ pub use error::TelemetryError;
 pub use health::{Health, Now, Probe};
 pub use logs::{LogConfig, LogFormat, TelemetryGuard, init};
 pub use metrics::{Metrics, metrics};
-pub use traces::{OtlpConfig, current_trace_id, current_traceparent, set_parent};
+pub use traces::{OtlpConfig, current_traceparent, set_parent};

@@ -50,11 +50,6 @@ pub fn current_traceparent() -> Option<String> {
     Some(format!("00-{}-{}-{flags:02x}", cx.trace_id(), cx.span_id()))
 }
 
-/// The trace id of the current span, 32 hex digits.
-pub fn current_trace_id() -> Option<String> {
-    current().map(|cx| cx.trace_id().to_string())
-}
-
 fn current() -> Option<SpanContext> {
     let cx = Span::current().context();
     let span_context = cx.span().span_context().clone();

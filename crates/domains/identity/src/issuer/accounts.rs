@@ -108,12 +108,12 @@ impl Issuer {
         // The invitation with the secret that it is accepted by.
         let (email, invited) = match form.by {
             SignUpBy::Address(email) => (email.filter(|_| self.0.config.self_signup), None),
-            SignUpBy::Token(token) => match self.invitation_by_token(&token, origin).await? {
+            SignUpBy::Token(token) => match self.invitation_by_token(&token).await? {
                 Some(_) if self.0.links.is_mailed() => return Ok(Err(USE_THE_LINK)),
                 found => (None, found.map(|invited| (invited, token))),
             },
             SignUpBy::Link(link) => {
-                let found = self.invitation_by_link(&link, origin).await?;
+                let found = self.invitation_by_link(&link).await?;
                 email_verified = found.is_some();
                 (None, found.map(|invited| (invited, link.proof)))
             }
@@ -345,7 +345,6 @@ impl Issuer {
 
     /// Whether anybody administers the platform.
     pub async fn has_admin(&self) -> Result<bool, Failure> {
-        let origin = Origin::internal(kernel::CorrelationId(self.0.db.ambient().uuid()));
-        Ok(people::any_platform_admin(self.quietly(&origin).await?.conn()).await?)
+        Ok(people::any_platform_admin(self.quietly().await?.conn()).await?)
     }
 }

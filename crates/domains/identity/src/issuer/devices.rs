@@ -23,7 +23,7 @@ impl Issuer {
     ) -> Result<(Secret, String), Failure> {
         let (now, ambient) = (self.now(), self.0.db.ambient());
         let (device_code, device_hash) = model::new_secret(ambient);
-        let mut quiet = self.quietly(origin).await?;
+        let mut quiet = self.quietly().await?;
         for _ in 0..DRAWS {
             let user_code = model::new_user_code(ambient);
             let new = store::NewDevice {
@@ -43,12 +43,8 @@ impl Issuer {
         Err(Problem::of(Code::ServiceUnavailable).retry_after(1).into())
     }
 
-    pub(crate) async fn device_waiting(
-        &self,
-        user_code: &str,
-        origin: &Origin,
-    ) -> Result<Option<store::Waiting>, Failure> {
-        Ok(store::find_waiting(self.quietly(origin).await?.conn(), user_code, self.now()).await?)
+    pub(crate) async fn device_waiting(&self, user_code: &str) -> Result<Option<store::Waiting>, Failure> {
+        Ok(store::find_waiting(self.quietly().await?.conn(), user_code, self.now()).await?)
     }
 
     /// False when there is nothing (any more) to decide.

@@ -80,7 +80,6 @@ impl Issuer {
         &self,
         browser: &Browser,
         asked: &Asked,
-        origin: &Origin,
     ) -> Result<Option<Secret>, Failure> {
         let (code, hash) = model::new_secret(self.0.db.ambient());
         let new = codes::NewCode {
@@ -96,7 +95,7 @@ impl Issuer {
             expires_at: self.now() + model::CODE_LIFE,
         };
         // A code is worth nothing until it is exchanged, which is audited.
-        let made = codes::insert(self.quietly(origin).await?.conn(), new).await?;
+        let made = codes::insert(self.quietly().await?.conn(), new).await?;
         Ok(made.then_some(code))
     }
 
@@ -109,7 +108,7 @@ impl Issuer {
         asker: Asker<'_>,
     ) -> Result<Tokens, TokenError> {
         let (hash, now) = (sha256(code), self.now());
-        let known = self.code_owner(&hash, asker.origin).await?.ok_or(GONE)?;
+        let known = self.code_owner(&hash).await?.ok_or(GONE)?;
         let user = self.user_of(&known, asker.origin).await?;
         let permit = by_themselves(user, asker.origin.clone());
         let mut tx = self.0.db.write(permit, "auth.token.issue").await?;
@@ -130,7 +129,7 @@ impl Issuer {
         if !right {
             // Whoever holds the code is not who asked for it: it must not work for anybody any more.
             tx.roll_back().await;
-            codes::mark_used(self.quietly(asker.origin).await?.conn(), &hash, None, now).await?;
+            codes::mark_used(self.quietly().await?.conn(), &hash, None, now).await?;
             return Err(GONE.into());
         }
         let grant = Grant {
@@ -146,8 +145,8 @@ impl Issuer {
         self.finish(tx, user, grant, opened).await
     }
 
-    async fn code_owner(&self, hash: &[u8], origin: &Origin) -> Result<Option<Account>, TokenError> {
-        let mut read = self.quietly(origin).await?;
+    async fn code_owner(&self, hash: &[u8]) -> Result<Option<Account>, TokenError> {
+        let mut read = self.quietly().await?;
         let Some(row) = codes::take(read.conn(), hash).await? else { return Ok(None) };
         Ok(accounts::find(read.conn(), row.account_id.into()).await?)
     }
@@ -252,7 +251,7 @@ impl Issuer {
         let old = sha256(token);
         let (next, next_hash) = model::new_secret(self.0.db.ambient());
         let rotated = {
-            let mut quiet = self.quietly(asker.origin).await?;
+            let mut quiet = self.quietly().await?;
             tokens::rotate(quiet.conn(), &old, &next_hash, client_id, self.now()).await?
         };
         let Some(row) = rotated else {
@@ -282,7 +281,7 @@ impl Issuer {
     }
 
     async fn notice_reuse(&self, hash: &[u8], client_id: &str, origin: &Origin) -> Result<(), TokenError> {
-        let known = tokens::find(self.quietly(origin).await?.conn(), hash).await?;
+        let known = tokens::find(self.quietly().await?.conn(), hash).await?;
         let Some(known) = known.filter(|k| k.used && k.client_id == client_id) else { return Ok(()) };
         tracing::warn!(session_id = %known.session_id, "a refresh token was used twice; its session is revoked");
         let (session, user) = (SessionId::from(known.session_id), UserId::from(known.user_id));
@@ -292,7 +291,7 @@ impl Issuer {
 
     /// RFC 7009: ends the session behind a refresh or access token. What it cannot read it ignores.
     pub(crate) async fn revoke(&self, token: &str, asker: Asker<'_>) -> Result<(), TokenError> {
-        let known = tokens::find(self.quietly(asker.origin).await?.conn(), &sha256(token)).await?;
+        let known = tokens::find(self.quietly().await?.conn(), &sha256(token)).await?;
         let found = match known {
             Some(known) => Some((SessionId::from(known.session_id), UserId::from(known.user_id))),
             None => {
@@ -318,7 +317,7 @@ impl Issuer {
         use super::store::devices;
         let (hash, now) = (sha256(device_code), self.now());
         let polled = {
-            let mut quiet = self.quietly(asker.origin).await?;
+            let mut quiet = self.quietly().await?;
             devices::poll(quiet.conn(), &hash, client_id, now).await?.ok_or(GONE)?
         };
         if polled.used {
@@ -336,8 +335,8 @@ impl Issuer {
         if !polled.approved {
             return Err(Refusal::AuthorizationPending.into());
         }
-        let owner = devices::owner(self.quietly(asker.origin).await?.conn(), &hash).await?.ok_or(GONE)?;
-        let account = accounts::find(self.quietly(asker.origin).await?.conn(), owner.into()).await?;
+        let owner = devices::owner(self.quietly().await?.conn(), &hash).await?.ok_or(GONE)?;
+        let account = accounts::find(self.quietly().await?.conn(), owner.into()).await?;
         let user = self.user_of(&account.ok_or(ENDED)?, asker.origin).await?;
         let permit = by_themselves(user, asker.origin.clone());
         let mut tx = self.0.db.write(permit, "auth.token.issue").await?;

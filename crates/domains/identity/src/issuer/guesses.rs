@@ -56,7 +56,7 @@ impl Issuer {
             GuessedBy::Address => address_holder(origin.source_ip.as_deref().unwrap_or_default()),
             GuessedBy::Browser(browser) => format!("browser {}", hex::encode(browser.hash)),
         };
-        let mut quiet = self.quietly(origin).await?;
+        let mut quiet = self.quietly().await?;
         // Counted before it is checked.
         let may_guess = match by {
             GuessedBy::Address => guesses::spend(quiet.conn(), &source, None, in_all).await?,
@@ -76,7 +76,7 @@ impl Issuer {
         if self.0.passwords.matches(password, stored).await?
             && let Some(known) = known
         {
-            let mut quiet = self.quietly(origin).await?;
+            let mut quiet = self.quietly().await?;
             guesses::forgive(quiet.conn(), &source, known.id, in_all.step).await?;
             let account = accounts::find(quiet.conn(), known.id.into()).await?;
             return Ok(account.filter(|account| account.version == known.version));
@@ -91,20 +91,20 @@ impl Issuer {
 
     /// Whether one more refusal of a stranger may be written to the audit trail. What strangers write there is
     /// bounded in all, over all replicas, whatever number of addresses they have.
-    pub(crate) async fn may_audit_refusal(&self, origin: &Origin) -> Result<bool, Failure> {
+    pub(crate) async fn may_audit_refusal(&self) -> Result<bool, Failure> {
         let burst = self.policy_count(keys::REFUSALS_AUDITED_PER_MINUTE).await?;
         let allowance = Allowance { step: TimeDelta::minutes(1) / burst, burst };
-        let mut quiet = self.quietly(origin).await?;
+        let mut quiet = self.quietly().await?;
         Ok(guesses::spend(quiet.conn(), AUDITED, None, allowance).await?)
     }
 
     /// Audits a refused sign-in; it names the account that it was for, if there is one.
     async fn refuse_sign_in(&self, email: &str, origin: &Origin) -> Result<(), Failure> {
-        if !self.may_audit_refusal(origin).await? {
+        if !self.may_audit_refusal().await? {
             return Ok(());
         }
         let account = match Email::parse(email) {
-            Ok(email) => accounts::find_by_email(self.quietly(origin).await?.conn(), email.as_str()).await?,
+            Ok(email) => accounts::find_by_email(self.quietly().await?.conn(), email.as_str()).await?,
             Err(_) => None,
         };
         let refusal = Refusal {

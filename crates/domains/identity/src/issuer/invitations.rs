@@ -20,9 +20,8 @@ impl Issuer {
     pub(crate) async fn invitation_by_token(
         &self,
         token: &Secret,
-        origin: &Origin,
     ) -> Result<Option<OpenInvitation>, Failure> {
-        let mut quiet = self.quietly(origin).await?;
+        let mut quiet = self.quietly().await?;
         let found = store::invitation_of_token(quiet.conn(), &sha256(token.expose())).await?;
         let Some(id) = found else { return Ok(None) };
         Ok(invitation_open(quiet.conn(), id.into(), self.now()).await?)
@@ -32,9 +31,8 @@ impl Issuer {
     pub(crate) async fn invitation_by_link(
         &self,
         link: &MailedLink,
-        origin: &Origin,
     ) -> Result<Option<OpenInvitation>, Failure> {
-        let mut quiet = self.quietly(origin).await?;
+        let mut quiet = self.quietly().await?;
         let open = invitation_open(quiet.conn(), link.invitation_id, self.now()).await?;
         Ok(open.filter(|open| self.0.links.proves(open.id, &open.email, link.proof.expose())))
     }
@@ -46,7 +44,7 @@ impl Issuer {
         browser: &Browser,
         origin: &Origin,
     ) -> Result<Result<OpenInvitation, &'static str>, Failure> {
-        let Some(open) = self.invitation_by_link(link, origin).await? else { return Ok(Err(NOT_INVITED)) };
+        let Some(open) = self.invitation_by_link(link).await? else { return Ok(Err(NOT_INVITED)) };
         let (account, links) = (&browser.account, &self.0.links);
         let user = self.user_of(account, origin).await?;
         let mut tx = self.0.db.write(by_themselves(user, origin.clone()), "invitation.accept").await?;

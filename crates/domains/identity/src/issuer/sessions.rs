@@ -37,7 +37,7 @@ pub(crate) fn by_themselves(user: UserId, origin: Origin) -> Permit {
 
 impl Issuer {
     /// A connection for reads, and for counters that nobody would audit.
-    pub(crate) async fn quietly(&self, _: &Origin) -> Result<Upkeep, Failure> {
+    pub(crate) async fn quietly(&self) -> Result<Upkeep, Failure> {
         Ok(self.0.db.upkeep("the built-in issuer's own tables").await?)
     }
 
@@ -45,14 +45,10 @@ impl Issuer {
         self.0.db.ambient().now()
     }
 
-    pub(crate) async fn browser(
-        &self,
-        cookie: Option<&str>,
-        origin: &Origin,
-    ) -> Result<Option<Browser>, Failure> {
+    pub(crate) async fn browser(&self, cookie: Option<&str>) -> Result<Option<Browser>, Failure> {
         let Some(cookie) = cookie.filter(|c| c.len() <= 128) else { return Ok(None) };
         let hash = sha256(cookie);
-        let mut read = self.quietly(origin).await?;
+        let mut read = self.quietly().await?;
         let Some(row) = browsers::find(read.conn(), &hash, self.now()).await? else { return Ok(None) };
         let account = accounts::find(read.conn(), LocalAccountId::from(row.account_id)).await?;
         Ok(account.map(|account| Browser { account, auth_time: row.auth_time, hash }))

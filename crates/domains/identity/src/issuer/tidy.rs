@@ -1,8 +1,7 @@
 //! What has to be done now and then: keys grow old, codes and tokens expire.
 
 use chrono::TimeDelta;
-use kernel::{CorrelationId, Failure};
-use pg::Origin;
+use kernel::Failure;
 
 use super::{
     Issuer,
@@ -17,9 +16,8 @@ impl Issuer {
     /// every few minutes.
     pub async fn tidy(&self) -> Result<(), Failure> {
         self.0.ring.rotate_by_age().await?;
-        let origin = Origin::internal(CorrelationId(self.0.db.ambient().uuid()));
         let now = self.now();
-        let mut quiet = self.quietly(&origin).await?;
+        let mut quiet = self.quietly().await?;
         keys::remove_expired(quiet.conn(), now).await?;
         browsers::remove_expired(quiet.conn(), now).await?;
         codes::remove_expired(quiet.conn(), now - KEEP_CODES).await?;

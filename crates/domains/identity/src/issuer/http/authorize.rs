@@ -78,7 +78,7 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
             None => return Ok(confirmation(&cx, client, &browser, params)),
         }
     }
-    match issuer.code_create(&browser, &asked, &cx.origin).await? {
+    match issuer.code_create(&browser, &asked).await? {
         Some(code) => Ok(back(&[("code", code.expose())])),
         // The sign-in ended just now.
         None => Ok(redirect(&with_continue("/auth/login", &flow::address(params)))),

@@ -190,7 +190,7 @@ impl Issuer {
 
 impl Cx {
     pub async fn browser(&self) -> Result<Option<Browser>, Failure> {
-        self.issuer.browser(self.session_cookie.as_deref(), &self.origin).await
+        self.issuer.browser(self.session_cookie.as_deref()).await
     }
 
     /// The token of a form is bound to this browser and to who is signed in in it.

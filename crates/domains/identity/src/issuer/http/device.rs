@@ -75,7 +75,7 @@ pub(super) async fn form(State(issuer): State<Issuer>, cx: Cx) -> Result<Respons
     };
     let Some(typed) = cx.query.get("user_code") else { return Ok(code_page(&cx, None)) };
     let Some(code) = model::read_user_code(typed) else { return Ok(code_page(&cx, Some(UNKNOWN))) };
-    let Some(waiting) = issuer.device_waiting(&code, &cx.origin).await? else {
+    let Some(waiting) = issuer.device_waiting(&code).await? else {
         return Ok(code_page(&cx, Some(UNKNOWN)));
     };
     let program = issuer.client(&waiting.client_id).map_or("A program", |c| c.name);

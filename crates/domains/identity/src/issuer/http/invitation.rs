@@ -27,7 +27,7 @@ fn link_shown(cx: &Cx) -> Option<MailedLink> {
 
 async fn open(cx: &Cx) -> Result<Option<(MailedLink, OpenInvitation)>, Failure> {
     let Some(link) = link_shown(cx) else { return Ok(None) };
-    let open = cx.issuer.invitation_by_link(&link, &cx.origin).await?;
+    let open = cx.issuer.invitation_by_link(&link).await?;
     Ok(open.map(|open| (link, open)))
 }
 

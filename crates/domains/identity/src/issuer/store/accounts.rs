@@ -149,8 +149,8 @@ pub(crate) async fn set_password(
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
     sqlx::query!(
-        "UPDATE local_accounts SET password_hash = $2, must_change_password = $3, failed_attempts = 0,
-            locked_until = NULL, version = version + 1, updated_at = $4 WHERE id = $1",
+        "UPDATE local_accounts SET password_hash = $2, must_change_password = $3, locked_until = NULL,
+            version = version + 1, updated_at = $4 WHERE id = $1",
         id.uuid(),
         password_hash,
         must_change,

@@ -1,7 +1,7 @@
 //! The ledger's hash chains, checked without a database: by the service on its own rows, and by anybody on an export.
 //!
 //! A chain starts from a hash of its organization's id. Each posting's hash covers the hash before it, the posting's
-//! fields and the digest of its lines, in a binary form that migration 0013 builds as well ([`record`]). Postings and
+//! fields and the digest of its lines, in a binary form that `ledger_append.sql` builds as well ([`record`]). Postings and
 //! the lines of each are numbered from 1 without gaps. The head (number and hash of the last posting) is kept apart,
 //! and once a day it is signed: whoever can write the database can make hashes that fit, but no signatures.
 //!

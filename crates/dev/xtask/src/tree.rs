@@ -125,6 +125,13 @@ impl FixtureTree {
         self
     }
 
+    /// The same tree with a part of one file replaced, which must be there.
+    pub fn replaced(self, path: &str, from: &str, to: &str) -> FixtureTree {
+        let text = self.0[path].clone();
+        assert!(text.contains(from), "{path} has no {from:?}");
+        self.with(path, text.replacen(from, to, 1))
+    }
+
     pub fn without(mut self, path: &str) -> FixtureTree {
         self.0.remove(path);
         self

@@ -2,8 +2,8 @@
 //!
 //! **How it works.** A launch sets money aside and makes a meter in its own transaction (`service/holds`); the meter
 //! opens when the machine is ready and closes with the release. Every window the worker turns what all meters ran into
-//! usage and ledger lines, a batch of organizations in one statement (`service/accrual`, `meters_accrue` in migration
-//! 0016). Whoever else moves money posts (`service/posting`). Each posting is a link of its organization's hash chain
+//! usage and ledger lines, a batch of organizations in one statement (`service/accrual`, `meters_accrue.sql`).
+//! Whoever else moves money posts (`service/posting`). Each posting is a link of its organization's hash chain
 //! and carries the balances after it, so a balance is read from one row, and the state of an organization
 //! (`model/balance`) follows from it in the same transaction.
 //!

@@ -4,7 +4,7 @@
 //! **Scope.** A connection always carries the tenant (`app.org_id`) and principal it works for; row-level
 //! security does the rest. Requests run as the database role `gpuaas_app`; platform-wide work and jobs as
 //! `gpuaas_system`. Neither can insert, change or remove audit rows, nor insert outbox rows or idempotency
-//! records, except through the functions of migration 0001; the system role marks outbox rows as delivered
+//! records, except through `migrations/functions/platform`; the system role marks outbox rows as delivered
 //! and removes old ones.
 //!
 //! **Writing.** A [`WriteTx`] needs a [`Permit`] (proof of authorization, or a stated system reason) and an

@@ -6,15 +6,16 @@
 
 /// Invariants that did not hold.
 pub const BUGS_TOTAL: &str = "bugs_total";
-/// Labels: `operation`, `method`, `status`.
+/// Labels: `endpoint`, `method`, `status`.
 pub const HTTP_REQUESTS_TOTAL: &str = "http_requests_total";
-/// Labels: `operation`, `method`.
+/// Labels: `endpoint`.
 pub const HTTP_REQUEST_DURATION_SECONDS: &str = "http_request_duration_seconds";
 pub const HTTP_REQUESTS_IN_FLIGHT: &str = "http_requests_in_flight";
 pub const OUTBOX_PENDING: &str = "outbox_pending";
 pub const OUTBOX_OLDEST_AGE_SECONDS: &str = "outbox_oldest_age_seconds";
 /// Labels: `topic`, `consumer`, `outcome` (`handled`, `duplicate`, `retried`, `dead`).
 pub const BUS_MESSAGES_TOTAL: &str = "bus_messages_total";
+/// Labels: `consumer`.
 pub const DEAD_LETTERS: &str = "dead_letters";
 /// Labels: `listener`, `reason` (`not_reading`, `did_not_leave`, `shutdown`).
 pub const CONNECTIONS_CUT_TOTAL: &str = "connections_cut_total";
@@ -82,15 +83,17 @@ pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
 pub const BILLING_ADJUSTMENTS_WAITING: &str = "billing_adjustments_waiting";
 pub const BILLING_ADJUSTMENTS_OLDEST_SECONDS: &str = "billing_adjustments_oldest_seconds";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
+/// Labels: `how` (`new`, `again`).
 pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
 /// Labels: `why`.
 pub const PAYMENT_MESSAGES_REFUSED_TOTAL: &str = "payment_messages_refused_total";
-/// Labels: `how`.
+/// Labels: `state`.
 pub const PAYMENT_MESSAGES_PROCESSED_TOTAL: &str = "payment_messages_processed_total";
 pub const PAYMENT_MESSAGES_WAITING: &str = "payment_messages_waiting";
 pub const PAYMENT_MESSAGES_FAILED: &str = "payment_messages_failed";
 pub const PAYMENT_MESSAGES_OLDEST_SECONDS: &str = "payment_messages_oldest_seconds";
 pub const PAYMENT_REFUNDS_UNKNOWN_TOTAL: &str = "payment_refunds_unknown_total";
+/// Labels: `kind` (`missing`, `extra`, `different`).
 pub const PAYMENT_DAY_DIFFERENCES: &str = "payment_day_differences";
 /// Labels: `channel`, `outcome` (`sent`, `not_now`, `refused`).
 pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
@@ -136,13 +139,13 @@ const fn histogram(name: &'static str, help: &'static str) -> Metric {
 
 pub const ALL: &[Metric] = &[
     counter(BUGS_TOTAL, "Invariants that did not hold."),
-    counter(HTTP_REQUESTS_TOTAL, "Requests answered, by operation, method and status."),
-    histogram(HTTP_REQUEST_DURATION_SECONDS, "Time from request to answer, by operation and method."),
+    counter(HTTP_REQUESTS_TOTAL, "Requests answered, by endpoint, method and status."),
+    histogram(HTTP_REQUEST_DURATION_SECONDS, "Time from request to answer, by endpoint."),
     gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests being handled now."),
     gauge(OUTBOX_PENDING, "Outbox rows that wait to be relayed."),
     gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest outbox row that waits to be relayed."),
     counter(BUS_MESSAGES_TOTAL, "Bus messages by topic, consumer and outcome."),
-    gauge(DEAD_LETTERS, "Messages that wait in the dead-letter list for a person."),
+    gauge(DEAD_LETTERS, "Messages that wait in the dead-letter list for a person, by consumer."),
     counter(
         CONNECTIONS_CUT_TOTAL,
         "Connections cut because their client held them up, by listener and reason.",

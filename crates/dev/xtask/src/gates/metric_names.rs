@@ -9,7 +9,7 @@ use super::{Finding, Gate};
 use crate::rust_tokens::{self, Kind, Token};
 use crate::tree::{Tree, is_test_path};
 
-const CATALOG: &str = "crates/platform/telemetry/src/names.rs";
+pub(super) const CATALOG: &str = "crates/platform/telemetry/src/names.rs";
 const MACROS: [&str; 3] = ["counter", "gauge", "histogram"];
 /// What Prometheus makes out of one histogram.
 const SERIES_SUFFIXES: [&str; 3] = ["_bucket", "_sum", "_count"];
@@ -112,7 +112,7 @@ pub(super) fn is_known(known: &BTreeSet<String>, name: &str) -> bool {
 }
 
 /// Constants of the catalog: identifier → metric name.
-fn constants(tokens: &[Token]) -> BTreeMap<&str, &str> {
+pub(super) fn constants(tokens: &[Token]) -> BTreeMap<&str, &str> {
     let mut out = BTreeMap::new();
     for (at, token) in tokens.iter().enumerate() {
         let Some(ident) = token.ident().filter(|_| at > 0 && tokens[at - 1].is("const")) else { continue };

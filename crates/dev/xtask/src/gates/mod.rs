@@ -3,6 +3,7 @@
 mod advisories;
 mod alerts;
 mod clippy;
+mod docs_facts;
 mod docs_links;
 mod drift;
 mod duplicates;
@@ -100,6 +101,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(test_rows::TestRows),
         Box::new(secrets::Secrets),
         Box::new(docs_links::DocsLinks),
+        Box::new(docs_facts::DocsFacts),
         Box::new(metric_names::MetricNames),
         Box::new(alerts::Alerts),
         Box::new(shell_scripts::ShellScripts),

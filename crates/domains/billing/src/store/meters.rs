@@ -1,4 +1,4 @@
-//! Meters: written through the functions of migrations 0015 and 0016 only.
+//! Meters: written through the functions in `migrations/functions/billing` only.
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{AllocationId, PostingId};

@@ -1,5 +1,7 @@
 //! The crate graph: which of our crates may depend on which.
 
+use std::collections::BTreeSet;
+
 use crate::gates::Finding;
 use crate::manifest::{Crate, Section};
 
@@ -49,6 +51,12 @@ const RULES: &[Rule] = &[
     rule("rke2-controller", &[], &["sdk"]),
     rule("gpuaasd", &["base", "platform", "domains"], &["node-proto"]),
 ];
+
+/// Groups and crates that a crate may depend on; nothing for a crate that is not in the graph.
+pub fn allowed_dependencies(name: &str) -> Option<BTreeSet<String>> {
+    let rule = RULES.iter().find(|rule| rule.name == name)?;
+    Some(rule.groups.iter().chain(rule.crates).map(|name| (*name).to_owned()).collect())
+}
 
 pub fn check(crates: &[Crate]) -> Vec<Finding> {
     let mut found = Vec::new();

@@ -6,6 +6,8 @@ mod graph;
 mod room_table;
 mod rooms;
 
+pub(super) use graph::allowed_dependencies;
+
 use super::{Finding, Gate};
 use crate::manifest;
 use crate::tree::Tree;

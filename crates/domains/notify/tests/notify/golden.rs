@@ -1,4 +1,4 @@
-//! Every kind of mail as it is read. `GOLDEN=write cargo nextest run -p notify golden` writes them anew.
+//! Every kind of mail as it is read. `UPDATE_GOLDEN=1 cargo nextest run -p notify golden` writes them.
 
 use chrono::{DateTime, Utc};
 use events::{
@@ -168,7 +168,7 @@ fn notices<E: Notable>(events: Vec<E>) -> Vec<Notice> {
 #[test]
 fn mail_of_every_kind_reads_as_it_did() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let write = std::env::var("GOLDEN").is_ok_and(|how| how == "write");
+    let write = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut notices =
         [notices(billing()), notices(payments()), notices(provisioning()), notices(nodes())].concat();
     notices.push(Notice {
@@ -193,7 +193,7 @@ fn mail_of_every_kind_reads_as_it_did() {
                 std::fs::write(&path, &now).unwrap();
             }
             let golden = std::fs::read_to_string(&path).unwrap_or_default();
-            assert_eq!(now, golden, "{} differs; GOLDEN=write writes it anew", path.display());
+            assert_eq!(now, golden, "{} differs; UPDATE_GOLDEN=1 writes it", path.display());
         }
     }
 }

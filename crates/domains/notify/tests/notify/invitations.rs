@@ -92,10 +92,10 @@ fn mail_that_invites_reads_as_it_did() {
     let text = format!("Subject: {}\n\n{}", mail.subject, mail.text);
     for (extension, now) in [("txt", text), ("html", mail.html)] {
         let path = dir.join(format!("invitation.{extension}"));
-        if std::env::var("GOLDEN").is_ok_and(|how| how == "write") {
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &now).unwrap();
         }
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(now, golden, "{} differs; GOLDEN=write writes it anew", path.display());
+        assert_eq!(now, golden, "{} differs; UPDATE_GOLDEN=1 writes it", path.display());
     }
 }

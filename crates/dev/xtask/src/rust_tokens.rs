@@ -67,12 +67,26 @@ pub fn names_crate(tokens: &[Token], at: usize, name: &str) -> bool {
         // `a::name` is a module of a; a leading `::name` is the crate.
         return !matches!(kind_before(2), Some(Kind::Ident(_) | Kind::Punct('>')));
     }
-    if before == Some(&Kind::Punct('.')) {
+    if before == Some(&Kind::Punct('.')) || is_in_import_group(tokens, at) {
         return false;
     }
     let follows = tokens.get(at + 1).is_some_and(|next| next.kind == Kind::PathSep);
     let imported = at > 0 && (tokens[at - 1].is("use") || tokens[at - 1].is("crate"));
     follows || imported
+}
+
+/// Whether `tokens[at]` stands in the `{…}` of a longer path, as `name` in `use a::{name::B}`.
+fn is_in_import_group(tokens: &[Token], at: usize) -> bool {
+    let mut depth = 0_usize;
+    for index in (1..at).rev() {
+        match tokens[index].kind {
+            Kind::Close(_) => depth += 1,
+            Kind::Open(_) if depth > 0 => depth -= 1,
+            Kind::Open(_) => return tokens[index - 1].kind == Kind::PathSep,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The first identifiers of what follows `tokens[at]` `::`: one for a path, several for a `{…}` group.
@@ -229,9 +243,12 @@ mod tests {
         for source in ["fn f() { http::get() }", "use http as h;", "type A = ::http::Uri;", "m!(http::Uri)"] {
             assert!(crate_named(source, "http"), "{source}");
         }
-        for source in
-            ["use crate::http::get;", "fn f() { x.http() }", "// http::get\nconst A: &str = \"http::get\";"]
-        {
+        for source in [
+            "use crate::http::get;",
+            "use axum::{a::b, http::get};",
+            "fn f() { x.http() }",
+            "// http::get\nconst A: &str = \"http::get\";",
+        ] {
             assert!(!crate_named(source, "http"), "{source}");
         }
     }

@@ -124,9 +124,9 @@ fn tables(tree: &Tree) -> anyhow::Result<BTreeSet<String>> {
     for path in migrations.filter(|path| !path.starts_with(FUNCTIONS)) {
         for rest in tree.read(path)?.split("CREATE TABLE ").skip(1) {
             let rest = rest.strip_prefix("public.").unwrap_or(rest);
-            tables.extend(
-                rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().map(str::to_owned),
-            );
+            let name = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+            // A name that is composed (`CREATE TABLE %I`) is none.
+            tables.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
         }
     }
     Ok(tables)

@@ -146,6 +146,8 @@ impl Adjustment {
 
 #[cfg(test)]
 mod tests {
+    use kernel::policy::{PolicyKey as _, keys};
+
     use super::*;
 
     #[test]
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_was_posted_before_counts_for_the_clerk_and_for_the_organization() {
-        let limit = kernel::policy::keys::BILLING_ADJUSTMENT_APPROVAL_MINOR.read(&serde_json::json!(100));
+        let limit = keys::BILLING_ADJUSTMENT_APPROVAL_MINOR.read(&serde_json::json!(100));
         for (amount, of_org_minor, by_clerk_minor, needed) in [
             (100, 0, 0, false),
             (101, 0, 0, true),

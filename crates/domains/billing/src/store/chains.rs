@@ -5,7 +5,7 @@ use kernel::{
     hex::Hex,
     ids::OrgId,
     ledger::{Checkpoint, Head, Line, Posting},
-    principal::PrincipalId,
+    principal::{PrincipalId, PrincipalKind},
 };
 use pg::Connection;
 use uuid::Uuid;
@@ -37,9 +37,9 @@ pub(super) struct PostingRow {
 
 impl From<PostingRow> for Posting {
     fn from(row: PostingRow) -> Self {
-        let principal = |id: Uuid| match row.actor_kind.as_str() {
-            "service_account" => PrincipalId::ServiceAccount(id.into()),
-            _ => PrincipalId::User(id.into()),
+        let principal = |id: Uuid| match row.actor_kind.parse() {
+            Ok(PrincipalKind::ServiceAccount) => PrincipalId::ServiceAccount(id.into()),
+            Ok(PrincipalKind::User) | Err(_) => PrincipalId::User(id.into()),
         };
         Self {
             id: row.id.into(),

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::ids::{OrgId, PostingId};
-use pg::{Connection, WriteTx};
+use pg::{ActorKind, Connection, WriteTx};
 use uuid::Uuid;
 
 use super::chains::PostingRow;
@@ -22,8 +22,8 @@ pub async fn append(
     let permit = tx.permit().clone();
     let actor = permit.actor();
     // A person acts in their own name; whatever else posts is the system.
-    let by_person = actor.kind == pg::ActorKind::User || actor.kind == pg::ActorKind::ServiceAccount;
-    let (actor_kind, actor_id) = if by_person { (actor.kind.name(), actor.id) } else { ("system", None) };
+    let by_person = matches!(actor.kind, ActorKind::User | ActorKind::ServiceAccount);
+    let (actor_kind, actor_id) = if by_person { (actor.kind, actor.id) } else { (ActorKind::System, None) };
     let lines = &posting.lines;
     let none: Vec<Option<Uuid>> = vec![None; lines.len()];
     let never: Vec<Option<chrono::DateTime<chrono::Utc>>> = vec![None; lines.len()];
@@ -39,7 +39,7 @@ pub async fn append(
         posting.reference.as_deref(),
         posting.reason,
         posting.corrects.map(PostingId::uuid),
-        actor_kind,
+        actor_kind.name(),
         actor_id,
         permit.origin().correlation_id.0,
         &lines.iter().map(|line| line.account.name().to_owned()).collect::<Vec<_>>(),

@@ -10,11 +10,11 @@ const STORED: [PolicyScope; 4] =
 /// Any value: often a good one, sometimes out of bounds or of the wrong type.
 fn any_value(definition: &'static Definition) -> BoxedStrategy<Value> {
     let good = match definition.kind {
-        Kind::Integer { min, max } => {
+        Kind::Integer { min, max, .. } => {
             prop_oneof![min..=max, min..=(min.saturating_add(50)).min(max)].prop_map(|v| json!(v)).boxed()
         }
-        Kind::Boolean => any::<bool>().prop_map(|v| json!(v)).boxed(),
-        Kind::Choice(choices) => proptest::sample::select(choices).prop_map(|v| json!(v)).boxed(),
+        Kind::Boolean { .. } => any::<bool>().prop_map(|v| json!(v)).boxed(),
+        Kind::Choice { choices, .. } => proptest::sample::select(choices).prop_map(|v| json!(v)).boxed(),
     };
     prop_oneof![8 => good, 1 => Just(json!(-1)), 1 => Just(json!("nonsense")), 1 => Just(json!(null))].boxed()
 }

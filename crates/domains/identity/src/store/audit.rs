@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use kernel::{
     audit_chain::{AuditRecord, ChainHead, Hex, PrincipalId},
     ids::OrgId,
+    principal::PrincipalKind,
 };
 use pg::Connection;
 use uuid::Uuid;
@@ -34,9 +35,9 @@ struct Row {
 
 impl From<Row> for AuditRecord {
     fn from(row: Row) -> Self {
-        let principal = |id: Uuid| match row.actor_kind.as_str() {
-            "service_account" => PrincipalId::ServiceAccount(id.into()),
-            _ => PrincipalId::User(id.into()),
+        let principal = |id: Uuid| match row.actor_kind.parse() {
+            Ok(PrincipalKind::ServiceAccount) => PrincipalId::ServiceAccount(id.into()),
+            Ok(PrincipalKind::User) | Err(_) => PrincipalId::User(id.into()),
         };
         Self {
             id: row.id.into(),

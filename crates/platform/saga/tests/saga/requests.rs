@@ -59,7 +59,7 @@ async fn a_tenant_acts_on_runs_of_its_own_organization_only() {
 
     let mut tx = fixture.db.write(permit(ours), "test.cancel").await.unwrap();
     let timeline = saga::timeline(tx.conn(), "thing/1").await.unwrap();
-    let steps: Vec<_> = timeline.iter().map(|e| (e.step.as_str(), e.state.as_str(), e.attempt)).collect();
+    let steps: Vec<_> = timeline.iter().map(|e| (e.step.as_str(), e.state.name(), e.attempt)).collect();
     assert_eq!(steps, [("reserve", "done", 1), ("ask", "waiting", 1)]);
     assert!(saga::wake(&mut tx, &key, json!(1)).await.unwrap());
     assert!(saga::cancel(&mut tx, "thing/1", "ours").await.unwrap());

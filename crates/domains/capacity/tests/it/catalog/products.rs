@@ -41,7 +41,7 @@ async fn the_seeds_are_those_of_the_specification() {
         .iter()
         .map(|p| {
             let (sku, counts) = (p.sku.sku.as_str(), &p.sku.allowed_gpu_counts[..]);
-            (sku, p.sku.capacity_shape, counts, p.price.unit.as_str(), p.price.unit_price_minor)
+            (sku, p.sku.capacity_shape, counts, p.price.unit.name(), p.price.unit_price_minor)
         })
         .collect();
     assert_eq!(seen, expected);

@@ -2,7 +2,9 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [tour] [wrk]     (nothing named: all but wrk, which only `make bench` needs)
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [tour] [wrk] [mutants]
+#
+# Nothing named: all but wrk and mutants, which only `make bench` and `make mutants` need.
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -134,10 +136,21 @@ wrk() {
     type -P wrk >/dev/null || apt_install "wrk" wrk
 }
 
+MUTANTS_VERSION=27.1.0
+
+mutants() {
+    local program="$TOOLS/cargo/bin/cargo-mutants"
+    [ -x "$program" ] && [ "$("$program" mutants --version)" = "cargo-mutants $MUTANTS_VERSION" ] && return
+    rust
+    say "installing cargo-mutants $MUTANTS_VERSION into .tools/cargo"
+    cargo install --quiet --locked --root "$TOOLS/cargo" --version "$MUTANTS_VERSION" cargo-mutants ||
+        fail "cargo-mutants could not be installed from the registry; make mutants needs it."
+}
+
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | oidc | openssl | nodes | tour | wrk) "$tool" ;;
+    rust | postgres | oidc | openssl | nodes | tour | wrk | mutants) "$tool" ;;
     schemathesis | stripe | aiosmtpd) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, tour, wrk." ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, tour, wrk, mutants." ;;
     esac
 done

@@ -3,7 +3,7 @@
 //! `cargo xtask check` runs every gate over the working tree and exits 1 when any of them has a finding;
 //! there is no report-only mode. `cargo xtask generate` writes the files that are derived from code, and the
 //! drift gates compare the same list with what is committed. `cargo xtask test` starts a private PostgreSQL,
-//! builds the programs and runs all tests.
+//! builds the programs and runs all tests. `cargo xtask mutants` tests the tests of the modules that decide.
 //!
 //! How it works: a gate is one file in `gates/` that implements [`gates::Gate`]: a check over a [`tree::Tree`]
 //! (a root directory), and examples: one made-up tree that passes and several that must fail. The trait
@@ -21,6 +21,7 @@ mod gates;
 mod generate;
 mod interrupt;
 mod manifest;
+mod mutants;
 mod postgres;
 mod queries;
 mod release;
@@ -69,6 +70,11 @@ enum Command {
     },
     /// Make the public API as it is now the one that later changes may not break: part of a release.
     ReleaseContract,
+    /// Change the modules that decide, one mutant at a time, and see whether their tests notice.
+    Mutants {
+        /// Names of modules, as the table at the end lists them. None: all.
+        modules: Vec<String>,
+    },
     /// Run all tests, on a private PostgreSQL and with the programs built.
     Test {
         /// For the test runner, such as `-p identity` or a part of a test's name.
@@ -104,6 +110,7 @@ fn run(args: Args) -> anyhow::Result<u8> {
         }
         Command::Generate { gates } => generate::run(&Tree::new(workspace_root()?), &gates).map(|()| 0),
         Command::ReleaseContract => release::contract(&Tree::new(workspace_root()?)).map(|()| 0),
+        Command::Mutants { modules } => mutants::run(&workspace_root()?, &modules),
         Command::Test { args } => testing::run(&workspace_root()?, &args),
     }
 }

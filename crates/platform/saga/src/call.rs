@@ -5,9 +5,10 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures_util::FutureExt as _;
 
 use crate::{
+    decide::RunEnd,
     failure::{FailureCode, StepError},
     spec::StepSpec,
-    step::{RunEnd, Saga, Signal, Step, StepCx},
+    step::{Saga, Signal, Step, StepCx},
 };
 
 /// A call works on the database and must leave time in the lease for its commit.

@@ -16,11 +16,7 @@ use async_trait::async_trait;
 use kernel::{Failure, ids::SagaRunId};
 use pg::{Db, Wake};
 
-use crate::{
-    faults::At,
-    spec::OnFailure,
-    step::{RunEnd, Saga},
-};
+use crate::{decide::RunEnd, faults::At, spec::OnFailure, step::Saga};
 use case::{Case, Fault, Patience, Point};
 
 #[async_trait]

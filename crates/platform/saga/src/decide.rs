@@ -16,7 +16,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::{
     failure::{FailureCode, RunFailure, StepError},
     spec::{OnFailure, SagaSpec, StepSpec},
-    step::RunEnd,
 };
 
 /// How a run stands.
@@ -86,6 +85,26 @@ pub enum Next {
         end: RunEnd,
         failure: Option<RunFailure>,
     },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    Succeeded,
+    /// A step failed, or the run was cancelled; everything that was done is taken back.
+    Undone,
+    /// It failed and could not all be taken back: a person must look.
+    Stuck,
+}
+
+impl RunEnd {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Undone => "undone",
+            Self::Stuck => "stuck",
+        }
+    }
 }
 
 /// How a call ended.
@@ -263,3 +282,7 @@ pub(crate) fn later(now: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
 #[cfg(test)]
 #[path = "decide_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "decide_bounds_tests.rs"]
+mod bounds_tests;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::spec::Retry;
 
-fn spec(steps: Vec<(bool, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpec {
+pub(super) fn spec(steps: Vec<(bool, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpec {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let steps: Vec<StepSpec> = steps
         .into_iter()
@@ -29,7 +29,7 @@ fn spec(steps: Vec<(bool, u32, u64)>, on_failure: OnFailure) -> &'static SagaSpe
     }))
 }
 
-fn fresh(spec: &SagaSpec) -> Progress {
+pub(super) fn fresh(spec: &SagaSpec) -> Progress {
     let now = DateTime::UNIX_EPOCH;
     Progress {
         undoing: false,
@@ -131,7 +131,7 @@ fn play(spec: &'static SagaSpec, luck: &Luck) -> Story {
     story
 }
 
-fn error(detail: &str, for_good: bool) -> StepError {
+pub(super) fn error(detail: &str, for_good: bool) -> StepError {
     StepError { code: FailureCode::Internal, detail: detail.to_owned(), for_good }
 }
 

@@ -7,9 +7,10 @@ use kernel::Failure;
 
 use crate::{
     call::Call,
+    decide::RunEnd,
     failure::StepError,
     spec::{OnFailure, Retry, SagaSpec, StepSpec},
-    step::{RunEnd, Saga, Signal, Step, StepCx},
+    step::{Saga, Signal, Step, StepCx},
 };
 
 /// Begins a step or does it whole; on the way back it takes the step back, which may have happened whole, in part, or not

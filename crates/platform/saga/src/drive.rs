@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::{self, Call},
-    decide::{self, Next, Outcome, Progress, Settled, Waiting, decide, later},
+    decide::{self, Next, Outcome, Progress, RunEnd, Settled, Waiting, decide, later},
     engine::Inner,
     failure::{FailureCode, RunFailure, StepError},
     faults::{At, FaultPoint},
     readable,
     request::StepState,
     spec::{SagaSpec, StepSpec},
-    step::{RunEnd, Saga, Signal, Step, wake_key},
+    step::{Saga, Signal, Step, wake_key},
     store::{self, Applied, Change, Entry, Run, UPKEEP},
     transaction::{Stop, away, commit, context},
 };

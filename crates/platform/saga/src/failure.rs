@@ -157,11 +157,42 @@ mod tests {
         }
     }
 
+    #[derive(Debug, PartialEq)]
+    struct NodeSilent;
+
+    impl DomainFailure for NodeSilent {
+        fn name(self) -> &'static str {
+            "node_silent"
+        }
+
+        fn parse(name: &str) -> Option<Self> {
+            (name == "node_silent").then_some(Self)
+        }
+    }
+
+    #[test]
+    fn a_domain_reads_its_own_codes_and_no_other() {
+        assert_eq!(FailureCode::from(NodeSilent).domain(), Some(NodeSilent));
+        assert_eq!(FailureCode::Domain("other".into()).domain::<NodeSilent>(), None);
+        assert_eq!(FailureCode::Internal.domain::<NodeSilent>(), None);
+        assert_eq!(FailureCode::from(NodeSilent).to_string(), "node_silent");
+    }
+
+    #[test]
+    fn an_error_reads_as_its_detail_or_else_its_code() {
+        assert_eq!(StepError::retry(FailureCode::TimedOut, "").to_string(), "timed_out");
+        assert_eq!(StepError::fail(FailureCode::TimedOut, "late").to_string(), "late");
+    }
+
     #[test]
     fn what_is_broken_is_not_retried() {
         assert!(StepError::from(Failure::bug("no meter")).for_good);
         assert!(!StepError::from(Failure::from(sqlx::Error::PoolTimedOut)).for_good);
         assert!(!StepError::from(Failure::from(kernel::Problem::of(kernel::Code::Conflict))).for_good);
         assert!(StepError::from(Failure::from(kernel::Problem::of(kernel::Code::NotFound))).for_good);
+        assert!(!StepError::from(Failure::from(kernel::Problem::of(kernel::Code::InternalError))).for_good);
+        assert!(!StepError::from(sqlx::Error::PoolTimedOut).for_good);
+        let unreadable = StepError::from(serde_json::from_str::<u8>("x").unwrap_err());
+        assert_eq!((unreadable.code, unreadable.for_good), (FailureCode::Bug, true));
     }
 }

@@ -33,7 +33,7 @@ mod store;
 mod transaction;
 
 pub use call::Call;
-pub use decide::decide;
+pub use decide::{RunEnd, decide};
 pub use definition::{Action, EndFn, ResumeFn, SagaDefinition, StepDefinition, StepFn, Undo};
 pub use engine::Engine;
 pub use failure::{DomainFailure, FailureCode, RunFailure, StepError};
@@ -43,7 +43,7 @@ pub use request::{
 };
 pub use runs::{RunLifecycle, RunState};
 pub use spec::{OnFailure, Retry, SagaSpec, StepSpec};
-pub use step::{RunEnd, Saga, Signal, Step, StepCx};
+pub use step::{Saga, Signal, Step, StepCx};
 pub use store::tidy;
 
 /// Where it is said that a run is due.

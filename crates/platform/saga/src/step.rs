@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     call::Call,
+    decide::RunEnd,
     failure::{RunFailure, StepError},
     spec::SagaSpec,
 };
@@ -112,24 +113,4 @@ pub enum Signal {
     /// What the waker brought.
     Woken(Value),
     TimedOut,
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    Succeeded,
-    /// A step failed, or the run was cancelled; everything that was done is taken back.
-    Undone,
-    /// It failed and could not all be taken back: a person must look.
-    Stuck,
-}
-
-impl RunEnd {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Undone => "undone",
-            Self::Stuck => "stuck",
-        }
-    }
 }

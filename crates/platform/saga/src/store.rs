@@ -12,11 +12,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    decide::{Progress, Waiting, later},
+    decide::{Progress, RunEnd, Waiting, later},
     failure::{FailureCode, RunFailure},
     request::StepState,
     runs::RunState,
-    step::RunEnd,
 };
 
 /// Why the engine writes its own tables.

@@ -9,11 +9,12 @@ use kernel::{Failure, ids::SagaRunId};
 
 use super::{Suspension, Violation, World};
 use crate::{
+    decide::RunEnd,
     engine::Engine,
     failure::{FailureCode, StepError},
     faults::{At, FaultAction, FaultPoint, Faults},
     spec::SagaSpec,
-    step::{RunEnd, Saga},
+    step::Saga,
 };
 
 /// More moves than any sane run makes.

@@ -7,7 +7,7 @@ export SQLX_OFFLINE ?= true
 XTASK := $(if $(GPUAAS_PROGRAMS),$(GPUAAS_PROGRAMS)/xtask,cargo xtask)
 
 .DEFAULT_GOAL := help
-.PHONY: help up tour down reset check test smoke generate fmt bench devdb agent
+.PHONY: help up tour down reset check test smoke generate fmt bench mutants devdb agent
 
 help: ## list these commands
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -42,11 +42,15 @@ generate: ## write every generated file (after changing SQL, endpoints, events, 
 fmt: ## format the code
 	@cargo fmt --all
 
-bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md
+bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md (SECTION=api, fleet, capacity or money)
 	@scripts/tools.sh rust postgres wrk openssl
 	@cargo build --release --locked -p gpuaasd -p node-sim -p bench
 	@scripts/agent.sh
-	@"$${CARGO_TARGET_DIR:-target}/release/bench" all --out docs/benchmarks.md
+	@"$${CARGO_TARGET_DIR:-target}/release/bench" $(or $(SECTION),all) --out docs/benchmarks.md
+
+mutants: ## change the modules that decide, one mutant at a time, and list what no test notices (MODULES=saga-decide)
+	@scripts/tools.sh rust mutants
+	@cargo xtask mutants $(MODULES)
 
 agent: ## build the node agent as one static program into target/agents
 	@scripts/agent.sh

@@ -3,11 +3,11 @@
 //! Everything is real and runs in one go on one machine: `gpuaasd` (release) with its built-in Postgres,
 //! pgbench on the same socket, a bare axum handler as a peer, wrk as the client; for the fleet thousands of
 //! simulated nodes in a process of their own, the static agent, and OpenSSL's tools; for capacity fleets of up to a
-//! hundred thousand slots, and launches from the request to the machine; for money a million meters, and ledgers of
-//! ten million entries. Variants are interleaved
-//! (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
+//! hundred thousand slots, and launches from the request to the machine; for money hundreds of
+//! thousands of meters, and ledgers of millions of entries. Variants are interleaved (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
 //! each process and is steadier than wall time. The tables are printed and kept in `docs/benchmarks.md`, a section
-//! per part; a part that was not run keeps its section.
+//! per part; a part that was not run, or failed, keeps its section. By default all parts take less than 20 minutes on
+//! two cores; larger sizes are options of each part.
 
 mod capacity;
 mod cpu;
@@ -18,12 +18,15 @@ mod load;
 mod money;
 mod peer;
 mod product;
+mod progress;
 mod report;
 mod scenarios;
+mod sections;
 
-use std::path::{Path, PathBuf};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser};
+use sections::Section;
 
 #[derive(Parser)]
 enum Command {
@@ -71,11 +74,14 @@ enum Command {
 #[derive(Args)]
 struct Common {
     /// Seconds per measurement.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     seconds: u32,
     /// Pairs per comparison; the median counts.
     #[arg(long, default_value_t = 5)]
     pairs: usize,
+    /// Minutes for all sections together: what is not measured by then failed.
+    #[arg(long, default_value_t = 20)]
+    minutes: u64,
     /// Put the tables into this file too.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -91,47 +97,51 @@ impl Common {
     }
 }
 
+/// What is expected of each section on two cores, for the progress that is printed.
+const API_EXPECTED: Duration = Duration::from_secs(120);
+const FLEET_EXPECTED: Duration = Duration::from_secs(300);
+const CAPACITY_EXPECTED: Duration = Duration::from_secs(420);
+const MONEY_EXPECTED: Duration = Duration::from_secs(300);
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    match Command::parse() {
-        Command::Peer { port, socket_dir, org_id } => peer::serve(port, &socket_dir, org_id).await,
-        Command::All { common, fleet, capacity, money } => {
-            api(&common).await?;
-            nodes(&common, &fleet).await?;
-            launches(&common, &capacity).await?;
-            ledgers(&common, &money).await
-        }
-        Command::Money { common, money } => ledgers(&common, &money).await,
-        Command::Capacity { common, capacity } => launches(&common, &capacity).await,
-        Command::Api { common } => api(&common).await,
-        Command::Fleet { common, fleet } => nodes(&common, &fleet).await,
-    }
+    let command = Command::parse();
+    let (common, sections) = match &command {
+        Command::Peer { port, socket_dir, org_id } => return peer::serve(*port, socket_dir, *org_id).await,
+        Command::All { common, fleet, capacity, money } => (
+            common,
+            vec![api(common), nodes(common, fleet), launches(common, capacity), ledgers(common, money)],
+        ),
+        Command::Money { common, money } => (common, vec![ledgers(common, money)]),
+        Command::Capacity { common, capacity } => (common, vec![launches(common, capacity)]),
+        Command::Api { common } => (common, vec![api(common)]),
+        Command::Fleet { common, fleet } => (common, vec![nodes(common, fleet)]),
+    };
+    run(common, sections).await
 }
 
-async fn api(common: &Common) -> anyhow::Result<()> {
+async fn run(common: &Common, sections: Vec<Section<'_>>) -> anyhow::Result<()> {
+    let limit = Duration::from_secs(60 * common.minutes);
+    let failed = sections::run(sections, limit, common.out.as_deref()).await?;
+    anyhow::ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
+}
+
+fn api(common: &Common) -> Section<'_> {
     let (seconds, pairs) = common.extent();
-    let section = scenarios::all(seconds, pairs).await?;
-    conclude(&section, common.out.as_deref())
+    Section::new("api", scenarios::all(seconds, pairs))
 }
 
-async fn nodes(common: &Common, options: &fleet::Options) -> anyhow::Result<()> {
+fn nodes<'a>(common: &Common, options: &'a fleet::Options) -> Section<'a> {
     let (seconds, pairs) = common.extent();
-    let section = fleet::all(seconds, pairs, options).await?;
-    conclude(&section, common.out.as_deref())
+    Section::new("fleet", fleet::all(seconds, pairs, options, common.quick))
 }
 
-async fn launches(common: &Common, options: &capacity::Options) -> anyhow::Result<()> {
+fn launches<'a>(common: &Common, options: &'a capacity::Options) -> Section<'a> {
     let (seconds, pairs) = common.extent();
-    let section = capacity::all(seconds, pairs, options, common.quick).await?;
-    conclude(&section, common.out.as_deref())
+    Section::new("capacity", capacity::all(seconds, pairs, options, common.quick))
 }
 
-async fn ledgers(common: &Common, options: &money::Options) -> anyhow::Result<()> {
-    let section = money::all(common.extent(), options, common.quick).await?;
-    conclude(&section, common.out.as_deref())
-}
-
-fn conclude(section: &str, out: Option<&Path>) -> anyhow::Result<()> {
-    println!("{section}");
-    out.map_or(Ok(()), |path| document::put(path, section))
+fn ledgers<'a>(common: &Common, options: &'a money::Options) -> Section<'a> {
+    Section::new("money", money::all(common.extent(), options, common.quick))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use kernel::Ambient;
 
-use crate::cpu;
+use crate::{cpu, progress::Progress};
 
 /// One measurement of one variant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,11 +53,17 @@ pub struct Report {
     note: &'static str,
     rows: Vec<String>,
     figures: Vec<String>,
+    progress: Progress,
 }
 
 impl Report {
-    pub fn new(title: &'static str, note: &'static str) -> Self {
-        Self { title, note, rows: Vec::new(), figures: Vec::new() }
+    pub fn new(title: &'static str, note: &'static str, progress: Progress) -> Self {
+        Self { title, note, rows: Vec::new(), figures: Vec::new(), progress }
+    }
+
+    /// The next step of the section begins.
+    pub fn step(&mut self, what: &str) {
+        self.progress.step(what);
     }
 
     /// Ours beside its peers, all measured in the same run.

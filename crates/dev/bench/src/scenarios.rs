@@ -7,9 +7,10 @@ use testkit::{Api, free_port};
 use uuid::Uuid;
 
 use crate::{
-    cpu, exec,
+    API_EXPECTED, cpu, exec,
     load::{self, CLIENTS},
     product::{Product, org_with_project},
+    progress::Progress,
     report::{Peer, Report, median},
 };
 
@@ -45,13 +46,17 @@ pub async fn all(seconds: u32, pairs: usize) -> anyhow::Result<String> {
         pgbench: load::find_pgbench()?,
         seconds,
         pairs,
-        report: Report::new("The API", NOTE),
+        report: Report::new("The API", NOTE, Progress::new("api", 4, API_EXPECTED)),
     };
+    bench.report.step("starts");
     bench.start_up().await?;
     let admin = bench.product.administrator().await?;
+    bench.report.step("reads");
     bench.read(&admin).await?;
-    bench.write(&admin, 8).await?;
-    bench.write(&admin, 1).await?;
+    for orgs in [8, 1] {
+        bench.report.step(&format!("writes, {orgs} organization(s)"));
+        bench.write(&admin, orgs).await?;
+    }
     Ok(bench.report.render())
 }
 

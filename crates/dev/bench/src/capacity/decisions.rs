@@ -70,6 +70,7 @@ impl Bench {
         let tenant = Tenant { db: Db::new(connect, 2, 1, ambient), org, project, person };
         let mut grown: Vec<[Times; 2]> = Vec::new();
         for slots in self.options.slots.clone() {
+            self.report.step(&format!("decisions among {slots} slots"));
             rows::grow(db, slots).await?;
             let fits = tenant.times(self.options.decisions, rows::OPEN, &FITTING).await?;
             let refused = tenant.times(self.options.decisions, rows::FULL, &REFUSED).await?;

@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use testkit::Api;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Bench, SKU, Times, enable, rows::SLOTS_PER_NODE};
+use super::{Bench, Options, SKU, Times, enable, rows::SLOTS_PER_NODE};
 use crate::{
     cpu,
     fleet::{REGION, operator::Operator, simulator::Simulator},
@@ -37,6 +37,11 @@ const WARM_UP: u32 = 5;
 const KINDS: [(&str, &str); 2] =
     [("slice of 1 GPU", SKU), ("whole machine of 8 GPUs", "h200-sxm-baremetal-8g")];
 
+/// The machines, each kind, each number at once.
+pub fn steps(options: &Options) -> usize {
+    1 + KINDS.len() + options.at_once.len()
+}
+
 struct World {
     product: Product,
     operator: Operator,
@@ -53,13 +58,16 @@ impl Bench {
     pub async fn with_machines(&mut self) -> anyhow::Result<()> {
         let most = self.options.at_once.iter().copied().max().unwrap_or(1);
         // A quarter more than is needed: nobody fills a fleet to the last slot.
+        self.report.step("machines for launches");
         let mut world = World::start((most + most / 4).div_ceil(SLOTS_PER_NODE)).await?;
         for (what, sku) in KINDS {
+            self.report.step(&format!("{what}, one after the other"));
             world.operator.refresh().await?;
             self.one_after_the_other(&world, what, sku).await?;
         }
         let mut each = Vec::new();
         for count in self.options.at_once.clone() {
+            self.report.step(&format!("{count} launches at once"));
             each.push((count, self.at_once(&mut world, count).await?));
         }
         if let (Some((few, first)), Some((many, last))) = (each.first(), each.last()) {

@@ -17,7 +17,9 @@ use capacity::model::sku::SlotKind;
 use serde_json::json;
 use testkit::{Api, made_up_key};
 
-use crate::{fleet::raise_open_files, product::Product, report::Report};
+use crate::{
+    CAPACITY_EXPECTED, fleet::raise_open_files, product::Product, progress::Progress, report::Report,
+};
 
 const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, limits, the workflow's run, money set aside, \
      audit and event \
@@ -36,13 +38,13 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     slots: Vec<u32>,
     /// Decisions timed in each fleet, and as many refusals.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 1000)]
     decisions: u32,
     /// So many clients reserve at once, one measurement after the other.
     #[arg(long, value_delimiter = ',', default_value = "8,32")]
     clients: Vec<u32>,
     /// Launches timed one after the other, of each kind.
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 100)]
     launches: u32,
     /// So many launches at once, one measurement after the other.
     #[arg(long, value_delimiter = ',', default_value = "100,1000")]
@@ -58,19 +60,20 @@ struct Bench {
 
 pub async fn all(seconds: u32, pairs: usize, options: &Options, quick: bool) -> anyhow::Result<String> {
     raise_open_files()?;
-    let report = Report::new("Capacity", NOTE);
-    let mut bench = if quick {
-        let few = Options {
+    let options = if quick {
+        Options {
             slots: vec![1000, 8000],
             decisions: 50,
             clients: vec![8],
             launches: 5,
             at_once: vec![8, 32],
-        };
-        Bench { report, seconds, pairs, options: few }
+        }
     } else {
-        Bench { report, seconds, pairs, options: options.clone() }
+        options.clone()
     };
+    let steps = options.slots.len() + 2 * options.clients.len() + launches::steps(&options);
+    let report = Report::new("Capacity", NOTE, Progress::new("capacity", steps, CAPACITY_EXPECTED));
+    let mut bench = Bench { report, seconds, pairs, options };
     bench.without_machines().await?;
     bench.with_machines().await?;
     Ok(bench.report.render())

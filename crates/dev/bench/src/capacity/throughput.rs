@@ -43,6 +43,7 @@ impl Bench {
         for clients in self.options.clients.clone() {
             // Each their own organization, whose audit is a chain of its own; and all in one.
             for orgs in [clients, 1] {
+                self.report.step(&format!("reservations, {clients} clients, {orgs} organization(s)"));
                 let homes = homes(admin, &mut db, &format!("launch-{clients}-{orgs}"), orgs).await?;
                 self.reserve(product, admin, &mut db, (user, clients), &homes).await?;
             }

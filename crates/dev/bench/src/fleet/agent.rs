@@ -15,7 +15,7 @@ use crate::{cpu, exec};
 const IDLE_AFTER: Duration = Duration::from_secs(25);
 const WINDOW: Duration = Duration::from_secs(20);
 
-impl Bench<'_> {
+impl Bench {
     pub async fn agent(&mut self) -> anyhow::Result<()> {
         let program = self.agent_program()?;
         let bytes = std::fs::metadata(&program)?.len();

@@ -26,6 +26,9 @@ const PACE: Duration = Duration::from_millis(20);
 const WORK: &str = r#"{"parts":["mounts"]}"#;
 
 /// CPU of all that take part, and what the nodes have told, at one moment.
+/// For each number of nodes.
+pub const STEPS: usize = 3;
+
 struct Moment {
     at: Instant,
     cpu: [u64; 3],
@@ -35,14 +38,17 @@ struct Moment {
 /// CPU microseconds per second that nodes cost that only report.
 type Idle = [f64; 3];
 
-impl Bench<'_> {
+impl Bench {
     pub async fn connected(&mut self) -> anyhow::Result<()> {
         let mut simulator = Simulator::new(&self.product.dir.path().join("simulator"))?;
         let mut before = 0;
         for count in self.options.nodes.clone() {
+            self.report.step(&format!("{count} nodes are made"));
             self.onboard(&mut simulator, before, count).await?;
             before = count;
+            self.report.step(&format!("{count} nodes report"));
             let idle = self.report_only(&mut simulator, count).await?;
+            self.report.step(&format!("{count} nodes get tasks, one after the other and many at once"));
             self.timed_tasks(&simulator, count).await?;
             self.many_tasks(&simulator, count, idle).await?;
             simulator.stop();

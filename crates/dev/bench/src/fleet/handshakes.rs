@@ -29,7 +29,7 @@ struct Client {
     seconds: u32,
 }
 
-impl Bench<'_> {
+impl Bench {
     pub async fn handshakes(&mut self) -> anyhow::Result<()> {
         let dir = self.product.dir.path().join("handshakes");
         std::fs::create_dir_all(&dir)?;

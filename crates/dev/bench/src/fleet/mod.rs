@@ -19,7 +19,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use operator::Operator;
 use serde_json::json;
 
-use crate::{product::Product, report::Report};
+use crate::{FLEET_EXPECTED, product::Product, progress::Progress, report::Report};
 
 const NOTE: &str = "Heartbeats and tasks go through one gpuaasd with API, relay and gateway; the client is the process that plays the \
      simulated nodes. A task is queued through the API (signed, audited), handed to the node, run there, and its \
@@ -27,30 +27,36 @@ const NOTE: &str = "Heartbeats and tasks go through one gpuaasd with API, relay 
      chains of three on both sides, the client's certificate verified; the client is the same for both servers.";
 pub const REGION: &str = "bench";
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Options {
     /// So many nodes are connected, one measurement after the other.
-    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    #[arg(long, value_delimiter = ',', default_value = "100,1000")]
     nodes: Vec<u32>,
     /// Tasks whose way to a node is timed.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 300)]
     samples: u32,
     /// The static agent [default: the one that `make agent` built].
     #[arg(long)]
     agent: Option<PathBuf>,
 }
 
-struct Bench<'a> {
+struct Bench {
     product: Product,
     operator: Operator,
     report: Report,
     seconds: u32,
     pairs: usize,
-    options: &'a Options,
+    options: Options,
 }
 
-pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Result<String> {
+pub async fn all(seconds: u32, pairs: usize, options: &Options, quick: bool) -> anyhow::Result<String> {
     raise_open_files()?;
+    let mut options = options.clone();
+    if quick {
+        (options.nodes, options.samples) = (vec![10, 30], 10);
+    }
+    let steps = 2 + connected::STEPS * options.nodes.len();
+    let report = Report::new("The fleet", NOTE, Progress::new("fleet", steps, FLEET_EXPECTED));
     let mut product = Product::prepare()?;
     product.start(&["--roles", "all"]).await?;
     let operator = Operator::sign_in(&product).await?;
@@ -59,9 +65,10 @@ pub async fn all(seconds: u32, pairs: usize, options: &Options) -> anyhow::Resul
         .post("/api/v1/platform/regions", json!({ "code": REGION, "name": "Bench" }))
         .await
         .expect(201);
-    let mut bench =
-        Bench { product, operator, report: Report::new("The fleet", NOTE), seconds, pairs, options };
+    let mut bench = Bench { product, operator, report, seconds, pairs, options };
+    bench.report.step("handshakes");
     bench.handshakes().await?;
+    bench.report.step("the agent");
     bench.agent().await?;
     bench.connected().await?;
     Ok(bench.report.render())

@@ -41,6 +41,7 @@ impl Bench {
         let mut worker = Worker::start().await?;
         meters::organizations(&mut worker.db, orgs, worker.clock.now()).await?;
         for count in self.options.meters.clone() {
+            self.report.step(&format!("accrual of {count} meters"));
             meters::grow(&mut worker.db, count, orgs, worker.clock.now()).await?;
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             // The first is not counted: connections, plans, pages, parts for the month.

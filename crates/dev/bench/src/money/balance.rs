@@ -44,6 +44,7 @@ fn middle(reads: &[Read]) -> Read {
 
 impl Bench {
     pub async fn balance(&mut self) -> anyhow::Result<()> {
+        self.report.step("balances of a short ledger");
         let product = quiet_product().await?;
         let admin = product.administrator().await?;
         let mut db = product.database().await?;
@@ -61,6 +62,7 @@ impl Bench {
             alone.push(self.read(&product, &short, &headers).await?);
         }
         let entries = self.options.entries;
+        self.report.step(&format!("balances beside a ledger of {entries} entries"));
         fill(&mut db, uuid_of(&long)?, entries).await?;
         let shown = admin.get(&path(&long)).await.expect(200);
         let left = 1_000_000_000_000 - 7 * i64::from(entries);

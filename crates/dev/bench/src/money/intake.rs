@@ -112,6 +112,7 @@ impl Bench {
         let name: String =
             sqlx::query_scalar("SELECT provider FROM payment_messages LIMIT 1").fetch_one(&mut db).await?;
         for clients in self.options.senders.clone() {
+            self.report.step(&format!("messages, {clients} clients"));
             self.take_in(&product, &mut db, &mut messages, (clients, &name)).await?;
         }
         Ok(())

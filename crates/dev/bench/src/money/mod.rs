@@ -11,7 +11,7 @@ mod bare;
 mod intake;
 mod meters;
 
-use crate::{product::Product, report::Report};
+use crate::{MONEY_EXPECTED, product::Product, progress::Progress, report::Report};
 
 const NOTE: &str = "Accrual: the worker's tick from what is due to the last commit, in batches, with leaves, digests, hash \
      chains, postings, the checks of the database, balance states and budgets; an operation is one meter in one window. \
@@ -28,7 +28,7 @@ const NOTE: &str = "Accrual: the worker's tick from what is due to the last comm
 #[derive(Clone, clap::Args)]
 pub struct Options {
     /// So many meters run, one measurement after the other, from few to many.
-    #[arg(long, value_delimiter = ',', default_value = "100000,1000000")]
+    #[arg(long, value_delimiter = ',', default_value = "100000,300000")]
     meters: Vec<u32>,
     /// Organizations that the meters belong to, in equal parts.
     #[arg(long, default_value_t = 1000)]
@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     windows: usize,
     /// Entries of the long ledger.
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = 2_000_000)]
     entries: u32,
     /// So many clients send messages at once, one measurement after the other.
     #[arg(long, value_delimiter = ',', default_value = "8,32")]
@@ -52,6 +52,16 @@ enum Part {
     Accrual,
     Balance,
     Intake,
+}
+
+impl Part {
+    fn steps(self, options: &Options) -> usize {
+        match self {
+            Self::Accrual => options.meters.len(),
+            Self::Balance => 2,
+            Self::Intake => options.senders.len(),
+        }
+    }
 }
 
 struct Bench {
@@ -70,7 +80,9 @@ pub async fn all((seconds, pairs): (u32, usize), options: &Options, quick: bool)
         options.entries = 20_000;
         options.senders = vec![8];
     }
-    let mut bench = Bench { report: Report::new("Money", NOTE), seconds, pairs, options };
+    let steps = options.parts.iter().map(|part| part.steps(&options)).sum();
+    let report = Report::new("Money", NOTE, Progress::new("money", steps, MONEY_EXPECTED));
+    let mut bench = Bench { report, seconds, pairs, options };
     for part in bench.options.parts.clone() {
         match part {
             Part::Accrual => bench.accrual().await?,

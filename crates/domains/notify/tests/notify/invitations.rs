@@ -1,7 +1,7 @@
 //! Invitations by mail: to addresses that belong to nobody yet, with a link that is kept nowhere.
 
 use chrono::TimeDelta;
-use events::identity::{InvitationCreated, InvitationRevoked, MemberRole};
+use events::identity::MemberRole;
 use identity::api::{InvitationLinks, OpenInvitation, PlatformRole};
 use kernel::{Secret, ids::InvitationId};
 use notify::model::{delivery::Channel, mail::render_invitation};

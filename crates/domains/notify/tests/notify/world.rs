@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use identity::api::{InvitationLinks, MemberRole, PlatformRole, Policies};
 use kernel::{
     CorrelationId, Event, ManualClock, Role, Secret,
-    ids::{OrgId, ProjectId, UserId},
+    ids::{OrgId, UserId},
 };
 use notify::{Notify, Relay, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
 use pg::{Origin, Permit, Roles};
@@ -20,7 +20,6 @@ use serde_json::Value;
 use testkit::{Callers, TestDb};
 use testworld::Tenants;
 use tower::ServiceExt as _;
-use uuid::Uuid;
 
 pub struct World {
     pub test: TestDb,

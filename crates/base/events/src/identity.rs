@@ -34,7 +34,7 @@ impl MemberRole {
     }
 
     /// The other way round: what a held role is called among members of its place.
-    pub const fn of(role: Role) -> Option<Self> {
+    pub const fn from_role(role: Role) -> Option<Self> {
         match role {
             Role::OrgViewer | Role::ProjectViewer => Some(Self::Viewer),
             Role::OrgMember | Role::ProjectMember => Some(Self::Member),
@@ -60,7 +60,7 @@ impl PlatformRole {
         }
     }
 
-    pub fn of(role: Role) -> Option<Self> {
+    pub fn from_role(role: Role) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.role() == role)
     }
 }

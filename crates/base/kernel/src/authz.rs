@@ -87,7 +87,7 @@ pub struct PermissionSet(u128);
 impl PermissionSet {
     pub const EMPTY: Self = Self(0);
 
-    pub const fn of(list: &[Permission]) -> Self {
+    pub const fn from_list(list: &[Permission]) -> Self {
         let (mut bits, mut i) = (0u128, 0);
         while i < list.len() {
             bits |= 1 << list[i] as u8;
@@ -115,7 +115,7 @@ impl PermissionSet {
 
     /// What a suspended organization keeps.
     pub fn reads_only(self) -> Self {
-        self.iter().filter(|p| p.is_read()).fold(Self::EMPTY, |set, p| set.union(Self::of(&[p])))
+        self.iter().filter(|p| p.is_read()).fold(Self::EMPTY, |set, p| set.union(Self::from_list(&[p])))
     }
 }
 
@@ -157,7 +157,7 @@ pub enum Role {
 
 use Permission as P;
 
-const PERSON: PermissionSet = PermissionSet::of(&[
+const PERSON: PermissionSet = PermissionSet::from_list(&[
     P::SelfRead,
     P::SelfUpdate,
     P::SessionRevoke,
@@ -165,7 +165,7 @@ const PERSON: PermissionSet = PermissionSet::of(&[
     P::InvitationAccept,
     P::CatalogRead,
 ]);
-const PROJECT_VIEWER: PermissionSet = PermissionSet::of(&[
+const PROJECT_VIEWER: PermissionSet = PermissionSet::from_list(&[
     P::ProjectRead,
     P::ProjectMemberRead,
     P::ServiceAccountRead,
@@ -174,20 +174,20 @@ const PROJECT_VIEWER: PermissionSet = PermissionSet::of(&[
     P::UsageRead,
 ]);
 const PROJECT_MEMBER: PermissionSet =
-    PROJECT_VIEWER.union(PermissionSet::of(&[P::AllocationCreate, P::AllocationOperate]));
-const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::of(&[
+    PROJECT_VIEWER.union(PermissionSet::from_list(&[P::AllocationCreate, P::AllocationOperate]));
+const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::from_list(&[
     P::AllocationOperateAny,
     P::ProjectUpdate,
     P::ProjectMemberManage,
     P::ServiceAccountManage,
     P::PolicyManage,
 ]));
-const PROJECT_OWNER: PermissionSet = PROJECT_ADMIN.union(PermissionSet::of(&[P::ProjectDelete]));
+const PROJECT_OWNER: PermissionSet = PROJECT_ADMIN.union(PermissionSet::from_list(&[P::ProjectDelete]));
 const ORG_MEMBER: PermissionSet =
-    PermissionSet::of(&[P::OrgRead, P::MemberRead, P::ProjectList, P::PolicyRead]);
+    PermissionSet::from_list(&[P::OrgRead, P::MemberRead, P::ProjectList, P::PolicyRead]);
 const ORG_VIEWER: PermissionSet =
-    ORG_MEMBER.union(PROJECT_VIEWER).union(PermissionSet::of(&[P::BillingRead, P::WebhookRead]));
-const ORG_ADMIN: PermissionSet = ORG_VIEWER.union(PROJECT_OWNER).union(PermissionSet::of(&[
+    ORG_MEMBER.union(PROJECT_VIEWER).union(PermissionSet::from_list(&[P::BillingRead, P::WebhookRead]));
+const ORG_ADMIN: PermissionSet = ORG_VIEWER.union(PROJECT_OWNER).union(PermissionSet::from_list(&[
     P::OrgUpdate,
     P::MemberManage,
     P::InvitationRead,
@@ -198,7 +198,7 @@ const ORG_ADMIN: PermissionSet = ORG_VIEWER.union(PROJECT_OWNER).union(Permissio
     P::BudgetManage,
     P::WebhookManage,
 ]));
-const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
+const PLATFORM_AUDITOR: PermissionSet = PermissionSet::from_list(&[
     P::PlatformRead,
     P::PlatformAuditRead,
     P::PlatformOpsRead,
@@ -220,9 +220,12 @@ const PLATFORM_AUDITOR: PermissionSet = PermissionSet::of(&[
     P::WebhookRead,
     P::MoneyRead,
 ]);
-const PLATFORM_OPS: PermissionSet =
-    PLATFORM_AUDITOR.union(PermissionSet::of(&[P::PlatformOpsManage, P::FleetManage, P::CapacityManage]));
-const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(PermissionSet::of(&[
+const PLATFORM_OPS: PermissionSet = PLATFORM_AUDITOR.union(PermissionSet::from_list(&[
+    P::PlatformOpsManage,
+    P::FleetManage,
+    P::CapacityManage,
+]));
+const PLATFORM_ADMIN: PermissionSet = PLATFORM_OPS.union(ORG_ADMIN).union(PermissionSet::from_list(&[
     P::PlatformOrgManage,
     P::PlatformUserManage,
     P::PlatformPolicyManage,
@@ -278,7 +281,7 @@ impl Role {
             Role::ProjectViewer => PROJECT_VIEWER,
             // Never entitlements, memberships or money: only what its project shows.
             Role::ServiceAccount => {
-                PermissionSet::of(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead])
+                PermissionSet::from_list(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead])
             }
             Role::PlatformAdmin => PLATFORM_ADMIN,
             Role::PlatformOps => PLATFORM_OPS,

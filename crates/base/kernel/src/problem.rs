@@ -77,7 +77,7 @@ impl Problem {
     }
 
     /// The catalog's own words.
-    pub fn of(code: Code) -> Self {
+    pub fn from_code(code: Code) -> Self {
         Self::new(code, code.meaning())
     }
 
@@ -94,7 +94,7 @@ impl Problem {
 
     /// A lost race: the current version tells the caller what to read again.
     pub fn version_conflict(current: i64) -> Self {
-        Self::of(Code::Conflict).detail("current_version", current)
+        Self::from_code(Code::Conflict).detail("current_version", current)
     }
 
     pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {

@@ -91,7 +91,7 @@ fn customer_update(state: &mut State, id: &str, params: &Params) -> Result<Objec
 
 /// The payment that an id of a charge, a payment intent or a checkout session means: its charge.
 pub fn charge_of(state: &State, id: &str) -> Result<Object, Fault> {
-    match Kind::of(id) {
+    match Kind::from_id(id) {
         Some(Kind::Intent) => {
             let charge = text(state.find(Kind::Intent, id)?, "latest_charge");
             Ok(state.find(Kind::Charge, charge)?.clone())

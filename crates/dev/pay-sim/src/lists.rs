@@ -21,7 +21,7 @@ pub fn list(state: &State, kind: Kind, url: &str, params: &Params) -> Result<Val
         return Err(Fault::invalid("limit", format!("limit is 1 to {MAX_PAGE}.")));
     }
     let limit = usize::try_from(limit).unwrap_or(1);
-    let created = Created::of(params)?;
+    let created = Created::from_params(params)?;
     let types: Vec<&str> =
         params.keys(&["types"]).iter().filter_map(|at| params.text(&["types", at])).collect();
     let mut matching: Vec<&Object> = state
@@ -62,7 +62,7 @@ struct Created {
 }
 
 impl Created {
-    fn of(params: &Params) -> Result<Self, Fault> {
+    fn from_params(params: &Params) -> Result<Self, Fault> {
         if let Some(at) = params.number(&["created"])? {
             return Ok(Self { from: at, before: at.saturating_add(1) });
         }
@@ -100,7 +100,7 @@ fn expand_path(state: &State, object: &mut Object, path: &str) -> Result<(), Fau
         return Err(Fault::invalid("expand", format!("This property cannot be expanded ({key}).")));
     };
     if let Some(id) = value.as_str()
-        && let Some(kind) = Kind::of(id)
+        && let Some(kind) = Kind::from_id(id)
     {
         *value = Value::Object(shown(state.find(kind, id)?));
     }

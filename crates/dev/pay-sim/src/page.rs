@@ -73,7 +73,7 @@ pub fn checkout(session: &Object, declined: bool) -> String {
     whole("Checkout", &body)
 }
 
-pub fn over(session: &Object) -> String {
+pub fn ended_session_page(session: &Object) -> String {
     let said = if text(session, "status") == "complete" {
         "This checkout has been paid."
     } else {

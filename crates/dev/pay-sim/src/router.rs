@@ -106,7 +106,7 @@ fn page(sim: &Sim, method: &Method, id: &str, action: &[&str], query: Option<&st
         (&Method::GET, []) if is_open => {
             html(StatusCode::OK, page::checkout(&session, query == Some("declined")))
         }
-        (&Method::GET, []) => html(StatusCode::OK, page::over(&session)),
+        (&Method::GET, []) => html(StatusCode::OK, page::ended_session_page(&session)),
         // Going back changes nothing: the checkout stays open until its time is over.
         (&Method::POST, ["cancel"]) => go(text(&session, "cancel_url")),
         (&Method::POST, ["pay"]) => {
@@ -135,7 +135,7 @@ fn ended(sim: &Sim, id: &str, fault: Fault) -> Response {
         Ok(state.find(Kind::Session, id)?.clone())
     });
     match now {
-        Ok(session) => html(StatusCode::CONFLICT, page::over(&session)),
+        Ok(session) => html(StatusCode::CONFLICT, page::ended_session_page(&session)),
         Err(fault) => fault.into_response(),
     }
 }

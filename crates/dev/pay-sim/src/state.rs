@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    pub fn of(id: &str) -> Option<Self> {
+    pub fn from_id(id: &str) -> Option<Self> {
         let all = [
             Self::Customer,
             Self::Session,

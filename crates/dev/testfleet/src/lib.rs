@@ -195,11 +195,16 @@ impl TestFleet {
     pub async fn answer(&self, node: NodeId, ending: Ending) -> TaskId {
         let claimed = self.claim(node).await;
         assert_eq!(claimed.len(), 1, "one task waits: {claimed:?}");
-        self.tell(node, claimed[0].id, ending).await.unwrap();
+        self.result_report(node, claimed[0].id, ending).await.unwrap();
         claimed[0].id
     }
 
-    pub async fn tell(&self, node: NodeId, task: TaskId, ending: Ending) -> Result<ResultAnswer, Failure> {
+    pub async fn result_report(
+        &self,
+        node: NodeId,
+        task: TaskId,
+        ending: Ending,
+    ) -> Result<ResultAnswer, Failure> {
         self.moment_passes();
         let told = TaskResult { ending, phases: Vec::new() };
         dispatch::result(&self.fleet, node, task, told, &self.origin()).await

@@ -75,21 +75,21 @@ impl AgentProcess {
             .arg(verb)
             .args(["--url", &text("url"), "--node-id", &text("node_id"), "--hostname", &text("hostname")])
             .args(["--root-sha256", &roots.join(","), "--keyset-key", &text("keyset_key")]);
-        told(command, token)
+        run_with_input(command, token)
     }
 
     /// Repairs with nothing but a token: the agent knows the rest.
     pub fn repair(&self, token: &str) -> (bool, String) {
         let mut command = self.command();
         command.arg("repair");
-        told(command, token)
+        run_with_input(command, token)
     }
 
     /// Runs any other subcommand to its end.
     pub fn run_command(&self, args: &[&str]) -> (bool, String) {
         let mut command = self.command();
         command.args(args);
-        told(command, "")
+        run_with_input(command, "")
     }
 
     /// Starts `run`.
@@ -150,7 +150,7 @@ impl Drop for AgentProcess {
 }
 
 /// Runs to the end with a line on standard input.
-fn told(mut command: Command, line: &str) -> (bool, String) {
+fn run_with_input(mut command: Command, line: &str) -> (bool, String) {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("start gpuaas-agent");
     let mut stdin = child.stdin.take().expect("stdin");

@@ -43,7 +43,7 @@ async fn answer(payments: &Payments, headers: &HeaderMap, body: Body) -> Result<
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
             metrics::counter!("payment_messages_refused_total", "why" => "too_large").increment(1);
-            return Err(Problem::of(Code::PayloadTooLarge).detail("limit_bytes", MOST_BYTES));
+            return Err(Problem::from_code(Code::PayloadTooLarge).detail("limit_bytes", MOST_BYTES));
         }
         Err(_) => return Err(Problem::new(Code::InvalidRequest, "The message did not arrive in time.")),
     };
@@ -54,6 +54,6 @@ async fn answer(payments: &Payments, headers: &HeaderMap, body: Body) -> Result<
     match tokio::time::timeout(KEEP_WITHIN, intake::take(payments, signature, &body)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(endpoint::publish(payments.db(), failure)),
-        Err(_) => Err(Problem::of(Code::ServiceUnavailable).retry_after(1)),
+        Err(_) => Err(Problem::from_code(Code::ServiceUnavailable).retry_after(1)),
     }
 }

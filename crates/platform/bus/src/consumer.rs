@@ -244,7 +244,7 @@ fn spec<S: EventSet>(name: &str) -> ConsumerSpec {
 }
 
 impl Registration {
-    pub fn of<C: Consumer>(consumer: C) -> Self {
+    pub fn for_consumer<C: Consumer>(consumer: C) -> Self {
         Self {
             name: C::NAME,
             spec: spec::<C::Events>(C::NAME),
@@ -288,10 +288,10 @@ mod tests {
     fn failures_are_classed_by_whether_trying_again_can_help() {
         let class = |failure: Failure| ConsumeError::from(failure).class();
         for code in [Code::Conflict, Code::ServiceUnavailable, Code::RateLimitExceeded] {
-            assert_eq!(class(Problem::of(code).into()), Class::Transient, "{code:?}");
+            assert_eq!(class(Problem::from_code(code).into()), Class::Transient, "{code:?}");
         }
         for code in [Code::NotFound, Code::ValidationError, Code::InvalidTransition] {
-            assert_eq!(class(Problem::of(code).into()), Class::Permanent, "{code:?}");
+            assert_eq!(class(Problem::from_code(code).into()), Class::Permanent, "{code:?}");
         }
         assert_eq!(class(sqlx::Error::PoolTimedOut.into()), Class::Transient);
         assert_eq!(class(pg::Error::Statement(sqlx::Error::RowNotFound).into()), Class::Permanent);

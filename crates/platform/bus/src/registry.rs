@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn every_listed_consumer_is_registered_once_and_hears_what_somebody_says() {
-        let (porter, butler) = (|| Registration::of(Porter), || Registration::of(Butler));
+        let (porter, butler) = (|| Registration::for_consumer(Porter), || Registration::for_consumer(Butler));
         let published = [EventDoc::new::<Rung>()];
         let both = ["porter", "butler"];
         let check = |registered: &[Registration]| consumers_check(registered, &both, &published);
         assert_eq!(check(&[porter(), butler()]), Ok(()));
         assert_eq!(check(&[porter()]), Err(RegistryError::Missing("butler")));
-        let twice = [porter(), butler(), Registration::of(OtherPorter)];
+        let twice = [porter(), butler(), Registration::for_consumer(OtherPorter)];
         assert_eq!(check(&twice), Err(RegistryError::Duplicate("porter")));
         assert_eq!(
             consumers_check(&[porter(), butler()], &["porter"], &published),

@@ -94,7 +94,7 @@ pub(crate) async fn decide(
         full
     };
     let Some(permission) = declaration.permission else {
-        return Err(refuse(Problem::of(Code::InsufficientPermissions), held.scope));
+        return Err(refuse(Problem::from_code(Code::InsufficientPermissions), held.scope));
     };
     let Some(granted) = permissions.authorize(permission) else {
         let code = if full.holds(permission) {
@@ -104,7 +104,7 @@ pub(crate) async fn decide(
         } else {
             Code::InsufficientPermissions
         };
-        let problem = Problem::of(code).detail("permission", permission.name());
+        let problem = Problem::from_code(code).detail("permission", permission.name());
         return Err(refuse(problem, held.scope));
     };
     let role = held.roles.iter().find(|r| r.permissions().holds(permission)).map_or("none", |r| r.name());
@@ -140,7 +140,7 @@ async fn roles_held(
         Caller::ServiceAccount { .. } => Vec::new(),
     };
     match kind {
-        ScopeKind::Public => Err(refuse(Problem::of(Code::InternalError), Scope::Platform)),
+        ScopeKind::Public => Err(refuse(Problem::from_code(Code::InternalError), Scope::Platform)),
         ScopeKind::Platform => Ok(HeldRoles { scope: Scope::Platform, roles: platform, suspended: false }),
         ScopeKind::Person => {
             // A machine has nothing of its own, but reads what everybody who is signed in may read.

@@ -231,7 +231,7 @@ impl Pipeline {
             None => Ok(budget),
             Some(seconds) => {
                 metrics::counter!("rate_limited_total", "lane" => lane.name()).increment(1);
-                let problem = Problem::of(Code::RateLimitExceeded)
+                let problem = Problem::from_code(Code::RateLimitExceeded)
                     .detail("lane", lane.name())
                     .detail("limit", budget.limit);
                 Err(problem.retry_after(seconds).into())
@@ -302,7 +302,9 @@ impl Pipeline {
                 self.write(endpoint, permit, action, claim, ready).await
             }
             // The builder gives every write an audit action and every public endpoint another path.
-            (Erased::Write(_), None) | (Erased::Public(_), _) => Err(Problem::of(Code::InternalError).into()),
+            (Erased::Write(_), None) | (Erased::Public(_), _) => {
+                Err(Problem::from_code(Code::InternalError).into())
+            }
         }
     }
 
@@ -319,7 +321,7 @@ impl Pipeline {
         let tx = match begun {
             Ok(Begin::New(tx)) => *tx,
             Ok(Begin::Replay(stored)) => return self.replay(bound_to.as_deref().unwrap_or_default(), stored),
-            Ok(Begin::KeyReused) => return Err(Problem::of(Code::IdempotencyKeyReused).into()),
+            Ok(Begin::KeyReused) => return Err(Problem::from_code(Code::IdempotencyKeyReused).into()),
             Err(pg::Error::LockTimeout(_)) if bound_to.is_some() => {
                 let text = "A request with this idempotency key is still under way.";
                 return Err(Problem::new(Code::Conflict, text).retry_after(1).into());

@@ -49,10 +49,12 @@ pub(crate) struct Reauthorization {
 
 /// The token of the `Authorization` header.
 fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Err(Problem::of(Code::TokenMissing)) };
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Err(Problem::from_code(Code::TokenMissing));
+    };
     let bearer = value.to_str().ok().and_then(|v| v.split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    bearer.map(|(_, token)| token.trim()).ok_or_else(|| Problem::of(Code::TokenInvalid))
+    bearer.map(|(_, token)| token.trim()).ok_or_else(|| Problem::from_code(Code::TokenInvalid))
 }
 
 impl Services {
@@ -108,7 +110,7 @@ impl Reauthorization {
     async fn decide(&self) -> Result<(), Failure> {
         let caller = self.services.authenticator.authenticate(&self.bearer, &self.client).await?;
         if caller.id() != self.principal {
-            return Err(Problem::of(Code::TokenInvalid).into());
+            return Err(Problem::from_code(Code::TokenInvalid).into());
         }
         let directory = self.services.directory.as_ref();
         let decided = authorize::decide(&self.declaration, &caller, &self.path, directory).await;

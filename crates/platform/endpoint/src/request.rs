@@ -16,7 +16,7 @@ pub(crate) async fn read_body(
     patience: Duration,
 ) -> Result<bytes::Bytes, Failure> {
     let limit = declaration.body_limit_bytes;
-    let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
+    let too_large = || Problem::from_code(Code::PayloadTooLarge).detail("limit_bytes", limit);
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if announced.is_some_and(|n| n > limit as u64) {
@@ -33,7 +33,7 @@ pub(crate) async fn read_body(
         Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body came too slowly.").into()),
     };
     if !bytes.is_empty() && declaration.types.body.is_some() && !is_json(headers) {
-        return Err(Problem::of(Code::UnsupportedMediaType).into());
+        return Err(Problem::from_code(Code::UnsupportedMediaType).into());
     }
     Ok(bytes)
 }
@@ -110,7 +110,7 @@ pub(crate) fn idempotency_key(
     }
     match headers.get("x-idempotency-key") {
         None if declaration.idempotency == Idempotency::Required => {
-            Err(Problem::of(Code::IdempotencyKeyRequired))
+            Err(Problem::from_code(Code::IdempotencyKeyRequired))
         }
         None => Ok(None),
         Some(value) => match value.to_str() {

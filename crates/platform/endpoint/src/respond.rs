@@ -35,11 +35,11 @@ pub fn publish(db: &pg::Db, failure: Failure) -> Problem {
         Failure::Internal(error) => error,
         Failure::Bug(bug) => {
             telemetry::bug_found("a request", &bug.to_string());
-            return Problem::of(Code::InternalError);
+            return Problem::from_code(Code::InternalError);
         }
     };
     if pg::is_restoring(&*error) {
-        return Problem::of(Code::RestorePending);
+        return Problem::from_code(Code::RestorePending);
     }
     let transient = error.downcast_ref::<pg::Error>().is_some_and(pg::Error::is_transient)
         || error.downcast_ref().is_some_and(pg::is_transient);
@@ -56,10 +56,10 @@ pub fn publish(db: &pg::Db, failure: Failure) -> Problem {
             error = chain,
             "request failed for now"
         );
-        return Problem::of(Code::ServiceUnavailable).retry_after(1);
+        return Problem::from_code(Code::ServiceUnavailable).retry_after(1);
     }
     tracing::error!(error_code = Code::InternalError.as_str(), error = chain, "request failed");
-    Problem::of(Code::InternalError)
+    Problem::from_code(Code::InternalError)
 }
 
 /// A whole body of JSON, or none.

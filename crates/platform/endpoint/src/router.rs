@@ -92,7 +92,8 @@ fn methods(pipeline: &Arc<Pipeline>, ambient: &Ambient, endpoints: Vec<Endpoint>
     let ambient = ambient.clone();
     router.fallback(move |request: Request<Body>| {
         let correlation_id = correlation(&ambient, &request);
-        let mut response: Response = problem_response(&Problem::of(Code::MethodNotAllowed), correlation_id);
+        let mut response: Response =
+            problem_response(&Problem::from_code(Code::MethodNotAllowed), correlation_id);
         response.headers_mut().insert(header::ALLOW, allow.clone());
         async move { response }
     })

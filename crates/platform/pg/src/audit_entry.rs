@@ -49,7 +49,7 @@ pub async fn refuse(db: &Db, refusal: Refusal, origin: &Origin) -> Result<(), Er
     )
     .fetch_one(upkeep.conn())
     .await
-    .map_err(Error::of)?;
+    .map_err(Error::from_sqlx)?;
     Ok(())
 }
 
@@ -67,7 +67,7 @@ pub async fn refusal_windows_close(db: &Db) -> Result<usize, Error> {
         let found = sqlx::query_scalar!(r#"SELECT refusal_window_close($1, $2) AS "found!""#, id, minute)
             .fetch_one(upkeep.conn())
             .await
-            .map_err(Error::of)?;
+            .map_err(Error::from_sqlx)?;
         if !found {
             return Ok(closed);
         }

@@ -16,7 +16,7 @@ pub enum Swap<T> {
 
 impl<T> Swap<T> {
     /// `current_version` is read after an update that matched no row.
-    pub fn of(updated: Option<T>, current_version: Option<i64>) -> Self {
+    pub fn from_update(updated: Option<T>, current_version: Option<i64>) -> Self {
         match (updated, current_version) {
             (Some(row), _) => Self::Updated(row),
             (None, Some(current_version)) => Self::Stale { current_version },

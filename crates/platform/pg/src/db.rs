@@ -92,7 +92,7 @@ impl Db {
         object.doubtful = true;
         object.set_writable(false).await?;
         if !platform {
-            object.carry(Tenant::of(permit)).await?;
+            object.carry(Tenant::from_permit(permit)).await?;
         }
         object.doubtful = false;
         Ok(object)

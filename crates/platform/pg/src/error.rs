@@ -21,7 +21,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn of(error: sqlx::Error) -> Self {
+    pub(crate) fn from_sqlx(error: sqlx::Error) -> Self {
         match sqlstate(&error).as_deref() {
             Some("55P03") => Self::LockTimeout(error),
             _ => Self::Statement(error),

@@ -21,7 +21,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    pub fn of(permit: &Permit) -> Self {
+    pub fn from_permit(permit: &Permit) -> Self {
         Self { org: permit.scope.org().map(|org| org.uuid()), principal: permit.actor.id }
     }
 }
@@ -50,7 +50,7 @@ impl PooledConnection {
             .bind(text(tenant.principal))
             .execute(&mut self.conn)
             .await
-            .map_err(Error::of)?;
+            .map_err(Error::from_sqlx)?;
         self.tenant = Some(tenant);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl PooledConnection {
             } else {
                 "SET default_transaction_read_only = on"
             };
-            self.conn.execute(statement).await.map_err(Error::of)?;
+            self.conn.execute(statement).await.map_err(Error::from_sqlx)?;
             self.writable = writable;
         }
         Ok(())

@@ -81,7 +81,7 @@ impl WriteTx {
         claim: Option<Claim>,
     ) -> Result<Begin, Error> {
         object.doubtful = true;
-        object.conn.execute("BEGIN READ WRITE").await.map_err(Error::of)?;
+        object.conn.execute("BEGIN READ WRITE").await.map_err(Error::from_sqlx)?;
         object.doubtful = false;
         // From here on, dropping `tx` rolls back.
         let mut tx = Self {
@@ -108,7 +108,7 @@ impl WriteTx {
         )
         .fetch_one(tx.conn())
         .await
-        .map_err(Error::of)?;
+        .map_err(Error::from_sqlx)?;
         if row.claimed {
             tx.claim = Some(claim);
             return Ok(Begin::New(Box::new(tx)));
@@ -205,7 +205,7 @@ impl WriteTx {
         let Some(mut object) = self.object.take() else { unreachable!("a transaction is committed once") };
         // When the answer to COMMIT is lost, so is the certainty; the connection must not be used again.
         object.doubtful = true;
-        object.conn.execute("COMMIT").await.map_err(Error::of)?;
+        object.conn.execute("COMMIT").await.map_err(Error::from_sqlx)?;
         object.doubtful = false;
         drop(object);
         for key in &self.invalidations {
@@ -275,7 +275,7 @@ impl WriteTx {
         )
         .fetch_one(self.conn())
         .await
-        .map_err(Error::of)
+        .map_err(Error::from_sqlx)
     }
 }
 

@@ -188,9 +188,11 @@ mod tests {
     fn what_is_broken_is_not_retried() {
         assert!(StepError::from(Failure::bug("no meter")).for_good);
         assert!(!StepError::from(Failure::from(sqlx::Error::PoolTimedOut)).for_good);
-        assert!(!StepError::from(Failure::from(kernel::Problem::of(kernel::Code::Conflict))).for_good);
-        assert!(StepError::from(Failure::from(kernel::Problem::of(kernel::Code::NotFound))).for_good);
-        assert!(!StepError::from(Failure::from(kernel::Problem::of(kernel::Code::InternalError))).for_good);
+        assert!(!StepError::from(Failure::from(kernel::Problem::from_code(kernel::Code::Conflict))).for_good);
+        assert!(StepError::from(Failure::from(kernel::Problem::from_code(kernel::Code::NotFound))).for_good);
+        assert!(
+            !StepError::from(Failure::from(kernel::Problem::from_code(kernel::Code::InternalError))).for_good
+        );
         assert!(!StepError::from(sqlx::Error::PoolTimedOut).for_good);
         let unreadable = StepError::from(serde_json::from_str::<u8>("x").unwrap_err());
         assert_eq!((unreadable.code, unreadable.for_good), (FailureCode::Bug, true));

@@ -70,7 +70,7 @@ struct Row {
 }
 
 impl Run {
-    fn of(row: Row, now: DateTime<Utc>) -> Self {
+    fn from_row(row: Row, now: DateTime<Utc>) -> Self {
         let waiting = match (&row.wake_key, &row.signal) {
             (None, _) => Waiting::No,
             (Some(_), None) => Waiting::Suspended,
@@ -138,7 +138,7 @@ pub(crate) async fn lease(db: &Db, known: &[(String, i32)], max: usize) -> Resul
     )
     .fetch_all(upkeep.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| Run::of(row, now)).collect())
+    Ok(rows.into_iter().map(|row| Run::from_row(row, now)).collect())
 }
 
 /// The run as it stands, if it is still this worker's and not over.
@@ -157,7 +157,7 @@ pub(crate) async fn reload(db: &Db, run: &Run) -> Result<Option<Run>, pg::Error>
     )
     .fetch_optional(upkeep.conn())
     .await?;
-    Ok(row.map(|row| Run::of(row, now)))
+    Ok(row.map(|row| Run::from_row(row, now)))
 }
 
 /// How a run is to stand from now on.

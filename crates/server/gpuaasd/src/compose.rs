@@ -195,7 +195,7 @@ impl Platform {
         move |_: Box<dyn std::any::Any + Send>| {
             let id = kernel::CorrelationId(ambient.uuid());
             tracing::error!(correlation_id = %id, "a request panicked");
-            endpoint::problem_response(&kernel::Problem::of(kernel::Code::InternalError), id)
+            endpoint::problem_response(&kernel::Problem::from_code(kernel::Code::InternalError), id)
         }
     }
 

@@ -36,7 +36,7 @@ struct Chain {
 
 impl Chain {
     /// Each posting moves these amounts (from prepaid, to held, to revenue), and every third is signed.
-    fn of(amounts: &[(i64, i64)]) -> Self {
+    fn from_amounts(amounts: &[(i64, i64)]) -> Self {
         let postings = amounts.iter().zip(1..).map(|((prepaid, held), seq)| {
             let mut accounts = vec![("prepaid", -prepaid), ("held", *held), ("revenue", prepaid - held)];
             accounts.retain(|(_, amount)| *amount != 0);
@@ -179,7 +179,7 @@ fn amounts() -> impl Strategy<Value = Vec<(i64, i64)>> {
 proptest! {
     #[test]
     fn every_good_chain_passes_as_records_and_as_text(amounts in amounts()) {
-        let chain = Chain::of(&amounts);
+        let chain = Chain::from_amounts(&amounts);
         let lines = chain.postings.iter().map(|(_, lines, _)| lines.len() as u64).sum();
         let found = check(&chain.export()).unwrap();
         prop_assert_eq!((found.chains, found.postings, found.lines), (1, amounts.len() as u64, lines));
@@ -190,7 +190,7 @@ proptest! {
     fn one_changed_byte_anywhere_in_an_export_is_found(
         amounts in amounts(), place in any::<prop::sample::Index>(), byte in 1u8..=255
     ) {
-        let mut bytes = Chain::of(&amounts).export().join("\n").into_bytes();
+        let mut bytes = Chain::from_amounts(&amounts).export().join("\n").into_bytes();
         let place = place.index(bytes.len());
         bytes[place] ^= byte;
         let lines: Vec<String> =
@@ -202,7 +202,7 @@ proptest! {
     fn one_removed_repeated_or_moved_record_is_found(
         amounts in amounts(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), what in 0..3u8
     ) {
-        let good = Chain::of(&amounts).export();
+        let good = Chain::from_amounts(&amounts).export();
         let (from, to) = (from.index(good.len()), to.index(good.len()));
         let mut lines = good.clone();
         match what {
@@ -221,7 +221,7 @@ proptest! {
 
     #[test]
     fn no_numbers_panic(seq in any::<i64>(), number in any::<i32>(), lines in any::<i32>(), amount in any::<i64>()) {
-        let mut chain = Chain::of(&[(5, 2), (i64::MAX - 9, 1)]);
+        let mut chain = Chain::from_amounts(&[(5, 2), (i64::MAX - 9, 1)]);
         let (posting, of, _) = &mut chain.postings[1];
         posting.lines = lines;
         posting.prepaid_after_minor = amount;
@@ -239,7 +239,7 @@ proptest! {
 
 #[test]
 fn several_chains_follow_each_other_and_an_empty_one_is_good() {
-    let chain = Chain::of(&[(5, 2), (3, 3), (4, 1)]).export();
+    let chain = Chain::from_amounts(&[(5, 2), (3, 3), (4, 1)]).export();
     let found = check(&[chain.clone(), chain.clone()].concat()).unwrap();
     assert_eq!((found.chains, found.postings, found.checkpoints), (2, 6, 2));
     assert_eq!(found.keys.into_iter().collect::<Vec<_>>(), [key_id(KEY)]);

@@ -53,7 +53,7 @@ struct Tenant {
     person: Uuid,
 }
 
-fn told(failure: Failure) -> anyhow::Error {
+fn failure_error(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Problem(problem) => anyhow!("refused: {problem:?}"),
         Failure::Internal(error) => anyhow!(error),
@@ -132,7 +132,7 @@ impl Tenant {
                 }
             }
             (Err(Failure::Problem(problem)), false) if problem.code == Code::SkuUnavailable => {}
-            (Err(failure), _) => return Err(told(failure)),
+            (Err(failure), _) => return Err(failure_error(failure)),
             (Ok(_), false) => bail!("{take:?} fits in region {region}, and should not"),
         }
         let time = begun.elapsed();

@@ -95,7 +95,7 @@ impl Simulator {
     }
 
     /// The figures of the last second.
-    pub fn told(&self) -> Option<Told> {
+    pub fn last_report(&self) -> Option<Told> {
         serde_json::from_slice(&std::fs::read(self.file("report.json")).ok()?).ok().map(Told)
     }
 
@@ -107,7 +107,7 @@ impl Simulator {
     ) -> anyhow::Result<Told> {
         let begun = Instant::now();
         loop {
-            let told = self.told();
+            let told = self.last_report();
             match told {
                 Some(told) if is_so(&told) => return Ok(told),
                 last if begun.elapsed() > limit => {

@@ -102,7 +102,7 @@ impl Worker {
         self.windows += 1;
         let (now, seq) = (self.clock.now(), self.windows + 1);
         let begun = Mark::now(&self.product);
-        let ticked = tick(&self.billing).await.map_err(told)?;
+        let ticked = tick(&self.billing).await.map_err(failure_error)?;
         let ours = begun.sample(&self.product, meters);
         let Ticked { windows, rewound, more, .. } = ticked;
         ensure!(
@@ -145,7 +145,7 @@ impl Mark {
     }
 }
 
-fn told(failure: Failure) -> anyhow::Error {
+fn failure_error(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Problem(problem) => anyhow!("refused: {problem:?}"),
         Failure::Internal(error) => anyhow!(error),

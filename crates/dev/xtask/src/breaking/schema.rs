@@ -37,16 +37,18 @@ impl<'o, 'n> Comparer<'o, 'n> {
     }
 
     pub fn schema(&mut self, direction: Direction, old: &'o Value, new: &'n Value, at: &str) {
-        let (was, now) = (Unwrapped::of(self.old, old, direction), Unwrapped::of(self.new, new, direction));
-        let left = Shape::of(self.old, was.inner, direction);
-        let right = Shape::of(self.new, now.inner, direction);
+        let (was, now) =
+            (Unwrapped::from_node(self.old, old, direction), Unwrapped::from_node(self.new, new, direction));
+        let left = Shape::from_node(self.old, was.inner, direction);
+        let right = Shape::from_node(self.new, now.inner, direction);
         if left.nullable == right.nullable {
             // Null is a matter of this place; the schema inside is then the same question everywhere.
             let (was_nullable, is_nullable) = (was.nullable || left.nullable, now.nullable || right.nullable);
             self.nullable(direction, was_nullable, is_nullable, at);
             self.once(direction, (was.inner, left), (now.inner, right), was.name.unwrap_or(at));
         } else {
-            let (left, right) = (Shape::of(self.old, old, direction), Shape::of(self.new, new, direction));
+            let (left, right) =
+                (Shape::from_node(self.old, old, direction), Shape::from_node(self.new, new, direction));
             self.once(direction, (old, left), (new, right), self.old.resolve(old).1.unwrap_or(at));
         }
     }
@@ -266,7 +268,7 @@ fn label<'a>(document: Document<'a>, direction: Direction, node: &'a Value) -> O
     let (resolved, reference) = document.resolve(node);
     let last_part = |reference: &str| reference.rsplit('/').next().unwrap_or_default().to_owned();
     let title = || resolved.get("title").and_then(Value::as_str).map(str::to_owned);
-    let tag = Shape::of(document, node, direction).tag(document, direction);
+    let tag = Shape::from_node(document, node, direction).tag(document, direction);
     tag.or_else(|| reference.map(last_part)).or_else(title)
 }
 

@@ -50,7 +50,7 @@ pub struct Unwrapped<'a> {
 }
 
 impl<'a> Unwrapped<'a> {
-    pub fn of(document: Document<'a>, node: &'a Value, direction: Direction) -> Unwrapped<'a> {
+    pub fn from_node(document: Document<'a>, node: &'a Value, direction: Direction) -> Unwrapped<'a> {
         let (inner, name) = document.resolve(node);
         let mut out = Unwrapped { inner, nullable: false, name };
         for _ in 0..CHAIN_LIMIT {
@@ -59,7 +59,7 @@ impl<'a> Unwrapped<'a> {
             let (Some(key), None) = (telling.next(), telling.next()) else { break };
             let all = array(out.inner, key);
             let is_union = matches!(key.as_str(), "anyOf" | "oneOf");
-            let real = |part: &&'a Value| !is_union || !Shape::of(document, part, direction).is_null();
+            let real = |part: &&'a Value| !is_union || !Shape::from_node(document, part, direction).is_null();
             let parts: Vec<&Value> = all.iter().filter(real).collect();
             let ([part], true) = (&parts[..], is_union || key == "allOf") else { break };
             let own = out.inner.get("nullable").and_then(Value::as_bool).unwrap_or(false);
@@ -110,7 +110,7 @@ const LOWER: [&str; 4] = ["minimum", "minLength", "minItems", "minProperties"];
 const UPPER: [&str; 4] = ["maximum", "maxLength", "maxItems", "maxProperties"];
 
 impl<'a> Shape<'a> {
-    pub fn of(document: Document<'a>, node: &'a Value, direction: Direction) -> Shape<'a> {
+    pub fn from_node(document: Document<'a>, node: &'a Value, direction: Direction) -> Shape<'a> {
         Shape::build(document, node, direction, &mut Vec::new())
     }
 
@@ -278,7 +278,7 @@ impl<'a> Shape<'a> {
     /// What tells a variant of a union from the others: the required fields that have one fixed value.
     pub fn tag(&self, document: Document<'a>, direction: Direction) -> Option<String> {
         let fixed = |(name, field): (&&'a str, &&'a Value)| {
-            let values = Shape::of(document, field, direction).values?;
+            let values = Shape::from_node(document, field, direction).values?;
             match values[..] {
                 [value] if self.required.contains(name) => Some(format!("{name}={value}")),
                 _ => None,

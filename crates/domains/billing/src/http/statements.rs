@@ -88,7 +88,7 @@ async fn show_html(
     input: In<StatementPath, Empty, ()>,
 ) -> Result<Html, Failure> {
     let statement = statement_get(&billing, &mut tx, input.path.org_id, input.path.month).await?;
-    Ok(Html(html(&StatementPage::of(&statement))))
+    Ok(Html(html(&StatementPage::from_statement(&statement))))
 }
 
 async fn show_pdf(
@@ -97,5 +97,5 @@ async fn show_pdf(
     input: In<StatementPath, Empty, ()>,
 ) -> Result<Pdf, Failure> {
     let statement = statement_get(&billing, &mut tx, input.path.org_id, input.path.month).await?;
-    Ok(Pdf(pdf(&StatementPage::of(&statement))))
+    Ok(Pdf(pdf(&StatementPage::from_statement(&statement))))
 }

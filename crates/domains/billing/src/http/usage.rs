@@ -205,7 +205,7 @@ async fn org_report(
 ) -> Result<Json<Page<UsageRow>>, Failure> {
     let (org, query) = (input.path.org_id, input.query);
     let filter = query.filter(query.project_id.0);
-    let span = Span::of(query.from.0, query.to.0)?;
+    let span = Span::from_bounds(query.from.0, query.to.0)?;
     let sums = Sums { groups: query.group.0.unwrap_or_default(), every: query.every.0, span };
     let limit = query.page_size.0.unwrap_or_default().0 + 1;
     Ok(Json(usage_report(&mut tx, org, &sums, &filter, query.cursor.0, limit).await?))
@@ -218,7 +218,7 @@ async fn project_report(
 ) -> Result<Json<Page<UsageRow>>, Failure> {
     let ((org, project), query) = (place(&input.access)?, input.query);
     let filter = query.filter(Some(project));
-    let span = Span::of(query.from.0, query.to.0)?;
+    let span = Span::from_bounds(query.from.0, query.to.0)?;
     let sums = Sums { groups: query.group.0.unwrap_or_default(), every: query.every.0, span };
     let limit = query.page_size.0.unwrap_or_default().0 + 1;
     Ok(Json(usage_report(&mut tx, org, &sums, &filter, query.cursor.0, limit).await?))
@@ -237,8 +237,8 @@ async fn org_records(
     let records = Records {
         org: input.path.org_id,
         filter: query.filter(query.project_id.0),
-        used: Span::of(query.from.0, query.to.0)?,
-        posted: Span::of(query.posted_from.0, query.posted_to.0)?,
+        used: Span::from_bounds(query.from.0, query.to.0)?,
+        posted: Span::from_bounds(query.posted_from.0, query.posted_to.0)?,
     };
     let limit = query.page_size.0.unwrap_or_default().0 + 1;
     Ok(Json(usage_record_list(&mut tx, &records, query.cursor.0, limit).await?))
@@ -253,8 +253,8 @@ async fn project_records(
     let records = Records {
         org,
         filter: query.filter(Some(project)),
-        used: Span::of(query.from.0, query.to.0)?,
-        posted: Span::of(None, None)?,
+        used: Span::from_bounds(query.from.0, query.to.0)?,
+        posted: Span::from_bounds(None, None)?,
     };
     let limit = query.page_size.0.unwrap_or_default().0 + 1;
     Ok(Json(usage_record_list(&mut tx, &records, query.cursor.0, limit).await?))
@@ -265,8 +265,8 @@ async fn export(billing: Billing, tx: ReadTx, input: In<OrgPath, ExportQuery, ()
     let records = Records {
         org: input.path.org_id,
         filter: query.filter(query.project_id.0),
-        used: Span::of(query.from.0, query.to.0)?,
-        posted: Span::of(query.posted_from.0, query.posted_to.0)?,
+        used: Span::from_bounds(query.from.0, query.to.0)?,
+        posted: Span::from_bounds(query.posted_from.0, query.posted_to.0)?,
     };
     Ok(Csv(usage_export(billing.db().clone(), tx.permit().clone(), records)))
 }

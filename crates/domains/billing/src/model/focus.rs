@@ -93,7 +93,7 @@ const fn unit_name(unit: MeterUnit) -> &'static str {
 
 /// The columns that every row has.
 fn common(org: OrgId, posted_at: DateTime<Utc>, cost_minor: i64, currency: &str) -> Row {
-    let (period, cost) = (Month::of(posted_at).span(), decimal(cost_minor, currency));
+    let (period, cost) = (Month::containing(posted_at).span(), decimal(cost_minor, currency));
     let mut row = Row([const { String::new() }; 43]);
     row.set("BilledCost", cost.clone());
     row.set("EffectiveCost", cost.clone());

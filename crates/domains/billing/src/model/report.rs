@@ -49,7 +49,7 @@ pub struct Span {
 
 impl Span {
     /// Whatever is not given has no bound.
-    pub fn of(from: Option<Moment>, to: Option<Moment>) -> Result<Self, Problem> {
+    pub fn from_bounds(from: Option<Moment>, to: Option<Moment>) -> Result<Self, Problem> {
         let first = DateTime::UNIX_EPOCH;
         let last =
             Utc.with_ymd_and_hms(9999, 12, 31, 23, 59, 59).single().unwrap_or(DateTime::<Utc>::MAX_UTC);
@@ -66,7 +66,7 @@ impl Span {
 pub struct Month(NaiveDate);
 
 impl Month {
-    pub fn of(at: DateTime<Utc>) -> Self {
+    pub fn containing(at: DateTime<Utc>) -> Self {
         let day = at.date_naive();
         Self(day.with_day(1).unwrap_or(day))
     }
@@ -340,7 +340,7 @@ mod tests {
         let month = Month::parse("2026-12").unwrap();
         assert_eq!(month.span().to.to_rfc3339(), "2027-01-01T00:00:00+00:00");
         assert_eq!(month.next().to_string(), "2027-01");
-        assert_eq!(Month::of("2026-12-31T23:59:59.9Z".parse().unwrap()), month);
+        assert_eq!(Month::containing("2026-12-31T23:59:59.9Z".parse().unwrap()), month);
         for bad in ["2026-13", "2026-1", "26-01", "2026-01-01", "", "+026-01", "9999-12"] {
             assert_eq!(Month::parse(bad), None, "{bad}");
         }

@@ -18,7 +18,7 @@ pub struct StatementPage {
 }
 
 impl StatementPage {
-    pub fn of(statement: &Statement) -> Self {
+    pub fn from_statement(statement: &Statement) -> Self {
         let decimal = |minor: i64| kernel::money::decimal(minor, &statement.currency);
         let span = statement.month.span();
         let last = span.to - chrono::TimeDelta::days(1);

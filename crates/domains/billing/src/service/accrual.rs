@@ -219,7 +219,7 @@ async fn accrue_batch(
     orgs: &[Uuid],
     target: DateTime<Utc>,
 ) -> Result<Vec<Accrued>, Failure> {
-    let rules = Rules::of(billing, orgs).await?;
+    let rules = Rules::load(billing, orgs).await?;
     let mut tx = write(billing, "billing.accrue").await?;
     match accrue_in(&mut tx, &rules, orgs, target).await {
         Ok(accrued) if !accrued.is_empty() => {
@@ -272,7 +272,7 @@ async fn rewind(billing: &Billing) -> Result<u64, Failure> {
 }
 
 async fn rewind_org(billing: &Billing, org: Uuid, beyond: &[Beyond]) -> Result<u64, Failure> {
-    let rules = Rules::of(billing, &[org]).await?;
+    let rules = Rules::load(billing, &[org]).await?;
     let mut tx = write(billing, "billing.rewind").await?;
     for beyond in beyond {
         meters::rewind(&mut tx, beyond.meter, beyond.closed_at).await?;
@@ -313,7 +313,7 @@ async fn budgets_changed(billing: &Billing, now: DateTime<Utc>, window_seconds: 
 
 /// Decides the state and the budgets of an organization anew.
 async fn look_again(billing: &Billing, org: Uuid) -> Result<(), Failure> {
-    let rules = Rules::of(billing, &[org]).await?;
+    let rules = Rules::load(billing, &[org]).await?;
     let mut tx = write(billing, "billing.evaluate").await?;
     let mut changed = false;
     if meters::chain_hold(&mut tx, org).await? {

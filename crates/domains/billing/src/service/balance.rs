@@ -43,7 +43,7 @@ pub async fn next_end(billing: &Billing) -> Result<Option<DateTime<Utc>>, Failur
 pub async fn evaluate(billing: &Billing, tx: &mut WriteTx, org: OrgId) -> Result<(), Failure> {
     // The chain is held: nobody waits here for a second connection, which those may have who wait for the chain.
     billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
-    let rules = Rules::of(billing, &[org.uuid()]).await?;
+    let rules = Rules::load(billing, &[org.uuid()]).await?;
     if evaluate_all(tx, &rules, &[org.uuid()]).await?.ending {
         accounts::wake_worker(tx).await?;
     }
@@ -57,7 +57,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    pub async fn of(billing: &Billing, orgs: &[Uuid]) -> Result<Self, Failure> {
+    pub async fn load(billing: &Billing, orgs: &[Uuid]) -> Result<Self, Failure> {
         let setting = |key, org| billing.policies.setting_at(key, Where { org, ..Where::default() });
         let window = setting(keys::BILLING_WINDOW_SECONDS, None).await?.get();
         let mut thresholds = HashMap::with_capacity(orgs.len());

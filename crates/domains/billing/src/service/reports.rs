@@ -52,7 +52,7 @@ pub struct Records {
 impl Records {
     /// All of an organization that were posted in a month.
     pub fn of_month(org: OrgId, month: Month) -> Result<Self, Problem> {
-        let used = Span::of(None, None)?;
+        let used = Span::from_bounds(None, None)?;
         Ok(Self { org, filter: Filter::default(), used, posted: month.span() })
     }
 

@@ -27,7 +27,7 @@ pub async fn statement_get(
             .suggest("Nothing was posted in or before that month.")
             .into());
     };
-    if month > Month::of(billing.db.ambient().now()) && closing.posted_at < span.from {
+    if month > Month::containing(billing.db.ambient().now()) && closing.posted_at < span.from {
         return Err(Problem::not_found("statement").suggest("That month has not begun.").into());
     }
     let opening = store::position_before(tx.conn(), org, span.from).await?;
@@ -87,7 +87,7 @@ fn key(month: Month) -> Uuid {
 
 /// The months of a page, newest first, and one more when there is.
 fn months(first: DateTime<Utc>, last: DateTime<Utc>, page: &PageQuery) -> Vec<Month> {
-    let (mut month, end) = (Month::of(first), Month::of(last));
+    let (mut month, end) = (Month::containing(first), Month::containing(last));
     let mut months = Vec::new();
     while month <= end && month < month.next() {
         if key(month) < page.before() {

@@ -144,7 +144,7 @@ pub async fn set(
     };
     let updated = (done.rows_affected() == 1).then_some(());
     let current = if updated.is_some() { None } else { current(conn, org, project).await? };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }
 
 /// Removes a budget; with `version`, only when that is the current one.
@@ -164,7 +164,7 @@ pub async fn remove(
     .await?;
     let removed = (done.rows_affected() == 1).then_some(());
     let current = if removed.is_some() { None } else { current(conn, org, project).await? };
-    Ok(Swap::of(removed, current))
+    Ok(Swap::from_update(removed, current))
 }
 
 async fn current(conn: &mut Connection, org: OrgId, project: ProjectId) -> Result<Option<i64>, sqlx::Error> {

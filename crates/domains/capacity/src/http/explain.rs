@@ -66,7 +66,7 @@ async fn show(
     input: In<ProjectPath, ExplainQuery, ()>,
 ) -> Result<Json<Explanation>, Failure> {
     let access = &input.access;
-    let caller = access.caller().ok_or_else(|| Problem::of(Code::TokenMissing))?;
+    let caller = access.caller().ok_or_else(|| Problem::from_code(Code::TokenMissing))?;
     let asker =
         Asker { org: access.org()?, project: access.project()?, id: caller.id(), user: caller.user() };
     let query = input.query;

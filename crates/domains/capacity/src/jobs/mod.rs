@@ -27,11 +27,11 @@ const KEYS_EVERY: Duration = Duration::from_secs(60);
 /// Every consumer of this domain.
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
     vec![
-        bus::Registration::of(GroupConsumer::new(capacity.clone())),
+        bus::Registration::for_consumer(GroupConsumer::new(capacity.clone())),
         bus::Registration::reconciling(DepletionConsumer(capacity.clone())),
         bus::Registration::reconciling(BudgetConsumer(capacity.clone())),
-        bus::Registration::of(FaultConsumer(capacity.clone())),
-        bus::Registration::of(ActiveConsumer(capacity.clone())),
+        bus::Registration::for_consumer(FaultConsumer(capacity.clone())),
+        bus::Registration::for_consumer(ActiveConsumer(capacity.clone())),
         bus::Registration::reconciling(AccessLostConsumer(capacity.clone())),
         bus::Registration::reconciling(NodeBackConsumer(capacity.clone())),
     ]

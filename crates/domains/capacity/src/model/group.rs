@@ -27,7 +27,7 @@ pub enum GroupState {
 }
 
 impl GroupState {
-    pub fn of(members: &[AllocationState]) -> Self {
+    pub fn from_members(members: &[AllocationState]) -> Self {
         use AllocationState as S;
         let any = |states: &[S]| members.iter().any(|state| states.contains(state));
         let launching = any(&[S::Requested, S::Provisioning]);
@@ -85,8 +85,8 @@ mod tests {
             (S::Released, G::Released),
             (S::Failed, G::Failed),
         ] {
-            assert_eq!(G::of(&[state]), group);
-            assert_eq!(G::of(&[state; 3]), group);
+            assert_eq!(G::from_members(&[state]), group);
+            assert_eq!(G::from_members(&[state; 3]), group);
         }
     }
 
@@ -95,11 +95,11 @@ mod tests {
         for a in ALL {
             for b in ALL {
                 for c in ALL {
-                    let (members, state) = ([a, b, c], G::of(&[a, b, c]));
+                    let (members, state) = ([a, b, c], G::from_members(&[a, b, c]));
                     assert_eq!(state == G::Active, members.iter().all(|m| *m == S::Active), "{members:?}");
                     let over = matches!(state, G::Released | G::Failed);
                     assert_eq!(over, members.iter().all(|m| m.is_over()), "{members:?}");
-                    assert_eq!(state, G::of(&[c, a, b]), "the order does not matter");
+                    assert_eq!(state, G::from_members(&[c, a, b]), "the order does not matter");
                 }
             }
         }
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn members_that_go_different_ways_degrade_the_group() {
-        assert_eq!(G::of(&[S::Active, S::Provisioning]), G::Provisioning);
-        assert_eq!(G::of(&[S::Requested, S::Active]), G::Provisioning);
-        assert_eq!(G::of(&[S::Requested, S::Provisioning]), G::Provisioning);
-        assert_eq!(G::of(&[S::Active, S::Failed]), G::Degraded);
-        assert_eq!(G::of(&[S::Active, S::Releasing]), G::Degraded);
-        assert_eq!(G::of(&[S::Failed, S::Releasing]), G::Releasing);
-        assert_eq!(G::of(&[S::Failed, S::Released]), G::Failed);
+        assert_eq!(G::from_members(&[S::Active, S::Provisioning]), G::Provisioning);
+        assert_eq!(G::from_members(&[S::Requested, S::Active]), G::Provisioning);
+        assert_eq!(G::from_members(&[S::Requested, S::Provisioning]), G::Provisioning);
+        assert_eq!(G::from_members(&[S::Active, S::Failed]), G::Degraded);
+        assert_eq!(G::from_members(&[S::Active, S::Releasing]), G::Degraded);
+        assert_eq!(G::from_members(&[S::Failed, S::Releasing]), G::Releasing);
+        assert_eq!(G::from_members(&[S::Failed, S::Released]), G::Failed);
     }
 }

@@ -147,10 +147,14 @@ async fn renew(
             let uid = u32::try_from(before.uid)?;
             let account = AccountSpec { username, uid, gid: uid };
             let input = InstallAuthorizedKeysInput { account, owner, authorized_keys };
-            OrderedWork::of::<InstallAuthorizedKeys>(&input)?
+            OrderedWork::from_input::<InstallAuthorizedKeys>(&input)?
         }
         Shape::GpuSlice | Shape::CpuVm => {
-            OrderedWork::of::<VmAuthorizedKeys>(&VmAuthorizedKeysInput { owner, username, authorized_keys })?
+            OrderedWork::from_input::<VmAuthorizedKeys>(&VmAuthorizedKeysInput {
+                owner,
+                username,
+                authorized_keys,
+            })?
         }
     };
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);

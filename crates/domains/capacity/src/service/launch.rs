@@ -319,8 +319,8 @@ fn authorised(
         };
         let take = DeprovisionUserInput { account, owner };
         return Ok(vec![
-            OrderedWork::of::<ProvisionUser>(&make)?.until(until),
-            OrderedWork::of::<DeprovisionUser>(&take)?,
+            OrderedWork::from_input::<ProvisionUser>(&make)?.until(until),
+            OrderedWork::from_input::<DeprovisionUser>(&take)?,
         ]);
     }
     let slots: Vec<_> = place.devices.iter().map(|(_, devices)| devices.clone()).collect();
@@ -334,7 +334,10 @@ fn authorised(
         authorized_keys: keys.to_vec(),
     };
     let take = VmReleaseInput { owner, slots };
-    Ok(vec![OrderedWork::of::<VmProvision>(&make)?.until(until), OrderedWork::of::<VmRelease>(&take)?])
+    Ok(vec![
+        OrderedWork::from_input::<VmProvision>(&make)?.until(until),
+        OrderedWork::from_input::<VmRelease>(&take)?,
+    ])
 }
 
 /// The slots are held by this transaction, so this is a slot that changed before it was.

@@ -247,10 +247,10 @@ pub async fn allocation_restart(
     }
     let work = match before.shape {
         Shape::Baremetal => {
-            OrderedWork::of::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?
+            OrderedWork::from_input::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?
         }
         Shape::GpuSlice | Shape::CpuVm => {
-            OrderedWork::of::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
+            OrderedWork::from_input::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
         }
     };
     let work = work.until(tx.db().ambient().now() + BEGIN_WITHIN);

@@ -240,7 +240,7 @@ pub async fn step(
         Some(_) => None,
         None => version(tx.conn(), before.id).await?,
     };
-    let row = Swap::of(row, current).or_problem("allocation")?;
+    let row = Swap::from_update(row, current).or_problem("allocation")?;
     metrics::counter!("allocation_transitions_total", "to" => to.name()).increment(1);
     Allocation::try_from(row)
 }

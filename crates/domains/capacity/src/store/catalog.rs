@@ -207,7 +207,7 @@ pub async fn update(
         Some(_) => None,
         None => get(conn, sku).await?.map(|sku| sku.version),
     };
-    Ok(Swap::of(row, current))
+    Ok(Swap::from_update(row, current))
 }
 
 pub async fn insert_profile(

@@ -14,7 +14,7 @@ use crate::model::{
 
 fn state(names: &[String]) -> Result<GroupState, UnknownName> {
     let states: Vec<AllocationState> = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
-    Ok(GroupState::of(&states))
+    Ok(GroupState::from_members(&states))
 }
 
 pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Result<Option<Group>, Failure> {

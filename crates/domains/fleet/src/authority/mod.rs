@@ -134,7 +134,7 @@ impl Trust {
     /// The key that nodes pin, and that lists of signers are checked with.
     pub fn keyset_key(&self) -> KeysetKey {
         match &self.0.signing {
-            Signing::Custody(custody) => KeysetKey::of(&**custody),
+            Signing::Custody(custody) => KeysetKey::from_custody(&**custody),
             Signing::Checks(key) => *key,
         }
     }

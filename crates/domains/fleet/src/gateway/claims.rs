@@ -39,7 +39,7 @@ impl Claims {
 
     /// What waits for this node, claimed.
     pub async fn ask(&self, ask: Ask) -> Answer {
-        let busy = || Problem::of(Code::ServiceUnavailable).retry_after(1);
+        let busy = || Problem::from_code(Code::ServiceUnavailable).retry_after(1);
         let (answer, answered) = oneshot::channel();
         self.0.try_send(Asked { ask, answer }).map_err(|_| busy())?;
         answered.await.map_err(|_| busy())?
@@ -72,7 +72,7 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
                     _ => tracing::warn!("handing out tasks took too long"),
                 }
                 for one in asked.into_values() {
-                    let _ = one.answer.send(Err(Problem::of(Code::ServiceUnavailable).retry_after(1)));
+                    let _ = one.answer.send(Err(Problem::from_code(Code::ServiceUnavailable).retry_after(1)));
                 }
                 continue;
             }

@@ -50,7 +50,7 @@ impl Enrolling {
             let text = "Too many enrolments failed from this address.";
             return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(rest.as_secs() + 1));
         }
-        let busy = || Problem::of(Code::ServiceUnavailable).retry_after(2);
+        let busy = || Problem::from_code(Code::ServiceUnavailable).retry_after(2);
         let turn = tokio::time::timeout(WAIT_FOR_TURN, self.turns.acquire()).await;
         turn.map_err(|_| busy())?.map_err(|_| busy())
     }

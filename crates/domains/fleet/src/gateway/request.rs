@@ -133,7 +133,7 @@ impl Asked<'_> {
         let kind =
             headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
-            return Err(Problem::of(Code::UnsupportedMediaType));
+            return Err(Problem::from_code(Code::UnsupportedMediaType));
         }
         let bytes = read(headers, std::mem::take(&mut self.body), self.route.body_limit).await?;
         parse(&bytes)
@@ -141,7 +141,7 @@ impl Asked<'_> {
 }
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let too_large = || Problem::of(Code::PayloadTooLarge).detail("limit_bytes", limit);
+    let too_large = || Problem::from_code(Code::PayloadTooLarge).detail("limit_bytes", limit);
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
@@ -260,7 +260,7 @@ impl Shared {
     ) -> Result<Response, Failure> {
         let Found { route, path, fits } = found.ok_or_else(|| Problem::not_found("path"))?;
         if !fits {
-            return Err(Problem::of(Code::MethodNotAllowed).into());
+            return Err(Problem::from_code(Code::MethodNotAllowed).into());
         }
         let contract = version(&parts.headers)?;
         let asked = Asked { parts, body, route, path, connection: &connection, origin, contract };

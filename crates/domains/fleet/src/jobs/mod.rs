@@ -12,7 +12,7 @@ use crate::Fleet;
 
 /// Every consumer of this domain. They queue work, so they belong where work can be signed.
 pub fn consumers(fleet: &Fleet) -> Vec<bus::Registration> {
-    vec![bus::Registration::of(onboarding_consumer::OnboardingConsumer::new(fleet.clone()))]
+    vec![bus::Registration::for_consumer(onboarding_consumer::OnboardingConsumer::new(fleet.clone()))]
 }
 
 /// All periodic work, until the task is aborted.

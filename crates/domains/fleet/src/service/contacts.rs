@@ -85,7 +85,7 @@ impl Contacts {
         contact.certificate_expires_at = keepable(contact.certificate_expires_at);
         let mut inner = self.lock();
         if inner.pending.len() >= MOST_PENDING && !inner.pending.contains_key(&contact.node) {
-            return Err(Problem::of(Code::ServiceUnavailable).retry_after(5));
+            return Err(Problem::from_code(Code::ServiceUnavailable).retry_after(5));
         }
         inner.pending.insert(contact.node, Pending { contact, was_offline });
         Ok(())

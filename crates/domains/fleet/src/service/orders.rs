@@ -37,7 +37,7 @@ pub struct OrderedWork {
 }
 
 impl OrderedWork {
-    pub fn of<K: TaskKind>(input: &K::Input) -> Result<Self, Failure> {
+    pub fn from_input<K: TaskKind>(input: &K::Input) -> Result<Self, Failure> {
         let (task_type, params) = (K::TYPE.name().to_owned(), serde_json::to_value(input)?);
         Ok(Self { task_type, params, until: None })
     }

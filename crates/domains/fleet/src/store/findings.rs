@@ -233,5 +233,5 @@ pub async fn transition(
         Some(_) => None,
         None => get(conn, finding.id).await?.map(|finding| finding.version),
     };
-    Ok(Swap::of(row.map(Finding::from), current))
+    Ok(Swap::from_update(row.map(Finding::from), current))
 }

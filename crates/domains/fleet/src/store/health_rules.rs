@@ -130,5 +130,5 @@ async fn swap(
         Some(_) => None,
         None => get(conn, pattern).await?.map(|rule| rule.version),
     };
-    Ok(Swap::of(row.map(HealthRule::from), current))
+    Ok(Swap::from_update(row.map(HealthRule::from), current))
 }

@@ -319,7 +319,7 @@ async fn swap(conn: &mut Connection, id: NodeId, row: Option<Row>) -> Result<Swa
                 .await?
         }
     };
-    Ok(Swap::of(row.map(Node::from), current))
+    Ok(Swap::from_update(row.map(Node::from), current))
 }
 
 pub async fn contact(conn: &mut Connection, id: NodeId) -> Result<Option<Contact>, sqlx::Error> {

@@ -94,5 +94,5 @@ pub async fn update(
         Some(_) => None,
         None => get(conn, before.node_id).await?.map(|onboarding| onboarding.version),
     };
-    Ok(Swap::of(row.map(Onboarding::from), current))
+    Ok(Swap::from_update(row.map(Onboarding::from), current))
 }

@@ -126,5 +126,5 @@ async fn swap(conn: &mut Connection, id: PoolId, row: Option<Pool>) -> Result<Sw
         Some(_) => None,
         None => get(conn, id).await?.map(|pool| pool.version),
     };
-    Ok(Swap::of(row, current))
+    Ok(Swap::from_update(row, current))
 }

@@ -109,5 +109,5 @@ async fn swap(conn: &mut Connection, code: &str, row: Option<Region>) -> Result<
         Some(_) => None,
         None => get(conn, code).await?.map(|region| region.version),
     };
-    Ok(Swap::of(row, current))
+    Ok(Swap::from_update(row, current))
 }

@@ -213,7 +213,7 @@ pub async fn transition(
         Some(_) => None,
         None => get(conn, slot.id).await?.map(|slot| slot.version),
     };
-    Ok(Swap::of(row.map(Slot::from), current))
+    Ok(Swap::from_update(row.map(Slot::from), current))
 }
 
 fn number(value: Option<u32>) -> Option<i32> {

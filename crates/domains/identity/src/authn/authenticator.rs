@@ -49,7 +49,7 @@ struct Inner {
 pub struct Authn(Arc<Inner>);
 
 fn refused(code: Code) -> Failure {
-    Problem::of(code).into()
+    Problem::from_code(code).into()
 }
 
 impl Authn {
@@ -114,7 +114,7 @@ impl Authn {
         }
         // The built-in issuer ends its sessions; how long an external one lives is the external issuer's affair.
         if value.revoked && verified.is_unnamed() {
-            return Err(Problem::of(Code::TokenRevoked).suggest(UNNAMED).into());
+            return Err(Problem::from_code(Code::TokenRevoked).suggest(UNNAMED).into());
         }
         if value.revoked || (verified.builtin && value.expires_at <= now) {
             return Err(refused(Code::TokenRevoked));
@@ -156,7 +156,7 @@ impl Authn {
                 self.read_person(verified).await?.ok_or_else(|| refused(Code::TokenInvalid))?
             }
         };
-        let person = Arc::new(Dated { at: now, value: Person::of(row) });
+        let person = Arc::new(Dated { at: now, value: Person::from_row(row) });
         self.0.remembered.keep_person(mark, verified.session_key, &person);
         Ok(person)
     }

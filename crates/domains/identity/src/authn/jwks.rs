@@ -71,7 +71,7 @@ impl KeySet {
         Some(Self(usable.collect()))
     }
 
-    pub fn of(keys: Vec<Arc<VerifyingKey>>) -> Self {
+    pub fn from_keys(keys: Vec<Arc<VerifyingKey>>) -> Self {
         Self(keys)
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Person {
 }
 
 impl Person {
-    pub fn of(row: PrincipalRow) -> Self {
+    pub fn from_row(row: PrincipalRow) -> Self {
         let orgs = row.org_ids.iter().zip(&row.org_roles).zip(&row.org_suspended);
         let orgs = orgs.filter_map(|((id, role), suspended)| {
             Some((OrgId::from(*id), OrgGrant { role: org_role(role)?, suspended: *suspended }))
@@ -187,7 +187,7 @@ mod tests {
             project_ids: vec![Uuid::from_u128(2)],
             project_roles: vec!["viewer".into()],
         };
-        Arc::new(Dated { at: DateTime::UNIX_EPOCH, value: Person::of(row) })
+        Arc::new(Dated { at: DateTime::UNIX_EPOCH, value: Person::from_row(row) })
     }
 
     #[test]

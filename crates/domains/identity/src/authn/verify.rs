@@ -72,7 +72,7 @@ impl TrustedIssuer {
 }
 
 fn invalid() -> Failure {
-    Problem::of(Code::TokenInvalid).into()
+    Problem::from_code(Code::TokenInvalid).into()
 }
 
 #[derive(Deserialize)]
@@ -115,7 +115,7 @@ pub(crate) async fn verify(
 
 pub(crate) fn check_expiry(verified: &Verified, now: DateTime<Utc>) -> Result<(), Failure> {
     if verified.expires_at + LEEWAY <= now {
-        return Err(Problem::of(Code::TokenExpired).into());
+        return Err(Problem::from_code(Code::TokenExpired).into());
     }
     Ok(())
 }

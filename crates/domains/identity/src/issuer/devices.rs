@@ -40,7 +40,7 @@ impl Issuer {
             }
         }
         // So many codes are taken that each draw met one.
-        Err(Problem::of(Code::ServiceUnavailable).retry_after(1).into())
+        Err(Problem::from_code(Code::ServiceUnavailable).retry_after(1).into())
     }
 
     pub(crate) async fn device_waiting(&self, user_code: &str) -> Result<Option<store::Waiting>, Failure> {

@@ -11,7 +11,7 @@ pub use crate::service::invitations::invitations_expire;
 
 /// Every consumer of this domain.
 pub fn consumers() -> Vec<bus::Registration> {
-    vec![bus::Registration::of(invitation_closer::InvitationCloser)]
+    vec![bus::Registration::for_consumer(invitation_closer::InvitationCloser)]
 }
 
 const EVERY: Duration = Duration::from_secs(60);

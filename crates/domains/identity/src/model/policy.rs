@@ -34,7 +34,7 @@ lifecycle::named_enum! {
 
 impl PolicyAuthority {
     /// The highest authority that somebody with `roles` acts with.
-    pub fn of(roles: &[Role]) -> Self {
+    pub fn from_roles(roles: &[Role]) -> Self {
         if roles.contains(&Role::PlatformAdmin) {
             Self::Platform
         } else if roles.iter().any(|role| matches!(role, Role::OrgOwner | Role::OrgAdmin)) {
@@ -282,7 +282,7 @@ pub fn check_set(
     check_replace(definition, scope, stored, roles)?;
     let mut wider: Vec<StoredValue> = stored.iter().filter(|v| v.scope < scope).cloned().collect();
     let outer = resolve(definition, &wider).value;
-    let set_by = PolicyAuthority::of(roles);
+    let set_by = PolicyAuthority::from_roles(roles);
     wider.push(StoredValue { scope, value: value.clone(), version: 0, set_by, is_default });
     let outcome = resolve(definition, &wider).considered.pop().map(|candidate| candidate.outcome);
     if outcome == Some(Outcome::NotStricter) {
@@ -306,7 +306,7 @@ pub fn check_replace(
     stored: &[StoredValue],
     roles: &[Role],
 ) -> Result<(), Problem> {
-    let mine = PolicyAuthority::of(roles);
+    let mine = PolicyAuthority::from_roles(roles);
     let Some(there) = stored.iter().find(|v| v.scope == scope && v.set_by < mine && !v.is_default) else {
         return Ok(());
     };

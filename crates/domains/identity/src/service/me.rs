@@ -32,13 +32,14 @@ pub struct CallerGrants {
 pub async fn me_get(tx: &mut ReadTx, caller: CallerGrants) -> Result<Me, Failure> {
     let user = found(store::people::get(tx.conn(), caller.user).await?, "user")?;
     let orgs = store::orgs::list_of_user(tx.conn(), caller.user, Uuid::nil(), ORGS_SHOWN).await?;
-    let role_in = |(id, role): (ProjectId, Role)| MemberRole::of(role).map(|role| ProjectRole { id, role });
+    let role_in =
+        |(id, role): (ProjectId, Role)| MemberRole::from_role(role).map(|role| ProjectRole { id, role });
     let mut projects: Vec<ProjectRole> = caller.projects.into_iter().filter_map(role_in).collect();
     projects.sort_by_key(|project| project.id);
     Ok(Me {
         user,
         session_id: caller.session,
-        platform_roles: caller.platform.into_iter().filter_map(PlatformRole::of).collect(),
+        platform_roles: caller.platform.into_iter().filter_map(PlatformRole::from_role).collect(),
         orgs,
         projects,
     })

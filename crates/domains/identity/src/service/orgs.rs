@@ -101,6 +101,6 @@ async fn set_suspension(tx: &mut WriteTx, id: OrgId, reason: Option<&str>) -> Re
 
 /// Refuses what only an enterprise organization can have.
 pub(super) async fn check_takes_members(tx: &mut WriteTx, id: OrgId) -> Result<(), Failure> {
-    let org = store::orgs::get(tx.conn(), id).await?.ok_or_else(|| Problem::of(Code::NotFound))?;
+    let org = store::orgs::get(tx.conn(), id).await?.ok_or_else(|| Problem::from_code(Code::NotFound))?;
     Ok(org.kind.takes_members()?)
 }

@@ -122,7 +122,7 @@ async fn store_value(
         place,
         key,
         value,
-        set_by: PolicyAuthority::of(actor),
+        set_by: PolicyAuthority::from_roles(actor),
         is_default,
         updated_by: tx.permit().actor().id.unwrap_or_default(),
         now: tx.db().ambient().now(),

@@ -172,7 +172,7 @@ pub async fn transition(
         Some(_) => None,
         None => get(conn, invitation.org_id, invitation.id).await?.map(|i| i.version),
     };
-    Ok(Swap::of(row.map(Invitation::from), current))
+    Ok(Swap::from_update(row.map(Invitation::from), current))
 }
 
 /// The invitation when it is pending and its time is not over.

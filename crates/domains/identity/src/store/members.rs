@@ -136,7 +136,7 @@ async fn swap<T>(
             .await?
         }
     };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }
 
 pub async fn has_member_with_email(

@@ -159,5 +159,5 @@ async fn swap(conn: &mut Connection, id: OrgId, updated: Option<Org>) -> Result<
                 .await?
         }
     };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }

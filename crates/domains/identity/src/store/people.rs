@@ -46,7 +46,7 @@ pub async fn rename(
         Some(_) => None,
         None => get(conn, id).await?.map(|user| user.version),
     };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }
 
 struct Row {

@@ -187,7 +187,7 @@ pub async fn set(
         Some(_) => None,
         None => current_version(conn, new.place, new.key).await?,
     };
-    Ok(Swap::of(version, current))
+    Ok(Swap::from_update(version, current))
 }
 
 /// Removes a value and returns it; nothing when there was none.
@@ -215,7 +215,7 @@ pub async fn remove(
         Some(_) => None,
         None => current_version(conn, place, key).await?,
     };
-    Ok(Swap::of(removed, current))
+    Ok(Swap::from_update(removed, current))
 }
 
 async fn current_version(conn: &mut Connection, place: Place, key: &str) -> Result<Option<i64>, sqlx::Error> {

@@ -151,5 +151,5 @@ pub async fn delete(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(Swap::of(deleted.map(|_| ()), None))
+    Ok(Swap::from_update(deleted.map(|_| ()), None))
 }

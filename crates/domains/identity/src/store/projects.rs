@@ -100,7 +100,7 @@ pub async fn update(
         Some(_) => None,
         None => version(conn, org, id).await?,
     };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }
 
 /// How many of what lives in a project are named one by one.
@@ -175,7 +175,7 @@ pub async fn delete(
         Some(_) => None,
         None => version(conn, org, id).await?,
     };
-    Ok(Swap::of(deleted, current))
+    Ok(Swap::from_update(deleted, current))
 }
 
 async fn version(conn: &mut Connection, org: OrgId, id: ProjectId) -> Result<Option<i64>, sqlx::Error> {

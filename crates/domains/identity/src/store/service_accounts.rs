@@ -128,7 +128,7 @@ pub async fn update(
         Some(_) => None,
         None => get(conn, project, id).await?.map(|account| account.version),
     };
-    Ok(Swap::of(updated, current))
+    Ok(Swap::from_update(updated, current))
 }
 
 pub async fn delete(
@@ -151,5 +151,5 @@ pub async fn delete(
         Some(_) => None,
         None => get(conn, project, id).await?.map(|account| account.version),
     };
-    Ok(Swap::of(deleted, current))
+    Ok(Swap::from_update(deleted, current))
 }

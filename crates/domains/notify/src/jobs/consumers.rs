@@ -37,7 +37,7 @@ macro_rules! consumers {
 
         /// Those that tell people and webhooks.
         pub fn consumers(notify: &Notify) -> Vec<bus::Registration> {
-            vec![$(bus::Registration::of($consumer(notify.clone()))),*]
+            vec![$(bus::Registration::for_consumer($consumer(notify.clone()))),*]
         }
     };
 }

@@ -13,7 +13,7 @@ pub use relay::send_due;
 /// Every consumer of this domain.
 pub fn consumers(notify: &Notify) -> Vec<bus::Registration> {
     let mut all = consumers::consumers(notify);
-    all.push(bus::Registration::of(invitation_mailer::InvitationMailer(notify.clone())));
+    all.push(bus::Registration::for_consumer(invitation_mailer::InvitationMailer(notify.clone())));
     all
 }
 

@@ -43,7 +43,7 @@ impl Choices {
         serde_json::to_value(entries)
     }
 
-    pub fn of(&self, kind: NoticeKind) -> Choice {
+    pub fn choice_for(&self, kind: NoticeKind) -> Choice {
         let chosen = self.0.get(&kind).copied().unwrap_or_else(|| Choice::default_of(kind));
         Choice { in_app: chosen.in_app || kind.always_in_app(), ..chosen }
     }
@@ -56,7 +56,7 @@ impl Choices {
                 let text = format!("{} cannot be switched off in the product; its mail can", kind.name());
                 return Err(Problem::field(format!("items[{place}].in_app"), text));
             }
-            let now = self.of(kind);
+            let now = self.choice_for(kind);
             let choice = Choice {
                 in_app: change.in_app.unwrap_or(now.in_app),
                 email: change.email.unwrap_or(now.email),
@@ -72,7 +72,7 @@ impl Choices {
 
     pub fn view(&self, version: i64) -> NotificationPreferences {
         let item = |kind: NoticeKind| {
-            let choice = self.of(kind);
+            let choice = self.choice_for(kind);
             NotificationPreference {
                 kind,
                 severity: kind.severity(),
@@ -123,7 +123,7 @@ mod tests {
         let mut choices = Choices::default();
         choices.change(&[change(NoticeKind::LowBalance, None, Some(false))]).unwrap();
         let kept = Choices::read(&choices.stored().unwrap());
-        assert_eq!(kept.of(NoticeKind::LowBalance), Choice { in_app: true, email: false });
+        assert_eq!(kept.choice_for(NoticeKind::LowBalance), Choice { in_app: true, email: false });
         choices.change(&[change(NoticeKind::LowBalance, None, Some(true))]).unwrap();
         assert_eq!(choices, Choices::default());
     }
@@ -136,7 +136,7 @@ mod tests {
         let stored =
             serde_json::json!({ "balance_depleted": { "in_app": false, "email": false }, "other": 3 });
         assert_eq!(
-            Choices::read(&stored).of(NoticeKind::BalanceDepleted),
+            Choices::read(&stored).choice_for(NoticeKind::BalanceDepleted),
             Choice { in_app: true, email: false }
         );
     }

@@ -86,7 +86,7 @@ pub struct WebhookBody {
 }
 
 impl WebhookBody {
-    pub fn of(envelope: &Envelope, org: OrgId) -> Self {
+    pub fn from_envelope(envelope: &Envelope, org: OrgId) -> Self {
         Self {
             id: envelope.event_id.into(),
             event_type: envelope.event_type.clone(),

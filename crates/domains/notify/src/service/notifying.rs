@@ -83,7 +83,7 @@ pub async fn people_notify(
     let none = Choices::default();
     let (mut shown, mut mails) = (Vec::new(), Vec::new());
     for person in people {
-        let choice = chosen.get(&person.user_id).unwrap_or(&none).of(notice.kind);
+        let choice = chosen.get(&person.user_id).unwrap_or(&none).choice_for(notice.kind);
         if choice.in_app {
             shown.push((ambient.id(), person.user_id));
         }
@@ -141,7 +141,7 @@ async fn webhooks_queue(
         return Ok(store::webhooks::count_dropped(tx.conn(), &hooks, ambient.now()).await?);
     }
     let hooks: Vec<_> = hooks.into_iter().map(|hook| (ambient.id(), hook)).collect();
-    let body = WebhookBody::of(envelope, org);
+    let body = WebhookBody::from_envelope(envelope, org);
     let content = serde_json::to_string(&body)?;
     store::deliveries::insert_hooks(tx.conn(), &body, &content, &hooks, ambient.now()).await?;
     Ok(())

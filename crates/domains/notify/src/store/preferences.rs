@@ -53,5 +53,5 @@ pub async fn set(
         Some(_) => None,
         None => Some(get(conn, user).await?.1),
     };
-    Ok(Swap::of(version, current))
+    Ok(Swap::from_update(version, current))
 }

@@ -128,7 +128,7 @@ pub async fn update(
     .fetch_optional(conn)
     .await
     .map_err(named)?;
-    Ok(Swap::of(updated, Some(after.version)))
+    Ok(Swap::from_update(updated, Some(after.version)))
 }
 
 /// The secret so far is used as well until `until`.

@@ -34,7 +34,7 @@ pub async fn send(kit: &Kit) {
     while sending::send_next(&kit.payments).await.unwrap() {}
 }
 
-fn told(id: &str, intent: &str, amount: i64, status: &str) -> Value {
+fn refund_object(id: &str, intent: &str, amount: i64, status: &str) -> Value {
     json!({ "id": id, "amount": amount, "currency": "usd", "status": status, "payment_intent": intent })
 }
 
@@ -82,7 +82,7 @@ async fn what_was_used_or_is_disputed_cannot_go_back() {
         .await;
     assert_eq!(kit.has().await, (2000, 5000));
     assert_eq!(status(ask(&kit, payment, 1).await.unwrap_err()), 422);
-    kit.hear(&message("evt_3", "refund.created", told("re_there", "pi_2", 500, "succeeded"))).await;
+    kit.hear(&message("evt_3", "refund.created", refund_object("re_there", "pi_2", 500, "succeeded"))).await;
     assert_eq!(status(ask(&kit, other, 1501).await.unwrap_err()), 422);
     ask(&kit, other, 1500).await.unwrap();
     assert_eq!(kit.has().await, (0, 5000));
@@ -221,7 +221,7 @@ async fn an_unknown_refund_that_was_sent_keeps_the_providers_id_and_is_asked_for
 async fn a_message_of_the_provider_settles_an_unknown_refund_as_well() {
     let kit = Kit::new().await;
     let refund = unknown(&kit).await;
-    let mut told = told("re_late", "pi_1", 2000, "succeeded");
+    let mut told = refund_object("re_late", "pi_1", 2000, "succeeded");
     told["metadata"] = json!({ "refund_id": refund.id });
     kit.hear(&message("evt_late", "refund.updated", told)).await;
     assert_eq!(kit.states("refunds").await, ["succeeded"]);
@@ -234,7 +234,7 @@ async fn a_refund_that_was_settled_as_not_sent_and_was_sent_is_found() {
     let refund = unknown(&kit).await;
     settle(&kit, &refund, 7, Settlement::NotSent).await.unwrap();
     for status in ["pending", "succeeded"] {
-        let mut told = told("re_late", "pi_1", 2000, status);
+        let mut told = refund_object("re_late", "pi_1", 2000, status);
         told["metadata"] = json!({ "refund_id": refund.id });
         kit.hear(&message(&format!("evt_{status}"), "refund.updated", told)).await;
         let failed = format!("SELECT state FROM payment_messages WHERE event_id = 'evt_{status}'");
@@ -261,8 +261,12 @@ async fn a_refund_made_at_the_provider_is_booked_once_whatever_comes_first() {
         // Before the payment itself is known.
         let topup = kit.open(5000).await;
         for (n, status) in order.iter().enumerate() {
-            kit.hear(&message(&format!("evt_{n}"), "refund.updated", told("re_1", "pi_1", 1200, status)))
-                .await;
+            kit.hear(&message(
+                &format!("evt_{n}"),
+                "refund.updated",
+                refund_object("re_1", "pi_1", 1200, status),
+            ))
+            .await;
         }
         assert_eq!(kit.states("payment_messages").await, ["received", "received", "received"]);
         kit.hear(&crate::kit::completed(&topup, "pi_1", "evt")).await;

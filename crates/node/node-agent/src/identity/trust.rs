@@ -32,10 +32,10 @@ const MOST_AUTHORITIES: usize = 16;
 impl TrustInForce {
     pub fn open(stored: StoredTrust) -> Result<Self, IdentityError> {
         let keyset = stored.keyset.open(&stored.keyset_key.0)?;
-        Self::of(stored, keyset)
+        Self::from_stored(stored, keyset)
     }
 
-    fn of(stored: StoredTrust, keyset: Keyset) -> Result<Self, IdentityError> {
+    fn from_stored(stored: StoredTrust, keyset: Keyset) -> Result<Self, IdentityError> {
         if stored.authorities.is_empty() || stored.authorities.len() > MOST_AUTHORITIES {
             return Err(IdentityError::Trust("the number of authorities makes no sense".to_owned()));
         }
@@ -57,7 +57,7 @@ impl TrustInForce {
             keyset: told.keyset,
             keyset_key: self.stored.keyset_key.clone(),
         };
-        Self::of(stored, keyset)
+        Self::from_stored(stored, keyset)
     }
 
     pub fn believed(&self) -> Believed {

@@ -214,7 +214,7 @@ async fn step(
                 .await?
         }
     };
-    let after: DeadLetter = Swap::of(updated, current).or_problem("dead_letter")?.into();
+    let after: DeadLetter = Swap::from_update(updated, current).or_problem("dead_letter")?.into();
     if next == State::Requeued {
         sqlx::query!("SELECT pg_notify($1, '')", BUS_CHANNEL).execute(tx.conn()).await?;
     }

@@ -175,7 +175,7 @@ impl Recorder {
     }
 
     pub fn registered(&self) -> Registration {
-        Registration::of(self.clone())
+        Registration::for_consumer(self.clone())
     }
 
     pub fn calls(&self) -> u32 {

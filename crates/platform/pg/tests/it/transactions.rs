@@ -247,13 +247,13 @@ async fn no_service_role_can_change_what_is_written_once() {
 
 #[tokio::test]
 async fn a_lost_race_is_told_apart_from_a_missing_row() {
-    assert_eq!(Swap::of(Some(1), None), Swap::Updated(1));
-    let stale = Swap::<i32>::of(None, Some(7)).or_problem("project").unwrap_err();
+    assert_eq!(Swap::from_update(Some(1), None), Swap::Updated(1));
+    let stale = Swap::<i32>::from_update(None, Some(7)).or_problem("project").unwrap_err();
     assert_eq!(
         (stale.code, &stale.details["current_version"]),
         (kernel::Code::Conflict, &serde_json::json!(7))
     );
-    let missing = Swap::<i32>::of(None, None).or_problem("project").unwrap_err();
+    let missing = Swap::<i32>::from_update(None, None).or_problem("project").unwrap_err();
     assert_eq!(missing.code, kernel::Code::NotFound);
 }
 

@@ -23,7 +23,7 @@ struct Recording {
 }
 
 impl Recording {
-    async fn of(saga: Arc<Recorder>) -> Self {
+    async fn for_saga(saga: Arc<Recorder>) -> Self {
         Self { fixture: Fixture::create().await, saga, started: AtomicU32::new(0) }
     }
 }
@@ -68,7 +68,7 @@ impl World for Recording {
 
 #[tokio::test]
 async fn a_saga_with_undo_conforms() {
-    let world = Recording::of(Recorder::good()).await;
+    let world = Recording::for_saga(Recorder::good()).await;
     conformance::run_all(&world).await.unwrap();
     let (runs, live) = (
         world.fixture.count("SELECT count(*) FROM saga_runs").await,
@@ -80,7 +80,7 @@ async fn a_saga_with_undo_conforms() {
 
 #[tokio::test]
 async fn a_forward_only_saga_conforms() {
-    let world = Recording::of(Recorder::of(&FORWARD, |_, _, _| Ok(()))).await;
+    let world = Recording::for_saga(Recorder::with_steps(&FORWARD, |_, _, _| Ok(()))).await;
     conformance::run_all(&world).await.unwrap();
 }
 
@@ -90,7 +90,7 @@ async fn the_kit_finds_a_saga_whose_step_fails_by_itself() {
         ("open", false) => Err(StepError::fail(FailureCode::Internal, "never works")),
         _ => Ok(()),
     };
-    let world = Recording::of(Recorder::of(&SPEC, fails)).await;
+    let world = Recording::for_saga(Recorder::with_steps(&SPEC, fails)).await;
     let found = conformance::run_all(&world).await;
     assert!(matches!(&found, Err(Violation::Rule { rule, .. }) if rule.contains("never works")), "{found:?}");
 }

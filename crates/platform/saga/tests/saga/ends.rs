@@ -28,7 +28,7 @@ async fn a_run_goes_through_its_steps_and_keeps_what_each_left() {
 #[tokio::test]
 async fn a_step_that_fails_for_good_is_taken_back_with_what_was_before_it() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
+    let recorder = Recorder::with_steps(&SPEC, |step, undo, _| match (step, undo) {
         ("ask", false) => Err(StepError::fail(FailureCode::Internal, "nobody there")),
         _ => Ok(()),
     });
@@ -46,7 +46,7 @@ async fn a_step_that_fails_for_good_is_taken_back_with_what_was_before_it() {
 #[tokio::test]
 async fn what_cannot_be_taken_back_is_stuck_and_nothing_before_it_is_touched() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
+    let recorder = Recorder::with_steps(&SPEC, |step, undo, _| match (step, undo) {
         ("ask", true) => Err(StepError::retry(FailureCode::Internal, "the node is gone")),
         ("ask", false) => Err(StepError::fail(FailureCode::Internal, "nobody there")),
         _ => Ok(()),
@@ -66,7 +66,7 @@ async fn what_cannot_be_taken_back_is_stuck_and_nothing_before_it_is_touched() {
 #[tokio::test]
 async fn a_forward_only_run_that_fails_is_stuck() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |step, _, _| match step {
+    let recorder = Recorder::with_steps(&FORWARD, |step, _, _| match step {
         "ask" => Err(StepError::retry(FailureCode::Internal, "the node is gone")),
         _ => Ok(()),
     });
@@ -80,7 +80,7 @@ async fn a_forward_only_run_that_fails_is_stuck() {
 #[tokio::test]
 async fn a_failure_keeps_its_code_in_the_run_and_in_the_attempt() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |step, _, attempt| match (step, attempt) {
+    let recorder = Recorder::with_steps(&FORWARD, |step, _, attempt| match (step, attempt) {
         ("reserve", 1) => Err(StepError::retry(FailureCode::TimedOut, "slow")),
         ("ask", _) => Err(StepError::fail(FailureCode::Domain("of_the_domain".into()), "nobody there")),
         _ => Ok(()),
@@ -103,14 +103,14 @@ async fn a_failure_keeps_its_code_in_the_run_and_in_the_attempt() {
 async fn what_is_broken_is_tried_once_and_counted() {
     let fixture = Fixture::create().await;
     let counted = LocalMetrics::start();
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(kernel::Failure::bug("no meter").into()));
+    let recorder = Recorder::with_steps(&FORWARD, |_, _, _| Err(kernel::Failure::bug("no meter").into()));
     let id = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
     assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
     assert_eq!(recorder.calls(), 1);
     let failure = fixture.run(id).await.1.unwrap();
     assert!(failure.contains("no meter") && failure.contains("ends.rs:"), "with its place: {failure}");
     // A step that suspends without anything to resume it is found by its first call.
-    let recorder = Recorder::of(&NEVER_RESUMED, |_, _, _| Ok(()));
+    let recorder = Recorder::with_steps(&NEVER_RESUMED, |_, _, _| Ok(()));
     let id = fixture.try_start(&NEVER_RESUMED, "thing/2").await.unwrap();
     assert_eq!(fixture.settle(&fixture.engine(&recorder), id).await, "stuck");
     assert_eq!(fixture.count("SELECT count(*) FROM saga_runs WHERE failure_code = 'bug'").await, 2);
@@ -120,7 +120,7 @@ async fn what_is_broken_is_tried_once_and_counted() {
 #[tokio::test]
 async fn a_panic_is_a_failed_attempt() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&SPEC, |step, _, attempt| {
+    let recorder = Recorder::with_steps(&SPEC, |step, _, attempt| {
         assert!(step != "reserve" || attempt > 1, "a bug");
         Ok(())
     });
@@ -138,7 +138,8 @@ async fn a_panic_is_a_failed_attempt() {
 #[tokio::test]
 async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_live_until_then() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
+    let recorder =
+        Recorder::with_steps(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     recorder.end_failures.store(2, Ordering::SeqCst);
     let engine = fixture.engine(&recorder);
     let told = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
@@ -164,7 +165,8 @@ async fn a_domain_is_told_of_the_end_however_often_that_fails_and_the_run_is_liv
 async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobody_takes() {
     let fixture = Fixture::create().await;
     let metrics = LocalMetrics::start();
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
+    let recorder =
+        Recorder::with_steps(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     recorder.end_failures.store(u32::MAX, Ordering::SeqCst);
     let engine = fixture.engine(&recorder);
     let counted = |expected: [i64; 3]| {
@@ -197,7 +199,8 @@ async fn gauges_tell_ends_that_are_retried_and_runs_that_are_stuck_or_that_nobod
 #[tokio::test]
 async fn runs_that_ended_long_ago_are_forgotten() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
+    let recorder =
+        Recorder::with_steps(&FORWARD, |_, _, _| Err(StepError::fail(FailureCode::Internal, "no")));
     let engine = fixture.engine(&recorder);
     let old = fixture.try_start(&FORWARD, "thing/1").await.unwrap();
     fixture.settle(&engine, old).await;

@@ -211,7 +211,7 @@ async fn a_definition_that_a_worker_does_not_know_is_left_alone() {
     assert_eq!(fixture.engine(&Recorder::good()).run_once().await.unwrap(), 0);
     assert_eq!(fixture.state(id).await, "running");
     // A worker that knows it does: a saga without steps is done at once.
-    let newer: Arc<Recorder> = Recorder::of(&NEWER, |_, _, _| Ok(()));
+    let newer: Arc<Recorder> = Recorder::with_steps(&NEWER, |_, _, _| Ok(()));
     let engine =
         Engine::new(fixture.db.clone(), fixture.wake.clone(), vec![Recorder::good().bound(), newer.bound()]);
     assert_eq!(engine.run_once().await.unwrap(), 1);

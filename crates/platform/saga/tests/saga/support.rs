@@ -97,7 +97,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn of(
+    pub fn with_steps(
         spec: &'static Record,
         behaviour: impl Fn(&str, bool, u32) -> Result<(), StepError> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -106,7 +106,7 @@ impl Recorder {
     }
 
     pub fn good() -> Arc<Self> {
-        Self::of(&SPEC, |_, _, _| Ok(()))
+        Self::with_steps(&SPEC, |_, _, _| Ok(()))
     }
 
     pub fn bound(self: &Arc<Self>) -> Arc<dyn Saga> {
@@ -214,7 +214,11 @@ async fn ended(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>, end: RunEnd) -> Re
         .await?;
     let failures = &recorder.end_failures;
     let fails = failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-    if fails.is_ok() { Err(kernel::Problem::of(kernel::Code::ServiceUnavailable).into()) } else { Ok(()) }
+    if fails.is_ok() {
+        Err(kernel::Problem::from_code(kernel::Code::ServiceUnavailable).into())
+    } else {
+        Ok(())
+    }
 }
 
 pub struct Fixture {

@@ -36,7 +36,7 @@ async fn a_stale_key_wakes_nobody() {
 #[tokio::test]
 async fn a_retry_waits_for_its_delay_and_attempts_are_bounded() {
     let fixture = Fixture::create().await;
-    let recorder = Recorder::of(&SPEC, |step, undo, _| match (step, undo) {
+    let recorder = Recorder::with_steps(&SPEC, |step, undo, _| match (step, undo) {
         ("reserve", false) => Err(StepError::retry(FailureCode::Internal, "busy")),
         _ => Ok(()),
     });
@@ -109,7 +109,7 @@ async fn an_answer_that_comes_while_its_timeout_is_handled_is_not_lost() {
     let late: Arc<Mutex<Option<String>>> = Arc::default();
     let recorder = {
         let (late, fixture) = (late.clone(), Arc::downgrade(&fixture));
-        Recorder::of(&SPEC, move |_, _, _| {
+        Recorder::with_steps(&SPEC, move |_, _, _| {
             if let Some(key) = late.lock().unwrap().take() {
                 let fixture = fixture.upgrade().unwrap();
                 let wake = async move { assert!(fixture.wake_up(&key).await) };

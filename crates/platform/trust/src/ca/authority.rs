@@ -64,10 +64,10 @@ impl Authority {
         let root_certificate = root.self_signed(&root_key.0)?;
         let intermediate =
             intermediate.signed_by(&issuing_key.0, &Issuer::from_params(&root, &root_key.0))?;
-        Self::of(id, root_certificate.into(), root_key, intermediate.into(), issuing_key)
+        Self::from_parts(id, root_certificate.into(), root_key, intermediate.into(), issuing_key)
     }
 
-    fn of(
+    fn from_parts(
         id: AuthorityId,
         root: CertificateDer<'static>,
         root_key: Key,
@@ -114,7 +114,7 @@ impl Authority {
         else {
             return Err(CaError::Sealed(id));
         };
-        Self::of(
+        Self::from_parts(
             id,
             CertificateDer::from(root.to_vec()),
             Key::read(root_key)?,

@@ -125,7 +125,7 @@ impl KeysetKey {
     }
 
     /// Of a custody that is in this process.
-    pub fn of(custody: &dyn KeyCustody) -> Self {
+    pub fn from_custody(custody: &dyn KeyCustody) -> Self {
         Self(custody.keyset_public())
     }
 

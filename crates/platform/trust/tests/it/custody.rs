@@ -126,7 +126,7 @@ fn the_public_half_is_enough_for_whoever_only_checks() {
     let key = KeysetKey::load(&copy).unwrap();
     assert_eq!(key.bytes(), custody.keyset_public());
     assert_eq!(fs::read_to_string(&copy).unwrap().trim(), key.hex());
-    assert_eq!(KeysetKey::of(&custody), key);
+    assert_eq!(KeysetKey::from_custody(&custody), key);
     set_mode(&copy, 0o666);
     assert!(
         matches!(KeysetKey::load(&copy), Err(CustodyError::Permissions { .. })),

@@ -35,7 +35,7 @@ pub fn check(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     let crates: BTreeSet<String> = manifest::crates(tree)?.into_iter().map(|member| member.name).collect();
     let text = tree.read(ARCHITECTURE)?;
     let mut found = Vec::new();
-    let said = said(&text, &tables, &crates, &mut found);
+    let said = writers_documented(&text, &tables, &crates, &mut found);
     let also = also_written(&text);
     let writers = writers(tree, &tables)?;
     for table in &tables {
@@ -88,7 +88,7 @@ fn tables(schema: &str) -> BTreeSet<String> {
 }
 
 /// The table of owners: each table once; `issuer_*` stands for all that begin so.
-fn said(
+fn writers_documented(
     text: &str,
     tables: &BTreeSet<String>,
     crates: &BTreeSet<String>,

@@ -46,18 +46,18 @@ async fn a_budget_is_crossed_once_and_counts_what_was_given_back() {
     kit.pass(480);
     kit.tick().await;
     // What is set aside is not spent.
-    assert_eq!((spent(&kit).await, kit.told("budget_crossed").await), (480, 0));
+    assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (480, 0));
     kit.pass(60);
     kit.tick().await;
-    assert_eq!((spent(&kit).await, kit.told("budget_crossed").await), (540, 1));
+    assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (540, 1));
     kit.pause(meter, 100).await;
     kit.resume(meter).await;
     kit.pass(60);
     kit.tick().await;
-    assert_eq!((spent(&kit).await, kit.told("budget_crossed").await), (500, 1));
+    assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (500, 1));
     kit.pass(60);
     kit.tick().await;
-    assert_eq!((spent(&kit).await, kit.told("budget_crossed").await), (560, 1));
+    assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (560, 1));
     kit.holds().await;
 }
 
@@ -67,7 +67,7 @@ async fn a_new_month_begins_with_nothing_spent() {
     kit.launch(3600, 1).await;
     kit.pass(600);
     kit.tick().await;
-    assert_eq!(kit.told("budget_crossed").await, 1);
+    assert_eq!(kit.events_emitted("budget_crossed").await, 1);
     assert!(launch_again(&kit).await.unwrap_err().contains("budget"));
     // The usage of the days between is posted in June, as it is in the ledger.
     kit.test.sql("UPDATE meters SET state = 'paused'").await;
@@ -75,7 +75,7 @@ async fn a_new_month_begins_with_nothing_spent() {
     assert!(launch_again(&kit).await.is_ok());
     kit.tick().await;
     assert_eq!(spent(&kit).await, 0);
-    assert_eq!(kit.told("budget_crossed").await, 1);
+    assert_eq!(kit.events_emitted("budget_crossed").await, 1);
 }
 
 #[tokio::test]
@@ -90,10 +90,10 @@ async fn a_budget_that_is_raised_lets_launches_through_at_once_and_can_be_crosse
     assert!(launch_again(&kit).await.is_ok());
     kit.pass(60);
     kit.tick().await;
-    assert_eq!(kit.told("budget_crossed").await, 1);
+    assert_eq!(kit.events_emitted("budget_crossed").await, 1);
     kit.pass(600);
     kit.tick().await;
-    assert_eq!(kit.told("budget_crossed").await, 2);
+    assert_eq!(kit.events_emitted("budget_crossed").await, 2);
     assert!(launch_again(&kit).await.is_err());
 }
 
@@ -113,7 +113,7 @@ async fn a_new_budget_counts_what_was_spent_in_the_month_before_it() {
     );
     kit.test.sql(&sql).await;
     kit.tick().await;
-    assert_eq!((spent(&kit).await, kit.told("budget_crossed").await), (90, 1));
+    assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (90, 1));
     let looked = "SELECT count(*) FROM audit_logs WHERE action = 'billing.evaluate'";
     assert_eq!(kit.one::<i64>(looked).await, 1);
     kit.tick().await;

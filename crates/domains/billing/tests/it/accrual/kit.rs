@@ -205,7 +205,7 @@ impl Kit {
         self.one(&sql.replace("{}", &self.org.uuid().to_string())).await
     }
 
-    pub async fn told(&self, event: &str) -> i64 {
+    pub async fn events_emitted(&self, event: &str) -> i64 {
         self.one(&format!("SELECT count(*) FROM outbox_events WHERE event_type = 'billing.{event}'")).await
     }
 

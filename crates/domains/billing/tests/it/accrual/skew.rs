@@ -75,7 +75,7 @@ async fn a_skewed_process_that_takes_a_payment_does_not_think_the_balance_used_u
     kit.pass(3 * 3600);
     kit.fund(kit.org, 1).await;
     assert_ne!(kit.state().await, "depleted");
-    assert_eq!(kit.told("balance_depleted").await, 0);
+    assert_eq!(kit.events_emitted("balance_depleted").await, 0);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn a_balance_that_runs_out_is_told_of_once_in_each_state() {
         kit.tick().await;
     }
     assert_eq!(kit.state().await, "auto_release_pending");
-    let told = |event: &'static str| kit.told(event);
+    let told = |event: &'static str| kit.events_emitted(event);
     assert_eq!((told("low_balance_warning").await, told("auto_release_pending").await), (1, 1));
     assert_eq!(told("balance_depleted").await, 0);
     // In the second in which it ends, and not at the end of the window.
@@ -36,12 +36,18 @@ async fn a_top_up_restores_at_once_and_the_next_fall_is_told_again() {
     let kit = with(400).await;
     kit.pass(60);
     kit.tick().await;
-    assert_eq!((kit.state().await, kit.told("low_balance_warning").await), ("low_balance".to_owned(), 1));
+    assert_eq!(
+        (kit.state().await, kit.events_emitted("low_balance_warning").await),
+        ("low_balance".to_owned(), 1)
+    );
     kit.fund(kit.org, 200).await;
-    assert_eq!((kit.state().await, kit.told("balance_restored").await), ("healthy".to_owned(), 1));
+    assert_eq!((kit.state().await, kit.events_emitted("balance_restored").await), ("healthy".to_owned(), 1));
     kit.pass(60);
     kit.tick().await;
-    assert_eq!((kit.state().await, kit.told("low_balance_warning").await), ("low_balance".to_owned(), 2));
+    assert_eq!(
+        (kit.state().await, kit.events_emitted("low_balance_warning").await),
+        ("low_balance".to_owned(), 2)
+    );
     kit.holds().await;
 }
 

@@ -34,7 +34,7 @@ async fn a_balance_that_ends_within_the_window_is_found_when_it_ends() {
         .await;
     kit.pass(3);
     eventually("the end is found", || async { (kit.state().await == "depleted").then_some(()) }).await;
-    assert_eq!((kit.total().await, kit.told("balance_depleted").await), (0, 1));
+    assert_eq!((kit.total().await, kit.events_emitted("balance_depleted").await), (0, 1));
     worker.abort();
     listening.abort();
     kit.holds().await;

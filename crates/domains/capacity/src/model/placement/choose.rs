@@ -24,7 +24,7 @@ pub fn choose(nodes: &[NodeView], request: &Request, region: &str, packing: Pack
     match request.take {
         Take::Whole { slots } => whole(here, slots, request.count),
         Take::Slots { slots } => {
-            let mut rooms: Vec<Room<'_>> = here.map(Room::of).collect();
+            let mut rooms: Vec<Room<'_>> = here.map(Room::on_node).collect();
             (0..request.count).map(|_| one(&mut rooms, slots as usize, packing)).collect()
         }
     }
@@ -64,7 +64,7 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn of(node: &'a NodeView) -> Self {
+    fn on_node(node: &'a NodeView) -> Self {
         let mut slots: Vec<&SlotView> = node.slots.iter().filter(|slot| slot.has_its_fabric()).collect();
         slots.sort_by_key(|slot| (slot.index, slot.id));
         // No two slots may be sold with the same function of the fabric: the first in place has it.

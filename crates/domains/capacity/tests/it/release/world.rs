@@ -219,7 +219,8 @@ impl World {
         let orders: Vec<Vec<u8>> = ids
             .iter()
             .map(|id| {
-                let work = OrderedWork::of::<VmRestart>(&VmRestartInput { owner: id.to_string() }).unwrap();
+                let work =
+                    OrderedWork::from_input::<VmRestart>(&VmRestartInput { owner: id.to_string() }).unwrap();
                 self.fleet.order_seal(&tx, &id.to_string(), node, vec![work]).unwrap()
             })
             .collect();

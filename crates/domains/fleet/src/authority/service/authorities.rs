@@ -33,7 +33,7 @@ impl Counts {
         Ok(Self { by_id, total: store::nodes::total(conn).await? })
     }
 
-    fn of(&self, id: AuthorityId) -> Confirmed {
+    fn confirmed_for(&self, id: AuthorityId) -> Confirmed {
         Confirmed { nodes: self.by_id.get(&id.uuid()).copied().unwrap_or(0), of: self.total }
     }
 }
@@ -160,7 +160,7 @@ impl Trust {
             .suggest("Revoke it and stage a new one.")
             .into());
         }
-        Ok(Counts::read(tx.conn()).await?.of(heir.id()).check(step, "its root")?)
+        Ok(Counts::read(tx.conn()).await?.confirmed_for(heir.id()).check(step, "its root")?)
     }
 
     async fn authority_move(
@@ -175,7 +175,7 @@ impl Trust {
             .ok_or_else(|| not_from("authority", from.name(), event.name()))?;
         let now = self.0.db.ambient().now();
         let moved = store::authorities::set_state(tx.conn(), row.id(), from, to, now).await?;
-        moved.ok_or_else(|| Problem::of(Code::Conflict))?;
+        moved.ok_or_else(|| Problem::from_code(Code::Conflict))?;
         tx.emit(&AuthorityChanged { authority_id: row.id(), state: to, reason: reason.to_owned() })?;
         tx.invalidate(format!("authority:{}", row.id));
         Ok(())
@@ -206,7 +206,7 @@ impl Trust {
     fn authority_view(&self, row: AuthorityRow, counts: &Counts) -> Authority {
         let opened = self.open(&row);
         let hex = |digest: [u8; 32]| Hex(digest.to_vec());
-        let (id, confirmed) = (row.id(), counts.of(row.id()));
+        let (id, confirmed) = (row.id(), counts.confirmed_for(row.id()));
         Authority {
             id,
             state: row.state,

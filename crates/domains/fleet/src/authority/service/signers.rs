@@ -33,7 +33,7 @@ struct KeysetStatus {
 }
 
 impl KeysetStatus {
-    fn of(&self, signer_version: u32) -> (Option<u64>, Confirmed) {
+    fn confirmed_for(&self, signer_version: u32) -> (Option<u64>, Confirmed) {
         let since = self.since.get(&signer_version).copied();
         // When it is not known since when, only nodes with the list in force count.
         let at_least = since.unwrap_or(self.keyset.serial);
@@ -87,7 +87,7 @@ impl Trust {
         let current = self.begin(tx, version).await?;
         let change = Change::Activate(version);
         change.moves(&current)?;
-        let (_, confirmed) = self.keyset_status(tx.conn()).await?.of(version);
+        let (_, confirmed) = self.keyset_status(tx.conn()).await?.confirmed_for(version);
         confirmed.check(&step, "the list with this signer")?;
         self.signer_change(tx, &current, version, &change, &step).await
     }
@@ -215,7 +215,7 @@ impl Trust {
 
 fn view(row: SignerRow, status: &KeysetStatus) -> Signer {
     let version = row.number();
-    let (keyset_serial, confirmed) = status.of(version);
+    let (keyset_serial, confirmed) = status.confirmed_for(version);
     let listed = keyset::find(&status.keyset, version);
     let said = listed.map(|key| keyset::state_of(key.state));
     let genuine = match listed {

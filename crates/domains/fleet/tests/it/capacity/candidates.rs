@@ -29,7 +29,7 @@ async fn by_hand(conn: &mut PgConnection, wanted: Wanted) -> Vec<Uuid> {
 }
 
 async fn shuffle(kit: &Kit, dice: &mut Dice, nodes: &[Uuid]) {
-    let (seed, whole) = (dice.below(1_000_000), dice.of(nodes));
+    let (seed, whole) = (dice.below(1_000_000), dice.pick(nodes));
     let sql = format!(
         "UPDATE node_resource_slots SET state = CASE WHEN node_id = '{whole}'
              OR (hashtext(node_id::text || {seed}) >> slot_index) & 1 = 1 THEN 'available' ELSE 'in_use' END;

@@ -23,17 +23,17 @@ fn change(dice: &mut Dice, node: Uuid) -> String {
     let slot = format!("WHERE node_id = '{node}' AND slot_index = {index}");
     let update = |what: &str| format!("UPDATE node_resource_slots SET {what} {slot}");
     match dice.below(12) {
-        0..=3 => update(&format!("state = '{}'", dice.of(&STATES))),
-        4 => update(&format!("health = '{}'", dice.of(&["healthy", "healthy", "failed", "unknown"]))),
-        5 => update(&format!("blockers = '{}'", dice.of(&["[]", "[]", "[{\"code\":\"missing\"}]"]))),
-        6 => update(&format!("numa_node = {}", dice.of(&["0", "1", "NULL"]))),
-        7 => update(dice.of::<&str>(&[
+        0..=3 => update(&format!("state = '{}'", dice.pick(&STATES))),
+        4 => update(&format!("health = '{}'", dice.pick(&["healthy", "healthy", "failed", "unknown"]))),
+        5 => update(&format!("blockers = '{}'", dice.pick(&["[]", "[]", "[{\"code\":\"missing\"}]"]))),
+        6 => update(&format!("numa_node = {}", dice.pick(&["0", "1", "NULL"]))),
+        7 => update(dice.pick::<&str>(&[
             "fabric_numa = 0",
             "fabric_numa = 1",
             "fabric_numa = NULL",
             "fabric_mode = 'none', fabric_vf = NULL",
         ])),
-        8 => update(&format!("model = '{}'", dice.of(&["H200", "H200", "H100"]))),
+        8 => update(&format!("model = '{}'", dice.pick(&["H200", "H200", "H100"]))),
         9 => match dice.below(2) {
             0 => format!("DELETE FROM node_resource_slots {slot}"),
             _ => format!(
@@ -41,12 +41,12 @@ fn change(dice: &mut Dice, node: Uuid) -> String {
                      health, created_at, updated_at)
                  VALUES (gen_random_uuid(), '{node}', {index}, '{}', 'H200', 'vf', 'x', 'available', 'healthy', now(),
                      now()) ON CONFLICT DO NOTHING",
-                dice.of(&["gpu", "gpu", "cpu"])
+                dice.pick(&["gpu", "gpu", "cpu"])
             ),
         },
-        10 => format!("UPDATE nodes SET state = '{}' WHERE id = '{node}'", dice.of(&NODE_STATES)),
+        10 => format!("UPDATE nodes SET state = '{}' WHERE id = '{node}'", dice.pick(&NODE_STATES)),
         _ => {
-            let what = dice.of(&[
+            let what = dice.pick(&[
                 "cordon_reason = 'because'",
                 "cordon_reason = NULL",
                 "labels = '{\"rack\": \"r1\"}'",
@@ -70,10 +70,10 @@ async fn counts_equal_a_recount_after_thousands_of_changes() {
     for seed in 0..10 {
         let mut dice = Dice::new(seed);
         for _ in 0..200 {
-            let node = *dice.of(&nodes);
+            let node = *dice.pick(&nodes);
             // Some of them together, and some not at all.
             let many: Vec<String> = (0..=dice.below(3)).map(|_| change(&mut dice, node)).collect();
-            let end = dice.of(&["COMMIT", "COMMIT", "ROLLBACK"]);
+            let end = dice.pick(&["COMMIT", "COMMIT", "ROLLBACK"]);
             let sql = format!("BEGIN; {}; {end}", many.join("; "));
             admin.execute(AssertSqlSafe(sql)).await.unwrap();
         }
@@ -96,7 +96,7 @@ async fn busy(mut conn: PgConnection, seed: u64, nodes: Vec<Uuid>) -> u64 {
     let mut dice = Dice::new(seed);
     let mut placed = 0;
     for _ in 0..200 {
-        let node = *dice.of(&nodes);
+        let node = *dice.pick(&nodes);
         let slots = |which: &str, to: &str| {
             format!(
                 "WITH held AS (SELECT id FROM node_resource_slots WHERE node_id = '{node}' AND state = '{which}'

@@ -26,7 +26,7 @@ impl Dice {
         self.0 % n
     }
 
-    pub fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         let n = self.below(items.len() as u64);
         &items[usize::try_from(n).unwrap()]
     }

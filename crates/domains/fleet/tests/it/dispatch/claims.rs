@@ -85,7 +85,7 @@ async fn what_could_not_be_sent_is_there_for_the_next_who_asks() {
     dispatch::put_back(&kit.fleet, &first).await.unwrap();
     let again = dispatch::claim(&kit.fleet, &asks).await.unwrap();
     assert_eq!((ids(&again), again[0].deliveries), (vec![task], 1));
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
     dispatch::put_back(&kit.fleet, &again).await.unwrap();
     assert_eq!(kit.state(task).await, "succeeded");
 }
@@ -101,7 +101,7 @@ async fn what_somebody_else_handed_out_since_is_not_put_back() {
     assert_eq!(ids(&dispatch::claim(&kit.fleet, &asks).await.unwrap()), [task]);
     dispatch::put_back(&kit.fleet, &slow).await.unwrap();
     assert_eq!(kit.state(task).await, "dispatched", "the other one has sent it");
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
 }
 
 #[tokio::test]

@@ -21,17 +21,18 @@ async fn a_task_ends_once_however_often_and_by_whomever_it_is_told() {
     let (node, other) = (kit.node().await, kit.node().await);
     let task = kit.queue(node).await;
     assert_eq!(
-        kit.tell(node, task, succeeded()).await,
+        kit.result_report(node, task, succeeded()).await,
         Err(Code::InvalidTransition),
         "it was not handed out"
     );
     kit.claim(node, None).await;
-    assert_eq!(kit.tell(other, task, succeeded()).await, Err(Code::NotFound));
-    assert_eq!(kit.tell(node, TaskId::from(Uuid::nil()), succeeded()).await, Err(Code::NotFound));
-    let (first, second) = tokio::join!(kit.tell(node, task, succeeded()), kit.tell(node, task, succeeded()));
+    assert_eq!(kit.result_report(other, task, succeeded()).await, Err(Code::NotFound));
+    assert_eq!(kit.result_report(node, TaskId::from(Uuid::nil()), succeeded()).await, Err(Code::NotFound));
+    let (first, second) =
+        tokio::join!(kit.result_report(node, task, succeeded()), kit.result_report(node, task, succeeded()));
     assert_eq!((first, second), (Ok(true), Ok(true)));
-    assert_eq!(kit.tell(node, task, failed("no")).await, Err(Code::Conflict));
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, failed("no")).await, Err(Code::Conflict));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
     assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec!["Reported".to_owned()]));
     assert_eq!(kit.audited("task.result", "allowed").await, "1");
 }
@@ -44,9 +45,13 @@ async fn a_task_of_an_unknown_waiting_party_ends_and_is_not_retried() {
     kit.test
         .sql(&format!("UPDATE node_tasks SET waiting_kind = 'nobody' WHERE id = '{}'", task.uuid()))
         .await;
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
     assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec![]));
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true), "reported again, it changes nothing");
+    assert_eq!(
+        kit.result_report(node, task, succeeded()).await,
+        Ok(true),
+        "reported again, it changes nothing"
+    );
 }
 
 #[tokio::test]
@@ -55,7 +60,10 @@ async fn two_different_endings_at_once_leave_one() {
     let node = kit.node().await;
     for _ in 0..5 {
         let task = kit.given(node).await;
-        let (a, b) = tokio::join!(kit.tell(node, task, succeeded()), kit.tell(node, task, failed("no")));
+        let (a, b) = tokio::join!(
+            kit.result_report(node, task, succeeded()),
+            kit.result_report(node, task, failed("no"))
+        );
         assert!(
             matches!((a, b), (Ok(true), Err(Code::Conflict)) | (Err(Code::Conflict), Ok(true))),
             "{a:?} {b:?}"
@@ -71,8 +79,10 @@ async fn a_result_and_the_end_of_its_time_race_and_exactly_one_wins() {
     for _ in 0..5 {
         let task = kit.given(node).await;
         kit.clock.advance(GOOD_FOR);
-        let (told, expired) =
-            tokio::join!(kit.tell(node, task, succeeded()), dispatch::expire_overdue(&kit.fleet, 10));
+        let (told, expired) = tokio::join!(
+            kit.result_report(node, task, succeeded()),
+            dispatch::expire_overdue(&kit.fleet, 10)
+        );
         let state = kit.state(task).await;
         match (told, expired) {
             (Ok(true), Ok(0)) => assert_eq!(state, "succeeded"),
@@ -100,8 +110,8 @@ async fn what_nobody_told_in_time_expires_and_a_late_answer_is_evidence() {
     assert_eq!(kit.endings(), ["Expired", "Expired"]);
     let progress = dispatch::progress(&kit.fleet, node, given, Progress { phases: Vec::new() }).await;
     assert!(progress.is_ok_and(|answer| answer.cancelled));
-    assert_eq!(kit.tell(node, given, succeeded()).await, Ok(false));
-    assert_eq!(kit.tell(node, given, failed("another")).await, Ok(false));
+    assert_eq!(kit.result_report(node, given, succeeded()).await, Ok(false));
+    assert_eq!(kit.result_report(node, given, failed("another")).await, Ok(false));
     let late = kit
         .text(format!("SELECT late_outcome->>'status' FROM node_tasks WHERE id = '{}'", given.uuid()))
         .await;
@@ -135,7 +145,7 @@ async fn a_cancelled_task_tells_its_node_to_stop() {
     assert!(matches!(again, Err(Failure::Problem(problem)) if problem.code == Code::InvalidTransition));
     tx.roll_back().await;
     assert_eq!(
-        (kit.tell(node, task, succeeded()).await, kit.endings()),
+        (kit.result_report(node, task, succeeded()).await, kit.endings()),
         (Ok(false), vec!["Cancelled".to_owned()])
     );
 }
@@ -146,8 +156,8 @@ async fn a_success_that_nobody_can_read_is_a_failure() {
     let node = kit.node().await;
     let task = kit.given(node).await;
     let odd = Ending::Succeeded { output: json!({ "parts": "none" }) };
-    assert_eq!(kit.tell(node, task, odd.clone()).await, Ok(true));
-    assert_eq!(kit.tell(node, task, odd).await, Ok(true), "the same again is the same");
+    assert_eq!(kit.result_report(node, task, odd.clone()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, odd).await, Ok(true), "the same again is the same");
     let code = kit
         .text(format!("SELECT outcome->'failure'->>'code' FROM node_tasks WHERE id = '{}'", task.uuid()))
         .await;
@@ -165,13 +175,13 @@ async fn when_the_waiting_party_fails_nothing_is_stored_and_the_node_tells_again
     let node = kit.node().await;
     let task = kit.given(node).await;
     *kit.told.fails.lock().unwrap() = true;
-    assert_eq!(kit.tell(node, task, succeeded()).await, Err(Code::InternalError));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Err(Code::InternalError));
     assert_eq!(
         (kit.state(task).await.as_str(), kit.audited("task.result", "allowed").await.as_str()),
         ("dispatched", "0")
     );
     *kit.told.fails.lock().unwrap() = false;
-    assert_eq!(kit.tell(node, task, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
     assert_eq!(kit.endings(), ["Reported"]);
 }
 
@@ -201,7 +211,7 @@ async fn an_end_belongs_to_the_request_that_asked_for_the_task() {
     let kit = Kit::new().await;
     let node = kit.node().await;
     let (told, forgotten) = (kit.given(node).await, kit.given(node).await);
-    assert_eq!(kit.tell(node, told, succeeded()).await, Ok(true));
+    assert_eq!(kit.result_report(node, told, succeeded()).await, Ok(true));
     kit.clock.advance(GOOD_FOR);
     dispatch::expire_overdue(&kit.fleet, 10).await.unwrap();
     for (task, action) in [(told, "task.result"), (forgotten, "task.expire")] {

@@ -156,7 +156,7 @@ impl Kit {
         .await
     }
 
-    pub async fn tell(&self, node: NodeId, task: TaskId, ending: Ending) -> Result<bool, Code> {
+    pub async fn result_report(&self, node: NodeId, task: TaskId, ending: Ending) -> Result<bool, Code> {
         let told = TaskResult { ending, phases: Vec::new() };
         match dispatch::result(&self.fleet, node, task, told, &self.origin()).await {
             Ok(answer) => Ok(answer.counted),

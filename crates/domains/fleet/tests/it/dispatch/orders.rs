@@ -45,8 +45,8 @@ fn deprovision() -> DeprovisionUserInput {
 
 fn work(until: DateTime<Utc>) -> Vec<OrderedWork> {
     vec![
-        OrderedWork::of::<ProvisionUser>(&provision()).unwrap().until(until),
-        OrderedWork::of::<DeprovisionUser>(&deprovision()).unwrap(),
+        OrderedWork::from_input::<ProvisionUser>(&provision()).unwrap().until(until),
+        OrderedWork::from_input::<DeprovisionUser>(&deprovision()).unwrap(),
     ]
 }
 
@@ -214,8 +214,8 @@ async fn only_requests_of_people_and_service_accounts_seal_and_nobody_else_signs
     // Each kind once, and not nothing.
     let tx = kit.test.db.write(permit(&kit, ActorKind::User), "test.seal").await.unwrap();
     let twice = vec![
-        OrderedWork::of::<DeprovisionUser>(&deprovision()).unwrap(),
-        OrderedWork::of::<DeprovisionUser>(&deprovision()).unwrap(),
+        OrderedWork::from_input::<DeprovisionUser>(&deprovision()).unwrap(),
+        OrderedWork::from_input::<DeprovisionUser>(&deprovision()).unwrap(),
     ];
     assert!(kit.fleet.order_seal(&tx, SUBJECT, node, twice).is_err());
     assert!(kit.fleet.order_seal(&tx, SUBJECT, node, Vec::new()).is_err());

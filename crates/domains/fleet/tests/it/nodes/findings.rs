@@ -29,7 +29,7 @@ fn finding(world: &World, code: &str, subject: &str) -> Finding {
     }
 }
 
-async fn tell(world: &World, node: NodeId, findings: &[Finding]) {
+async fn findings_report(world: &World, node: NodeId, findings: &[Finding]) {
     report(&world.fleet, node, findings, Some(world.now()), &world.origin()).await.unwrap();
 }
 
@@ -45,7 +45,7 @@ async fn a_finding_is_opened_once_acted_on_once_and_counted() {
     let world = World::new().await;
     let node = world.active("gpu-01", 2).await;
     for _ in 0..3 {
-        tell(&world, node.id, &[finding(&world, "xid.74", &pci(0))]).await;
+        findings_report(&world, node.id, &[finding(&world, "xid.74", &pci(0))]).await;
     }
     let open = only(&world).await;
     assert_eq!((open.seen, open.action, open.state), (3, HealthAction::Cordon, FindingState::Open));
@@ -55,7 +55,7 @@ async fn a_finding_is_opened_once_acted_on_once_and_counted() {
     assert_eq!((detail.node.state, detail.open_findings), (NodeState::Active, 1));
     assert_eq!(world.events("nodes.finding_opened").await.len(), 1);
     let version = detail.node.version;
-    tell(&world, node.id, &[finding(&world, "xid.74", &pci(1))]).await;
+    findings_report(&world, node.id, &[finding(&world, "xid.74", &pci(1))]).await;
     assert_eq!(world.detail(node.id).await.node.version, version, "it is cordoned already");
 }
 
@@ -64,7 +64,7 @@ async fn a_broken_gpu_that_is_free_is_quarantined_alone_and_one_in_use_takes_the
     let world = World::new().await;
     let node = world.active("gpu-01", 2).await;
     let slots = world.slots(node.id).await;
-    tell(&world, node.id, &[finding(&world, "xid.48", &pci(0))]).await;
+    findings_report(&world, node.id, &[finding(&world, "xid.48", &pci(0))]).await;
     let facts = async |n: usize| {
         let slot = world.slots(node.id).await.remove(n);
         (slot.state, slot.health)
@@ -77,12 +77,12 @@ async fn a_broken_gpu_that_is_free_is_quarantined_alone_and_one_in_use_takes_the
             slots[1].id.uuid()
         ))
         .await;
-    tell(&world, node.id, &[finding(&world, "xid.48", &pci(1))]).await;
+    findings_report(&world, node.id, &[finding(&world, "xid.48", &pci(1))]).await;
     assert_eq!(facts(1).await, (SlotState::InUse, SlotHealth::Failed), "the work goes on");
     assert_eq!(world.state(node.id).await, "quarantined");
     assert_eq!(world.events("nodes.quarantined").await.len(), 1);
     // Another one about the node itself changes nothing more, and is kept.
-    tell(&world, node.id, &[finding(&world, "dcgm.memory", "node")]).await;
+    findings_report(&world, node.id, &[finding(&world, "dcgm.memory", "node")]).await;
     assert_eq!(world.count("SELECT count(*) FROM health_findings").await, 3);
 }
 
@@ -92,7 +92,12 @@ async fn a_credit_is_told_with_its_evidence() {
     let node = world.active("gpu-01", 1).await;
     let slot = world.slots(node.id).await.remove(0);
     world.tamper("UPDATE node_resource_slots SET state = 'in_use'").await;
-    tell(&world, node.id, &[finding(&world, "xid.79", &pci(0)), finding(&world, "xid.79", &pci(0))]).await;
+    findings_report(
+        &world,
+        node.id,
+        &[finding(&world, "xid.79", &pci(0)), finding(&world, "xid.79", &pci(0))],
+    )
+    .await;
     let due = world.events("nodes.credit_due").await;
     assert_eq!(due.len(), 1);
     assert_eq!(due[0]["slot_id"], slot.id.to_string());
@@ -155,7 +160,7 @@ async fn a_finding_is_never_older_than_the_previous_report_less_the_policy_which
 async fn the_table_is_the_operators_and_open_findings_are_not_judged_again() {
     let world = World::new().await;
     let node = world.active("gpu-01", 1).await;
-    tell(&world, node.id, &[finding(&world, "fan.speed", "node")]).await;
+    findings_report(&world, node.id, &[finding(&world, "fan.speed", "node")]).await;
     assert_eq!(only(&world).await.action, HealthAction::Observe, "no line names it");
     let pattern = RulePattern::parse("fan.*").unwrap();
     let mut tx = world.write("health_rule.put").await;
@@ -166,9 +171,9 @@ async fn the_table_is_the_operators_and_open_findings_are_not_judged_again() {
     let nowhere = RulePattern::parse("pump.*").unwrap();
     assert_eq!(code(health_rule_put(&mut tx, &nowhere, said, Some(1), None).await), Some(Code::NotFound));
     tx.commit(None).await.unwrap();
-    tell(&world, node.id, &[finding(&world, "fan.speed", "node")]).await;
+    findings_report(&world, node.id, &[finding(&world, "fan.speed", "node")]).await;
     assert_eq!(world.detail(node.id).await.node.cordon_reason, None);
-    tell(&world, node.id, &[finding(&world, "fan.gone", "node")]).await;
+    findings_report(&world, node.id, &[finding(&world, "fan.gone", "node")]).await;
     assert!(world.detail(node.id).await.node.cordon_reason.is_some());
     let mut tx = world.write("health_rule.delete").await;
     health_rule_delete(&mut tx, &pattern, None, None).await.unwrap();
@@ -194,7 +199,7 @@ async fn the_table_is_the_operators_and_open_findings_are_not_judged_again() {
 async fn a_resolved_finding_puts_its_slot_in_doubt_until_a_probe_passes_and_what_comes_again_is_new() {
     let world = World::new().await;
     let node = world.active("gpu-01", 1).await;
-    tell(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
+    findings_report(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
     let first = only(&world).await;
     let mut tx = world.write("finding.resolve").await;
     assert_eq!(
@@ -213,7 +218,7 @@ async fn a_resolved_finding_puts_its_slot_in_doubt_until_a_probe_passes_and_what
     tx.commit(None).await.unwrap();
     world.answer(node.id, succeeded(&probe_report(true))).await;
     assert_eq!(world.slots(node.id).await[0].health, SlotHealth::Healthy);
-    tell(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
+    findings_report(&world, node.id, &[finding(&world, "xid.79", &pci(0))]).await;
     assert_eq!(world.count("SELECT count(*) FROM health_findings").await, 2);
     assert_eq!(finding_get(&mut world.read().await, first.id).await.unwrap().seen, 1);
 }
@@ -224,7 +229,7 @@ async fn a_node_cannot_fill_the_table() {
     let node = world.active("gpu-01", 1).await;
     for batch in 0..10 {
         let many: Vec<Finding> = (0..64).map(|n| finding(&world, "noise", &format!("{batch}.{n}"))).collect();
-        tell(&world, node.id, &many).await;
+        findings_report(&world, node.id, &many).await;
     }
     assert_eq!(world.count("SELECT count(*) FROM health_findings").await, 500);
 }
@@ -234,7 +239,7 @@ async fn two_gateways_that_hear_of_it_at_once_open_it_once() {
     let world = World::new().await;
     let node = world.active("gpu-01", 1).await;
     let findings = [finding(&world, "xid.79", &pci(0)), finding(&world, "xid.48", &pci(0))];
-    let many = (0..8).map(|_| tell(&world, node.id, &findings));
+    let many = (0..8).map(|_| findings_report(&world, node.id, &findings));
     futures_util::future::join_all(many).await;
     assert_eq!(world.count("SELECT count(*) FROM health_findings").await, 2);
     assert_eq!(world.events("nodes.finding_opened").await.len(), 2);

@@ -70,7 +70,7 @@ async fn crash_at(write: usize, after: bool) {
     let running = node.start_with(journal);
     let task = node.task(1);
     let id = task.task_id;
-    node.gateway.told().sticky.push((id, node.sign(&task)));
+    node.gateway.reports_lock().sticky.push((id, node.sign(&task)));
     node.gateway.changed.notify_waiters();
     tokio::time::timeout(Duration::from_secs(60), reached.notified()).await.unwrap();
     running.crash().await;
@@ -79,7 +79,7 @@ async fn crash_at(write: usize, after: bool) {
     let running = node.start();
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
-    let told = node.gateway.told().results[&id].clone();
+    let told = node.gateway.reports_lock().results[&id].clone();
     assert!(told.iter().all(|result| *result == told[0]), "write {write} after={after}: {told:?}");
     assert!(node.doing.count(id) <= 1, "write {write} after={after}");
     match (write, after) {
@@ -135,13 +135,13 @@ async fn a_journal_in_files_survives_and_refuses_what_it_cannot_read() {
 #[tokio::test(start_paused = true)]
 async fn results_from_before_a_crash_are_told_after_it() {
     let node = Node::joined(Doing::fine()).await;
-    node.gateway.told().busy_results = u32::MAX;
+    node.gateway.reports_lock().busy_results = u32::MAX;
     let running = node.start();
     let ids: Vec<TaskId> = (1..=5).map(|n| node.queue(&node.task(n))).collect();
     node.gateway.until("all done", |_| ids.iter().all(|id| node.doing.count(*id) == 1)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     running.crash().await;
-    node.gateway.told().busy_results = 0;
+    node.gateway.reports_lock().busy_results = 0;
     let running = node.start();
     node.gateway.until("all told", |told| told.results.len() == 5).await;
     assert_eq!(node.doing.started.lock().unwrap().len(), 5);

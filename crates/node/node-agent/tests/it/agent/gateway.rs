@@ -175,26 +175,26 @@ impl Gateway {
         *self.server.lock().unwrap() = server_config(chain, key);
     }
 
-    pub fn told(&self) -> MutexGuard<'_, Told> {
+    pub fn reports_lock(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap()
     }
 
     pub fn queue(&self, task: SignedTask) {
-        self.told().queue.push_back(task);
+        self.reports_lock().queue.push_back(task);
         self.changed.notify_waiters();
     }
 
     pub fn trust(&self) -> Trust {
-        let serial = self.told().keyset_serial;
-        let told = self.told().told_trust.clone();
+        let serial = self.reports_lock().keyset_serial;
+        let told = self.reports_lock().told_trust.clone();
         told.unwrap_or_else(|| self.authority.lock().unwrap().trust(serial, self.ambient.now()))
     }
 
     /// Waits until `seen` is true of what was told; tokio's time decides when that takes too long.
     pub async fn until(&self, what: &str, seen: impl Fn(&Told) -> bool) {
-        let patience = self.told().patience;
+        let patience = self.reports_lock().patience;
         let waiting = async {
-            while !seen(&self.told()) {
+            while !seen(&self.reports_lock()) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
@@ -202,7 +202,7 @@ impl Gateway {
     }
 
     fn issue(&self, csr: &str, node: NodeId) -> node_proto::contract::IssuedCertificate {
-        let life = self.told().certificate_life.unwrap_or(TimeDelta::hours(24));
+        let life = self.reports_lock().certificate_life.unwrap_or(TimeDelta::hours(24));
         // Certificates count whole seconds.
         let from = DateTime::from_timestamp(self.ambient.now().timestamp(), 0).unwrap();
         let certificate = self.authority.lock().unwrap().issue(csr, node, from, life);
@@ -216,7 +216,7 @@ impl Gateway {
         let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
         let peer =
             stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|leaf| leaf.to_vec());
-        self.told().connections += 1;
+        self.reports_lock().connections += 1;
         let broken = Arc::new(Notify::new());
         let (this, cut) = (self.clone(), broken.clone());
         let service = service_fn(move |request| {
@@ -257,7 +257,7 @@ impl Gateway {
         let who = peer.and_then(|der| self.issued.lock().unwrap().get(&der).copied());
         let now = self.ambient.now();
         let (refuse_from, refuse_before) = {
-            let told = self.told();
+            let told = self.reports_lock();
             (told.refuse_certificates_from, told.refuse_certificates_before)
         };
         let believed = who.filter(|(node, from, end)| {
@@ -266,8 +266,8 @@ impl Gateway {
                 && refuse_from.is_none_or(|at| *from < at)
                 && refuse_before.is_none_or(|at| *from >= at)
         });
-        let Some((node, ..)) = believed.filter(|_| !self.told().refuse_all) else {
-            self.told().refused += 1;
+        let Some((node, ..)) = believed.filter(|_| !self.reports_lock().refuse_all) else {
+            self.reports_lock().refused += 1;
             return self.error(StatusCode::UNAUTHORIZED, "token_invalid");
         };
         match path[1..] {
@@ -283,7 +283,7 @@ impl Gateway {
             ["tasks", "wait"] => self.wait(head.uri.query().unwrap_or_default()).await,
             ["tasks", id, "progress"] => {
                 let id: TaskId = id.parse().unwrap();
-                let mut told = self.told();
+                let mut told = self.reports_lock();
                 *told.progress.entry(id).or_default() += 1;
                 let cancelled = told.cancelled.contains(&id);
                 drop(told);
@@ -298,7 +298,7 @@ impl Gateway {
             },
             ["heartbeat"] => {
                 let trust = self.trust();
-                let mut told = self.told();
+                let mut told = self.reports_lock();
                 told.heartbeats.push(serde_json::from_slice(&body).unwrap());
                 let answer = HeartbeatAnswer {
                     renew_now: told.renew_now.then_some(true),
@@ -313,10 +313,10 @@ impl Gateway {
             ["logs"] => {
                 let batch: LogBatch = serde_json::from_slice(&body).unwrap();
                 let lines = batch.lines.len() as u32;
-                self.told().log_lines.extend(batch.lines.into_iter().map(|line| line.message));
+                self.reports_lock().log_lines.extend(batch.lines.into_iter().map(|line| line.message));
                 self.json(&LogsTaken { lines })
             }
-            ["programs", _] => Response::new(Full::new(self.told().program.clone().into())),
+            ["programs", _] => Response::new(Full::new(self.reports_lock().program.clone().into())),
             _ => self.error(StatusCode::NOT_FOUND, "not_found"),
         }
     }
@@ -325,7 +325,7 @@ impl Gateway {
     /// Notes a renewal; true when its answer is not to arrive.
     fn renewal_is_lost(&self, request: &RenewRequest) -> bool {
         let csr = rcgen::CertificateSigningRequestParams::from_pem(&request.csr_pem).unwrap();
-        let mut told = self.told();
+        let mut told = self.reports_lock();
         told.renewals += 1;
         told.renew_now = false;
         told.renewal_keys.push(rcgen::PublicKeyData::der_bytes(&csr.public_key).to_vec());
@@ -336,7 +336,7 @@ impl Gateway {
     }
 
     fn take_result(&self, id: TaskId, body: &[u8]) -> Option<Response<Full<Bytes>>> {
-        let mut told = self.told();
+        let mut told = self.reports_lock();
         if told.refuse_results {
             return Some(self.error(StatusCode::NOT_FOUND, "not_found"));
         }
@@ -356,12 +356,12 @@ impl Gateway {
     async fn wait(&self, query: &str) -> Response<Full<Bytes>> {
         let query: WaitQuery = serde_urlencoded::from_str(query).unwrap();
         let holding = query.holding.unwrap();
-        self.told().waits += 1;
+        self.reports_lock().waits += 1;
         let ends = tokio::time::Instant::now() + Duration::from_secs(query.seconds.unwrap().into());
         loop {
             let changed = self.changed.notified();
             let tasks = {
-                let mut told = self.told();
+                let mut told = self.reports_lock();
                 let mut tasks: Vec<SignedTask> = told.queue.drain(..).collect();
                 let missing = told.sticky.iter().filter(|(id, _)| !holding.contains(&id.to_string()));
                 tasks.extend(missing.map(|(_, task)| task.clone()));

@@ -50,11 +50,11 @@ async fn a_certificate_for_another_name_or_from_another_root_is_not_believed() {
     node.gateway.use_server_certificate("other.test", now - day, now + day);
     let running = node.start();
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert!(node.gateway.told().heartbeats.is_empty());
+    assert!(node.gateway.reports_lock().heartbeats.is_empty());
     let ours = std::mem::replace(&mut *node.gateway.authority.lock().unwrap(), Authority::new(now));
     node.gateway.use_server_certificate("cp.test", now - day, now + day);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert!(node.gateway.told().heartbeats.is_empty());
+    assert!(node.gateway.reports_lock().heartbeats.is_empty());
     *node.gateway.authority.lock().unwrap() = ours;
     node.gateway.use_server_certificate("cp.test", now - day, now + day);
     node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
@@ -83,7 +83,7 @@ async fn clocks_may_differ_by_minutes_but_not_by_hours() {
             assert_eq!(node.doing.count(id), 1);
             // A clock that is off is a finding, and work goes on.
             node.gateway.until("two more reports", |told| told.heartbeats.len() > 3).await;
-            let told = node.gateway.told().heartbeats.clone();
+            let told = node.gateway.reports_lock().heartbeats.clone();
             let skewed = |beat: &Heartbeat| beat.findings.iter().any(|f| f.code == "node.clock_skew");
             assert_eq!(told.iter().any(skewed), minutes != 0, "{minutes}");
             running.stop().await;
@@ -95,7 +95,7 @@ async fn clocks_may_differ_by_minutes_but_not_by_hours() {
 async fn a_clock_that_is_five_minutes_off_renews_in_time_while_work_goes_on() {
     for minutes in [-5, 5] {
         let node = Node::skewed(Doing::fine(), TimeDelta::minutes(minutes));
-        node.gateway.told().certificate_life = Some(TimeDelta::hours(1));
+        node.gateway.reports_lock().certificate_life = Some(TimeDelta::hours(1));
         node.enroll(&node.join(), TOKEN).await.unwrap();
         let running = node.start();
         for number in 1..=40 {
@@ -104,7 +104,7 @@ async fn a_clock_that_is_five_minutes_off_renews_in_time_while_work_goes_on() {
             tokio::time::sleep(5 * MINUTE).await;
         }
         running.stop().await;
-        let told = node.gateway.told();
+        let told = node.gateway.reports_lock();
         assert!((3..=6).contains(&told.renewals), "{minutes}: {}", told.renewals);
         assert_eq!((told.refused, told.results.len()), (0, 40), "{minutes}");
     }
@@ -113,7 +113,7 @@ async fn a_clock_that_is_five_minutes_off_renews_in_time_while_work_goes_on() {
 /// A node whose certificates live for an hour: renewed from 40 minutes on, not all at the same moment.
 async fn joined_for_an_hour() -> Node {
     let node = Node::new(Doing::fine());
-    node.gateway.told().certificate_life = Some(TimeDelta::hours(1));
+    node.gateway.reports_lock().certificate_life = Some(TimeDelta::hours(1));
     node.enroll(&node.join(), TOKEN).await.unwrap();
     node
 }
@@ -126,32 +126,32 @@ async fn a_certificate_is_renewed_before_its_end_with_a_new_key_and_work_goes_on
     let before = node.store.load().unwrap().unwrap();
     let running = node.start();
     tokio::time::sleep(39 * MINUTE).await;
-    assert_eq!(node.gateway.told().renewals, 0);
+    assert_eq!(node.gateway.reports_lock().renewals, 0);
     tokio::time::sleep(10 * MINUTE).await;
-    assert_eq!(node.gateway.told().renewals, 1);
+    assert_eq!(node.gateway.reports_lock().renewals, 1);
     let after = node.store.load().unwrap().unwrap();
     assert!(after.expires_at() > before.expires_at());
     assert_ne!(before.certified.pair.key_pem.expose(), after.certified.pair.key_pem.expose());
     let id = node.queue(&node.task(1));
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
     tokio::time::sleep(100 * MINUTE).await;
-    assert!((3..=4).contains(&node.gateway.told().renewals));
-    assert_eq!(node.gateway.told().refused, 0);
+    assert!((3..=4).contains(&node.gateway.reports_lock().renewals));
+    assert_eq!(node.gateway.reports_lock().refused, 0);
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_certificate_that_is_refused_gives_way_to_the_old_one() {
     let node = joined_for_an_hour().await;
-    node.gateway.told().refuse_certificates_from = Some(node.ambient.now() + TimeDelta::minutes(10));
+    node.gateway.reports_lock().refuse_certificates_from = Some(node.ambient.now() + TimeDelta::minutes(10));
     let before = node.store.load().unwrap().unwrap().expires_at();
     let running = node.start();
     tokio::time::sleep(48 * MINUTE).await;
-    assert!(node.gateway.told().renewals >= 1);
-    let beats = node.gateway.told().heartbeats.len();
+    assert!(node.gateway.reports_lock().renewals >= 1);
+    let beats = node.gateway.reports_lock().heartbeats.len();
     tokio::time::sleep(3 * MINUTE).await;
-    assert!(node.gateway.told().heartbeats.len() > beats);
-    node.gateway.told().refuse_certificates_from = None;
+    assert!(node.gateway.reports_lock().heartbeats.len() > beats);
+    node.gateway.reports_lock().refuse_certificates_from = None;
     let renewed = |_: &_| node.store.load().unwrap().unwrap().expires_at() > before;
     node.gateway.until("a later one", renewed).await;
     running.stop().await;
@@ -162,15 +162,15 @@ async fn an_expired_node_keeps_trying_and_comes_back_with_a_repair_token() {
     let node = Node::joined(Doing::fine()).await;
     let running = node.start();
     node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
-    node.gateway.told().down = true;
+    node.gateway.reports_lock().down = true;
     running.crash().await;
     tokio::time::sleep(Duration::from_secs(3600 * 30)).await;
-    node.gateway.told().down = false;
-    let beats = node.gateway.told().heartbeats.len();
+    node.gateway.reports_lock().down = false;
+    let beats = node.gateway.reports_lock().heartbeats.len();
     let running = node.start();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(node.gateway.told().heartbeats.len(), beats);
-    assert!(node.gateway.told().refused > 0);
+    assert_eq!(node.gateway.reports_lock().heartbeats.len(), beats);
+    assert!(node.gateway.reports_lock().refused > 0);
     // The agent goes on running while the operator repairs the node.
     node.enroll(&node.join(), TOKEN).await.unwrap();
     node.gateway.until("contact", |told| told.heartbeats.len() > beats).await;
@@ -189,7 +189,7 @@ async fn a_running_agent_takes_over_what_a_repair_gave_although_it_ends_earlier(
         tokio::time::sleep(MINUTE).await;
         // An operator repairs the node: what it had is revoked, and the next one is given for less time.
         {
-            let mut told = node.gateway.told();
+            let mut told = node.gateway.reports_lock();
             told.certificate_life = Some(life);
             told.refuse_certificates_before = Some(before.certified.not_before + TimeDelta::seconds(1));
         }
@@ -201,7 +201,7 @@ async fn a_running_agent_takes_over_what_a_repair_gave_although_it_ends_earlier(
         // It is renewed by its own end, not by that of the one before.
         if life == TimeDelta::hours(1) {
             tokio::time::sleep(55 * MINUTE).await;
-            assert_eq!(node.gateway.told().renewals, 1);
+            assert_eq!(node.gateway.reports_lock().renewals, 1);
         }
         running.stop().await;
     }
@@ -211,7 +211,7 @@ async fn a_running_agent_takes_over_what_a_repair_gave_although_it_ends_earlier(
 async fn a_list_of_signers_is_taken_only_when_newer_and_signed_by_the_pinned_key() {
     let node = Node::joined(Doing::fine()).await;
     let running = node.start();
-    node.gateway.told().keyset_serial = 5;
+    node.gateway.reports_lock().keyset_serial = 5;
     let serial = || node.store.load().unwrap().unwrap().trust.keyset.serial;
     node.gateway
         .until("the newer list", |told| {
@@ -222,7 +222,7 @@ async fn a_list_of_signers_is_taken_only_when_newer_and_signed_by_the_pinned_key
         .await;
     assert_eq!(serial(), 5);
     // An old list is offered, as by a restored database.
-    node.gateway.told().keyset_serial = 2;
+    node.gateway.reports_lock().keyset_serial = 2;
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(serial(), 5);
     // A newer one comes with a signer of somebody else.
@@ -234,8 +234,8 @@ async fn a_list_of_signers_is_taken_only_when_newer_and_signed_by_the_pinned_key
         trust.keyset = authority.keyset_signed_by(&ed25519(), 9, now);
         trust
     };
-    node.gateway.told().told_trust = Some(forged);
-    node.gateway.told().keyset_serial = 9;
+    node.gateway.reports_lock().told_trust = Some(forged);
+    node.gateway.reports_lock().keyset_serial = 9;
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(serial(), 5);
     let mut task = node.task(1);
@@ -285,12 +285,12 @@ async fn a_node_that_is_asked_for_a_new_key_renews_at_once_and_once() {
     let before = node.store.load().unwrap().unwrap();
     let running = node.start();
     node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
-    node.gateway.told().renew_now = true;
+    node.gateway.reports_lock().renew_now = true;
     node.gateway.until("a renewal", |told| told.renewals == 1).await;
     tokio::time::sleep(5 * MINUTE).await;
     // One guard: a second one in the same statement would wait for the first.
     let counts = {
-        let told = node.gateway.told();
+        let told = node.gateway.reports_lock();
         (told.renewals, told.refused)
     };
     assert_eq!(counts, (1, 0));
@@ -307,8 +307,8 @@ async fn an_agent_that_never_heard_the_answer_to_a_renewal_asks_again_with_the_s
         let node = joined_for_an_hour().await;
         let mut running = node.start();
         node.gateway.until("contact", |told| !told.heartbeats.is_empty()).await;
-        node.gateway.told().lose_renewal_answers = 1;
-        node.gateway.told().renew_now = true;
+        node.gateway.reports_lock().lose_renewal_answers = 1;
+        node.gateway.reports_lock().renew_now = true;
         node.gateway.until("a renewal whose answer is lost", |told| told.renewals == 1).await;
         if crashes {
             running.stop().await;
@@ -316,13 +316,13 @@ async fn an_agent_that_never_heard_the_answer_to_a_renewal_asks_again_with_the_s
         }
         node.gateway.until("the renewal once more", |told| told.renewals == 2).await;
         tokio::time::sleep(MINUTE).await;
-        let keys = node.gateway.told().renewal_keys.clone();
+        let keys = node.gateway.reports_lock().renewal_keys.clone();
         assert!(keys.len() == 2 && keys[0] == keys[1], "{crashes}");
         assert!(node.store.load_pending().unwrap().is_none());
         // The next one is another key.
-        node.gateway.told().renew_now = true;
+        node.gateway.reports_lock().renew_now = true;
         node.gateway.until("the next renewal", |told| told.renewals == 3).await;
-        assert_ne!(node.gateway.told().renewal_keys[2], keys[0]);
+        assert_ne!(node.gateway.reports_lock().renewal_keys[2], keys[0]);
         running.stop().await;
     }
 }

@@ -43,7 +43,7 @@ impl Machine {
         let url = format!("https://{}", listener.local_addr().unwrap());
         let now = system.now();
         node.gateway.use_server_certificate("127.0.0.1", now - TimeDelta::hours(1), now + TimeDelta::days(1));
-        node.gateway.told().patience = Duration::from_secs(60);
+        node.gateway.reports_lock().patience = Duration::from_secs(60);
         let gateway = node.gateway.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -140,7 +140,9 @@ async fn the_program_joins_works_survives_a_kill_and_stops_when_asked() {
     machine.start();
     let first = machine.node.queue(&machine.node.task(1));
     machine.node.gateway.until("the result", |told| told.results.contains_key(&first)).await;
-    assert!(machine.node.gateway.told().heartbeats.last().is_some_and(|beat| !beat.boot_id.is_empty()));
+    assert!(
+        machine.node.gateway.reports_lock().heartbeats.last().is_some_and(|beat| !beat.boot_id.is_empty())
+    );
 
     // A second agent on the same journal is refused.
     let second = machine.output(&machine.program(), &["run"], None).await;
@@ -150,10 +152,10 @@ async fn the_program_joins_works_survives_a_kill_and_stops_when_asked() {
     machine.ended().await;
     // Handed out until it is held: the connection of the dead agent may swallow it.
     let again = machine.node.sign(&machine.node.task(1));
-    machine.node.gateway.told().sticky.push((first, again));
+    machine.node.gateway.reports_lock().sticky.push((first, again));
     machine.start();
     machine.node.gateway.until("the same again", |told| told.results[&first].len() == 2).await;
-    let told = machine.node.gateway.told().results[&first].clone();
+    let told = machine.node.gateway.reports_lock().results[&first].clone();
     assert_eq!(told[0], told[1]);
     assert!(matches!(told[0].ending, Ending::Succeeded { .. }));
     machine
@@ -192,11 +194,11 @@ async fn an_update_is_fetched_started_and_confirmed() {
     let mut program = fs::read(machine.program()).unwrap();
     program.extend_from_slice(b"more");
     let params = update(&program, node_agent::program::VERSION);
-    machine.node.gateway.told().program = program.clone();
+    machine.node.gateway.reports_lock().program = program.clone();
     machine.start();
     let id = machine.node.queue(&machine.node.task_of(1, SelfUpdate::TYPE.name(), params));
     machine.node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    let told = machine.node.gateway.told().results[&id].clone();
+    let told = machine.node.gateway.reports_lock().results[&id].clone();
     assert!(
         matches!(&told[0].ending, Ending::Succeeded { output } if output["rolled_back"] == false),
         "{told:?}"
@@ -213,7 +215,7 @@ async fn an_update_is_fetched_started_and_confirmed() {
 async fn an_update_that_does_not_come_up_is_rolled_back_and_reported() {
     let mut machine = Machine::joined().await;
     let program = b"#!/bin/sh\ncase \"$*\" in version) echo 9.9.9 ;; *) exit 3 ;; esac\n".to_vec();
-    machine.node.gateway.told().program = program.clone();
+    machine.node.gateway.reports_lock().program = program.clone();
     machine.start();
     let id = machine.node.queue(&machine.node.task_of(1, SelfUpdate::TYPE.name(), update(&program, "9.9.9")));
     assert!(!machine.ended().await);
@@ -227,7 +229,7 @@ async fn an_update_that_does_not_come_up_is_rolled_back_and_reported() {
         let child = machine.child.as_mut().unwrap();
         // Either it works and tells, or it ends.
         let works = loop {
-            if gateway.told().results.contains_key(&id) {
+            if gateway.reports_lock().results.contains_key(&id) {
                 break true;
             }
             if child.try_wait().unwrap().is_some() {
@@ -241,7 +243,7 @@ async fn an_update_that_does_not_come_up_is_rolled_back_and_reported() {
         machine.child = None;
     }
     machine.node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    let told = machine.node.gateway.told().results[&id].clone();
+    let told = machine.node.gateway.reports_lock().results[&id].clone();
     assert!(
         matches!(&told[0].ending, Ending::Succeeded { output } if output["rolled_back"] == true),
         "{told:?}"
@@ -252,7 +254,7 @@ async fn an_update_that_does_not_come_up_is_rolled_back_and_reported() {
 #[tokio::test]
 async fn a_program_that_is_not_the_announced_one_changes_nothing() {
     let mut machine = Machine::joined().await;
-    machine.node.gateway.told().program = b"something else".to_vec();
+    machine.node.gateway.reports_lock().program = b"something else".to_vec();
     machine.start();
     let id = machine.node.queue(&machine.node.task_of(
         1,
@@ -260,7 +262,7 @@ async fn a_program_that_is_not_the_announced_one_changes_nothing() {
         update(b"the program", "9.9.9"),
     ));
     machine.node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    let told = machine.node.gateway.told().results[&id].clone();
+    let told = machine.node.gateway.reports_lock().results[&id].clone();
     assert!(matches!(&told[0].ending, Ending::Failed { failure } if failure.code == FailureCode::Driver));
     kill(machine.pid(), Signal::SIGTERM).unwrap();
     assert!(machine.ended().await);

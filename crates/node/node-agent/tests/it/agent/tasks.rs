@@ -35,7 +35,7 @@ async fn a_task_is_begun_reported_done_and_told() {
     let task = Task { traceparent: Some(trace.to_owned()), ..node.task(1) };
     let id = node.queue(&task);
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    let told = node.gateway.told().results[&id].clone();
+    let told = node.gateway.reports_lock().results[&id].clone();
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].ending, Ending::Succeeded { output: json!({ "drained": true }) });
     assert_eq!(told[0].phases[0].name, "mark");
@@ -44,20 +44,20 @@ async fn a_task_is_begun_reported_done_and_told() {
     let kinds = format!("{:?}", node.journal.records());
     assert!(kinds.contains("Told"), "{kinds}");
     // Whoever asked for it finds it in the node's log.
-    let said = node.gateway.told().log_lines.join("\n");
+    let said = node.gateway.reports_lock().log_lines.join("\n");
     assert!(said.contains(&task.correlation_id.to_string()) && said.contains(trace), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_result_is_told_until_it_is_answered_and_always_the_same() {
     let node = Node::joined(Doing::fine()).await;
-    node.gateway.told().busy_results = 3;
-    node.gateway.told().lose_result_answers = 2;
+    node.gateway.reports_lock().busy_results = 3;
+    node.gateway.reports_lock().lose_result_answers = 2;
     let running = node.start();
     let id = node.queue(&node.task(1));
     node.gateway.until("three tellings", |told| told.results.get(&id).is_some_and(|r| r.len() == 3)).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let told = node.gateway.told().results[&id].clone();
+    let told = node.gateway.reports_lock().results[&id].clone();
     assert_eq!(told.len(), 3);
     assert!(told.iter().all(|result| *result == told[0]));
     assert_eq!(node.doing.count(id), 1);
@@ -78,7 +78,7 @@ async fn a_task_that_comes_again_is_answered_from_the_journal() {
     let running = node.start();
     node.queue(&task);
     node.gateway.until("the same again", |told| told.results[&id].len() == 2).await;
-    let told = node.gateway.told().results[&id].clone();
+    let told = node.gateway.reports_lock().results[&id].clone();
     assert_eq!(told[0], told[1]);
     assert_eq!(node.doing.count(id), 1);
     running.stop().await;
@@ -109,7 +109,11 @@ async fn what_was_not_signed_for_this_node_and_now_is_refused_without_effect() {
     for ((id, signed), reason) in expected {
         node.gateway.queue(signed);
         node.gateway.until("the refusal", |told| told.results.contains_key(&id)).await;
-        assert_eq!(node.gateway.told().results[&id][0].ending, Ending::Refused { reason }, "{reason}");
+        assert_eq!(
+            node.gateway.reports_lock().results[&id][0].ending,
+            Ending::Refused { reason },
+            "{reason}"
+        );
         assert_eq!(node.doing.count(id), 0);
     }
     running.stop().await;
@@ -137,12 +141,12 @@ async fn a_new_signer_is_learned_when_its_first_task_comes() {
     node.gateway.until("contact", |told| told.heartbeats.len() > 1).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     node.gateway.authority.lock().unwrap().signers.push((2, ed25519()));
-    node.gateway.told().keyset_serial = 2;
+    node.gateway.reports_lock().keyset_serial = 2;
     let mut task = node.task(1);
     task.signer_version = 2;
     let id = node.queue(&task);
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    assert!(matches!(node.gateway.told().results[&id][0].ending, Ending::Succeeded { .. }));
+    assert!(matches!(node.gateway.reports_lock().results[&id][0].ending, Ending::Succeeded { .. }));
     running.stop().await;
 }
 
@@ -155,14 +159,14 @@ async fn a_handler_out_of_time_is_reported_and_keeps_its_place() {
     let running = node.start();
     let first = node.queue(&node.task(1));
     node.gateway.until("the timeout", |told| told.results.contains_key(&first)).await;
-    assert_eq!(code(&node.gateway.told().results[&first][0]), Some(FailureCode::Timeout));
+    assert_eq!(code(&node.gateway.reports_lock().results[&first][0]), Some(FailureCode::Timeout));
     // One drain at a time: the next one must wait for the one that hangs.
     let second = node.queue(&node.task(2));
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(node.doing.count(second), 0);
     node.doing.end_held();
     node.gateway.until("the second", |told| told.results.contains_key(&second)).await;
-    assert_eq!(node.gateway.told().results[&first].len(), 1);
+    assert_eq!(node.gateway.reports_lock().results[&first].len(), 1);
     running.stop().await;
 }
 
@@ -173,9 +177,9 @@ async fn a_task_that_finds_no_place_before_it_expires_is_refused() {
     let first = node.queue(&node.task(1));
     let second = node.queue(&node.task(2));
     node.gateway.until("both", |told| told.results.len() == 2).await;
-    assert_eq!(code(&node.gateway.told().results[&first][0]), Some(FailureCode::Timeout));
+    assert_eq!(code(&node.gateway.reports_lock().results[&first][0]), Some(FailureCode::Timeout));
     assert_eq!(
-        node.gateway.told().results[&second][0].ending,
+        node.gateway.reports_lock().results[&second][0].ending,
         Ending::Refused { reason: TaskError::Expired }
     );
     assert_eq!(node.doing.count(second), 0);
@@ -187,14 +191,14 @@ async fn a_cancelled_task_stops_at_its_next_phase() {
     let node = Node::joined(Doing::new(|_| None)).await;
     let running = node.start();
     let task = node.task_of(1, Reboot::TYPE.name(), json!({ "reason": "test" }));
-    node.gateway.told().cancelled.insert(task.task_id);
+    node.gateway.reports_lock().cancelled.insert(task.task_id);
     let id = node.queue(&task);
     node.gateway.until("progress", |told| told.progress.contains_key(&id)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     // What a driver does when it comes to its next phase.
     node.doing.end_held_as(|job| Err(job.steps.begin("boot").unwrap_err()));
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    assert_eq!(code(&node.gateway.told().results[&id][0]), Some(FailureCode::Cancelled));
+    assert_eq!(code(&node.gateway.reports_lock().results[&id][0]), Some(FailureCode::Cancelled));
     running.stop().await;
 }
 
@@ -206,7 +210,7 @@ async fn a_full_disk_means_that_nothing_is_begun_and_that_it_can_be_tried_later(
     let task = node.task(1);
     let id = node.queue(&task);
     node.gateway.until("the failure", |told| told.results.contains_key(&id)).await;
-    assert_eq!(code(&node.gateway.told().results[&id][0]), Some(FailureCode::Journal));
+    assert_eq!(code(&node.gateway.reports_lock().results[&id][0]), Some(FailureCode::Journal));
     assert_eq!(node.doing.count(id), 0);
     node.journal.set_full_disk(false);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -224,13 +228,13 @@ async fn a_node_with_a_full_disk_stays_in_contact_and_tells_of_interrupted_work_
     node.gateway.until("the start", |told| told.progress.contains_key(&id)).await;
     running.crash().await;
     node.journal.set_full_disk(true);
-    let beats = node.gateway.told().heartbeats.len();
+    let beats = node.gateway.reports_lock().heartbeats.len();
     let running = node.start();
     node.gateway.until("contact", |told| told.heartbeats.len() > beats + 3).await;
-    assert!(node.gateway.told().results.is_empty());
+    assert!(node.gateway.reports_lock().results.is_empty());
     node.journal.set_full_disk(false);
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-    assert_eq!(code(&node.gateway.told().results[&id][0]), Some(FailureCode::Interrupted));
+    assert_eq!(code(&node.gateway.reports_lock().results[&id][0]), Some(FailureCode::Interrupted));
     assert_eq!(node.doing.count(id), 1);
     running.stop().await;
 }
@@ -238,7 +242,7 @@ async fn a_node_with_a_full_disk_stays_in_contact_and_tells_of_interrupted_work_
 #[tokio::test(start_paused = true)]
 async fn a_result_that_nobody_wants_is_given_up() {
     let node = Node::joined(Doing::fine()).await;
-    node.gateway.told().refuse_results = true;
+    node.gateway.reports_lock().refuse_results = true;
     let running = node.start();
     let id = node.queue(&node.task(1));
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -257,8 +261,8 @@ async fn an_error_of_a_handler_and_its_breakdown_are_told() {
     let running = node.start();
     let (first, second) = (node.queue(&node.task(1)), node.queue(&node.task(2)));
     node.gateway.until("both", |told| told.results.len() == 2).await;
-    assert_eq!(code(&node.gateway.told().results[&first][0]), Some(FailureCode::Invalid));
-    assert_eq!(code(&node.gateway.told().results[&second][0]), Some(FailureCode::Driver));
+    assert_eq!(code(&node.gateway.reports_lock().results[&first][0]), Some(FailureCode::Invalid));
+    assert_eq!(code(&node.gateway.reports_lock().results[&second][0]), Some(FailureCode::Driver));
     running.stop().await;
 }
 
@@ -273,7 +277,7 @@ async fn a_reboot_succeeds_when_the_machine_has_booted_anew() {
         node.facts.boot_id = boot_id.to_owned();
         let running = node.start();
         node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
-        let told = node.gateway.told().results[&id].clone();
+        let told = node.gateway.reports_lock().results[&id].clone();
         if succeeds {
             let output = json!({ "boot_id_before": "boot-1", "boot_id_after": "boot-2" });
             assert_eq!(told[0].ending, Ending::Succeeded { output });
@@ -294,14 +298,14 @@ async fn an_update_succeeds_only_once_the_new_program_was_heard() {
     node.gateway.until("the start", |told| told.progress.contains_key(&id)).await;
     running.crash().await;
     node.facts.agent_version = "2.0.0".to_owned();
-    node.gateway.told().refuse_all = true;
+    node.gateway.reports_lock().refuse_all = true;
     let running = node.start();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(node.gateway.told().results.is_empty());
-    node.gateway.told().refuse_all = false;
+    assert!(node.gateway.reports_lock().results.is_empty());
+    node.gateway.reports_lock().refuse_all = false;
     node.gateway.until("the result", |told| told.results.contains_key(&id)).await;
     let output = json!({ "from_version": "1.0.0", "to_version": "2.0.0", "rolled_back": false });
-    assert_eq!(node.gateway.told().results[&id][0].ending, Ending::Succeeded { output });
+    assert_eq!(node.gateway.reports_lock().results[&id][0].ending, Ending::Succeeded { output });
     running.stop().await;
 }
 
@@ -317,10 +321,10 @@ async fn a_stop_lets_running_work_end_and_begins_nothing_new() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     node.doing.end_held();
     running.stop().await;
-    assert!(node.gateway.told().results.contains_key(&first));
+    assert!(node.gateway.reports_lock().results.contains_key(&first));
     assert_eq!(node.doing.count(second), 0);
     // It is handed out again after the restart, and done.
-    node.gateway.told().sticky.push((second, node.sign(&node.task(2))));
+    node.gateway.reports_lock().sticky.push((second, node.sign(&node.task(2))));
     let running = node.start();
     tokio::time::sleep(Duration::from_secs(5)).await;
     node.doing.end_held();

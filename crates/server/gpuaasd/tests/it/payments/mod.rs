@@ -101,7 +101,7 @@ impl Shop {
     }
 
     /// Sends a message to the control plane, as anybody could.
-    async fn tell(&self, signature: &str, body: &[u8]) -> Answer {
+    async fn webhook_post(&self, signature: &str, body: &[u8]) -> Answer {
         let api = self.world.server.api();
         let request = api.request(reqwest::Method::POST, WEBHOOK_PATH);
         api.send(request.header("stripe-signature", signature).body(body.to_vec())).await

@@ -35,24 +35,24 @@ async fn messages_signed_by_stripes_own_sdk_are_believed_and_altered_bytes_are_n
     for at in [0, body.len() / 3, body.len() / 2, body.len() - 1] {
         let mut altered = body.clone();
         altered[at] ^= 1;
-        assert_eq!(shop.tell(&signature, &altered).await.status, 400, "byte {at}");
+        assert_eq!(shop.webhook_post(&signature, &altered).await.status, 400, "byte {at}");
     }
     let longer = [body.as_slice(), b" "].concat();
-    assert_eq!(shop.tell(&signature, &longer).await.status, 400);
+    assert_eq!(shop.webhook_post(&signature, &longer).await.status, 400);
     let other = stripe_sdk(&["sign", "whsec_other"], &body).await.unwrap();
     let time = signature.split(',').next().unwrap();
     let guesses = [other.as_str(), "", "t=1", "nonsense", "v1=00", time, &signature.replace("v1=", "v0=")];
     for wrong in guesses {
-        assert_eq!(shop.tell(wrong, &body).await.status, 400, "{wrong:?}");
+        assert_eq!(shop.webhook_post(wrong, &body).await.status, 400, "{wrong:?}");
     }
     // Signed well, too long ago.
     let old = stripe_sdk(&["sign", SECRET, "1000000000"], &body).await.unwrap();
-    assert_eq!(shop.tell(&old, &body).await.status, 400);
+    assert_eq!(shop.webhook_post(&old, &body).await.status, 400);
     assert_eq!(kept(&shop).await, 0, "what is not believed leaves nothing");
     assert_eq!(shop.balance().await["prepaid_minor"], 0);
 
     for _ in 0..3 {
-        let answer = shop.tell(&signature, &body).await;
+        let answer = shop.webhook_post(&signature, &body).await;
         assert!((200..300).contains(&answer.status), "{}", answer.text);
     }
     shop.has(5000, 0).await;
@@ -69,8 +69,8 @@ async fn one_good_signature_among_several_is_enough() {
     let signature = stripe_sdk(&["sign", SECRET], &body).await.unwrap();
     let (time, digest) = signature.split_once(",v1=").unwrap();
     let zeros = "0".repeat(64);
-    assert_eq!(shop.tell(&format!("{time},v1={zeros}"), &body).await.status, 400);
-    let answer = shop.tell(&format!("{time},v1={zeros},v0={zeros},v1={digest}"), &body).await;
+    assert_eq!(shop.webhook_post(&format!("{time},v1={zeros}"), &body).await.status, 400);
+    let answer = shop.webhook_post(&format!("{time},v1={zeros},v0={zeros},v1={digest}"), &body).await;
     assert!(answer.status < 300, "{}", answer.text);
     shop.has(2000, 0).await;
 }
@@ -100,7 +100,7 @@ async fn an_amount_that_is_not_the_one_asked_for_is_not_credited_but_shown() {
     event["data"]["object"]["amount_total"] = 5_000_000.into();
     let body = serde_json::to_vec(&event).unwrap();
     let signature = stripe_sdk(&["sign", SECRET], &body).await.unwrap();
-    assert!(shop.tell(&signature, &body).await.status < 300);
+    assert!(shop.webhook_post(&signature, &body).await.status < 300);
     shop.all_processed().await;
     assert_eq!(shop.balance().await["prepaid_minor"], 0);
     let findings =

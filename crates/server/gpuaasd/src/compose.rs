@@ -281,11 +281,9 @@ impl Platform {
 
     /// The consumers of every domain.
     pub fn registrations(&self) -> Vec<bus::Registration> {
-        let mut all = identity::jobs::consumers();
-        all.extend(fleet::jobs::consumers(&self.fleet));
-        all.extend(capacity::jobs::consumers(&self.capacity));
-        all.extend(notify::jobs::consumers(&self.money.notify));
-        all
+        let (fleet, capacity) =
+            (fleet::jobs::consumers(&self.fleet), capacity::jobs::consumers(&self.capacity));
+        [identity::jobs::consumers(), fleet, capacity, notify::jobs::consumers(&self.money.notify)].concat()
     }
 
     /// How events reach consumers.

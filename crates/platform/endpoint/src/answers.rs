@@ -25,7 +25,7 @@ impl Pipeline {
         body: Body,
     ) -> Result<Option<Response>, Failure> {
         let declaration = &endpoint.declaration;
-        let Some(key) = idempotency_key(declaration, &parts.headers)? else { return Ok(None) };
+        let Some(key) = idempotency_key(declaration.idempotency, &parts.headers)? else { return Ok(None) };
         let body = read_body(declaration, &parts.headers, body, self.limits.body_read_timeout).await?;
         let request_hash = request_hash(path, parts.uri.query().unwrap_or_default(), &body);
         let claim = Claim { principal_id: caller.id(), endpoint: declaration.id, key, request_hash };

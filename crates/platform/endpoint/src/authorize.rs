@@ -212,3 +212,8 @@ fn project_roles(caller: &Caller, org: OrgId, project: ProjectId) -> Vec<Role> {
         Caller::ServiceAccount { .. } => Vec::new(),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "in a test, a failure is a failed test")]
+#[path = "authorize_tests.rs"]
+mod tests;

@@ -267,7 +267,7 @@ impl Pipeline {
         origin: &Origin,
     ) -> Result<Response, Failure> {
         let declaration = &endpoint.declaration;
-        let idempotency_key = idempotency_key(declaration, &parts.headers)?;
+        let idempotency_key = idempotency_key(declaration.idempotency, &parts.headers)?;
         let if_match = if_match(&parts.headers)?;
         let body = read_body(declaration, &parts.headers, body, self.limits.body_read_timeout).await?;
         let request_hash = request_hash(&path, parts.uri.query().unwrap_or_default(), &body);

@@ -102,16 +102,14 @@ pub(crate) fn repeated_header(headers: &HeaderMap) -> Option<Problem> {
 }
 
 pub(crate) fn idempotency_key(
-    declaration: &Declaration,
+    idempotency: Idempotency,
     headers: &HeaderMap,
 ) -> Result<Option<String>, Problem> {
-    if declaration.idempotency == Idempotency::None {
+    if idempotency == Idempotency::None {
         return Ok(None);
     }
     match headers.get("x-idempotency-key") {
-        None if declaration.idempotency == Idempotency::Required => {
-            Err(Problem::from_code(Code::IdempotencyKeyRequired))
-        }
+        None if idempotency == Idempotency::Required => Err(Problem::from_code(Code::IdempotencyKeyRequired)),
         None => Ok(None),
         Some(value) => match value.to_str() {
             Ok(key) if (1..=255).contains(&key.len()) => Ok(Some(key.to_owned())),
@@ -153,6 +151,82 @@ pub(crate) fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) 
 #[allow(clippy::unwrap_used, reason = "in a test, a failure is a failed test")]
 mod tests {
     use super::*;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_key_is_asked_for_where_money_or_capacity_moves() {
+        let of = |idempotency, list: &[(&'static str, &str)]| {
+            idempotency_key(idempotency, &headers(list)).map_err(|problem| problem.code)
+        };
+        let (given, long) = ([("x-idempotency-key", "k-1")], "x".repeat(256));
+        assert_eq!(of(Idempotency::None, &given), Ok(None));
+        for idempotency in [Idempotency::Accepted, Idempotency::Required] {
+            assert_eq!(of(idempotency, &given), Ok(Some("k-1".to_owned())));
+            let longest = [("x-idempotency-key", &long[1..])];
+            assert_eq!(of(idempotency, &longest), Ok(Some(long[1..].to_owned())));
+            for bad in ["", &long] {
+                assert_eq!(of(idempotency, &[("x-idempotency-key", bad)]), Err(Code::ValidationError));
+            }
+        }
+        assert_eq!(of(Idempotency::Accepted, &[]), Ok(None));
+        assert_eq!(of(Idempotency::Required, &[]), Err(Code::IdempotencyKeyRequired));
+    }
+
+    #[test]
+    fn requests_with_one_hash_are_one_request() {
+        let path =
+            |values: &[&str]| values.iter().map(|v| ("p".to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+        let hash = |values: &[&str], query: &str, body: &[u8]| request_hash(&path(values), query, body);
+        let base = hash(&["a", "b"], "q=1", b"{}");
+        assert_eq!(base, hash(&["a", "b"], "q=1", b"{}"));
+        for other in [
+            hash(&["ab", ""], "q=1", b"{}"),
+            hash(&["a"], "b", b"q=1{}"),
+            hash(&["b", "a"], "q=1", b"{}"),
+            hash(&["a", "b"], "q=2", b"{}"),
+            hash(&["a", "b"], "q=1", b"{ }"),
+            hash(&["a", "b"], "q=1{}", b""),
+        ] {
+            assert_ne!(base, other);
+        }
+    }
+
+    #[test]
+    fn a_version_is_a_number_with_or_without_quotes() {
+        let of = |value: &str| if_match(&headers(&[("if-match", value)])).map_err(|problem| problem.code);
+        assert_eq!((of("7"), of("\"7\""), of(" 7 ")), (Ok(Some(7)), Ok(Some(7)), Ok(Some(7))));
+        assert_eq!(of("*"), Ok(None));
+        assert!(matches!(if_match(&HeaderMap::new()), Ok(None)));
+        for bad in ["", "x", "7, 8", "W/7"] {
+            assert_eq!(of(bad), Err(Code::ValidationError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_last_event_is_a_number_that_is_not_negative() {
+        let of = |value: &str| {
+            last_event_id(&headers(&[("last-event-id", value)])).map_err(|problem| problem.code)
+        };
+        assert_eq!((of("0"), of("12"), of("")), (Ok(Some(0)), Ok(Some(12)), Ok(None)));
+        for bad in ["-1", "x", "1.5"] {
+            assert_eq!(of(bad), Err(Code::ValidationError), "{bad}");
+        }
+        assert!(matches!(last_event_id(&HeaderMap::new()), Ok(None)));
+    }
+
+    #[test]
+    fn a_header_that_decides_is_given_once() {
+        assert!(repeated_header(&headers(&[("if-match", "1"), ("accept", "a"), ("accept", "b")])).is_none());
+        let problem = repeated_header(&headers(&[("if-match", "1"), ("if-match", "2")])).unwrap();
+        assert_eq!((problem.code, &problem.details["header"]), (Code::InvalidRequest, &"if-match".into()));
+    }
 
     #[test]
     fn json_is_utf8_and_says_nothing_else() {

@@ -1,6 +1,6 @@
 //! What a token says, and what becomes of a newcomer.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Ambient,
     digest::sha256,
@@ -51,6 +51,20 @@ pub(crate) struct Claims {
     pub gpuaas_project: Option<String>,
 }
 
+/// Clocks of issuers and ours may differ by this much.
+const LEEWAY: TimeDelta = TimeDelta::seconds(30);
+
+impl Claims {
+    /// When they expire, if they name somebody, come from `issuer`, are made for `audience`, and hold already.
+    pub fn valid_until(&self, issuer: &str, audience: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let not_before = self.nbf.and_then(|at| DateTime::from_timestamp(at, 0));
+        if self.iss != issuer || self.sub.is_empty() || !self.aud.contains(audience) {
+            return None;
+        }
+        DateTime::from_timestamp(self.exp, 0).filter(|_| not_before.is_none_or(|at| at - LEEWAY <= now))
+    }
+}
+
 /// JWT dates are numbers of seconds that may have a fraction.
 fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
     let number = serde_json::Number::deserialize(d)?;
@@ -80,6 +94,10 @@ impl Verified {
         let sid = session_name(&claims);
         let session_key = sha256(format!("{}\0{sid}", claims.iss));
         Self { builtin, claims, expires_at, sid, session_key }
+    }
+
+    pub fn is_expired(&self, now: DateTime<Utc>) -> bool {
+        self.expires_at + LEEWAY <= now
     }
 
     /// Whether the issuer vouches for the address. Silence about it is not enough: an address that nobody verified
@@ -196,6 +214,73 @@ mod tests {
             all[key] = value.clone();
         }
         serde_json::from_value(all).unwrap()
+    }
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(seconds, 0).unwrap()
+    }
+
+    #[test]
+    fn claims_hold_for_their_issuer_audience_and_time_only() {
+        let now = at(1000);
+        let until = |extra: Value| claims(extra).valid_until("i", "a", now);
+        assert_eq!(until(json!({})), Some(at(100)), "expiry is another question");
+        assert_eq!(until(json!({ "aud": ["b", "a"] })), Some(at(100)));
+        for foreign in
+            [json!({ "iss": "j" }), json!({ "aud": "b" }), json!({ "aud": ["b"] }), json!({ "sub": "" })]
+        {
+            assert_eq!(until(foreign.clone()), None, "{foreign}");
+        }
+        assert_eq!(until(json!({ "nbf": 1030 })), Some(at(100)), "clocks may differ by half a minute");
+        assert_eq!(until(json!({ "nbf": 1031 })), None);
+        assert_eq!(until(json!({ "exp": i64::MAX })), None, "beyond the calendar");
+    }
+
+    #[test]
+    fn a_token_expires_half_a_minute_after_it_says() {
+        let verified = Verified::new(false, claims(json!({})), at(100));
+        assert!(!verified.is_expired(at(129)) && verified.is_expired(at(130)));
+        assert!(verified.is_expired(at(131)));
+    }
+
+    #[test]
+    fn dates_are_whole_seconds_rounded_down() {
+        let read = claims(json!({ "exp": 7.9, "nbf": -1.5, "iat": 3 }));
+        assert_eq!((read.exp, read.nbf, read.iat, read.auth_time), (7, Some(-2), Some(3), None));
+        let issued = |extra| Verified::new(false, claims(extra), at(100)).issued_at();
+        assert_eq!((issued(json!({ "iat": 3 })), issued(json!({}))), (Some(at(3)), None));
+        let odd =
+            serde_json::from_value::<Claims>(json!({ "iss": "i", "sub": "s", "aud": "a", "exp": "soon" }));
+        assert!(odd.is_err());
+    }
+
+    #[test]
+    fn a_session_has_a_key_across_issuers_and_its_client() {
+        let of = |builtin, extra| Verified::new(builtin, claims(extra), at(100));
+        let named = of(false, json!({ "sid": "x", "azp": "cli", "client_id": "web" }));
+        assert_eq!((named.sid.as_str(), named.client(), named.is_unnamed()), ("x", Some("cli"), false));
+        assert_ne!(named.session_key, of(false, json!({ "sid": "x", "iss": "j" })).session_key);
+        assert_eq!(named.session_key, of(false, json!({ "sid": "x" })).session_key);
+        let by_client = of(false, json!({ "client_id": "web" }));
+        assert_eq!((by_client.client(), by_client.is_unnamed()), (Some("web"), true));
+        assert!(!of(true, json!({})).is_unnamed(), "the built-in issuer names its sessions");
+        assert!(!of(false, json!({ "auth_time": 5 })).is_unnamed());
+        // What is no name is as good as none.
+        for odd in ["".to_owned(), "x".repeat(201)] {
+            assert!(of(false, json!({ "sid": odd })).is_unnamed());
+        }
+        assert!(!of(false, json!({ "sid": "x".repeat(200) })).is_unnamed());
+    }
+
+    #[test]
+    fn somebody_is_named_by_the_first_name_that_can_be_one() {
+        let named = |extra| Verified::new(false, claims(extra), at(100)).identity();
+        let both = named(json!({ "name": " Ann ", "preferred_username": "ann1" }));
+        assert_eq!((both.issuer.as_str(), both.subject.as_str(), both.name.as_str()), ("i", "s", "Ann"));
+        assert_eq!(named(json!({ "name": " ", "preferred_username": "ann1" })).name.as_str(), "ann1");
+        let by_address = json!({ "email": "ann@example.org", "email_verified": true });
+        assert_eq!(named(by_address).name.as_str(), "ann");
+        assert_eq!(named(json!({})).name.as_str(), "Somebody");
     }
 
     #[test]

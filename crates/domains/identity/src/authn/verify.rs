@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Validation, dangerous::insecure_decode_claims, decode, decode_header};
 use kernel::{Code, Failure, Problem};
 use serde::Deserialize;
@@ -13,9 +13,6 @@ use super::{
     model::{Claims, Verified},
     remote::RemoteKeys,
 };
-
-/// Clocks of issuers and ours may differ by this much.
-const LEEWAY: TimeDelta = TimeDelta::seconds(30);
 
 /// The keys of the issuer in this process. It is told by a trait, because the issuer itself reads its tokens by this part.
 #[async_trait]
@@ -100,21 +97,14 @@ pub(crate) async fn verify(
     validation.validate_nbf = false;
     validation.validate_aud = false;
     let claims: Claims = decode(token, &key.key, &validation).map_err(|_| invalid())?.claims;
-    if claims.iss != issuer.issuer || claims.sub.is_empty() || !claims.aud.contains(&issuer.audience) {
-        return Err(invalid());
-    }
-    let expires_at = DateTime::from_timestamp(claims.exp, 0).ok_or_else(invalid)?;
-    let not_before = claims.nbf.and_then(|at| DateTime::from_timestamp(at, 0));
-    if not_before.is_some_and(|at| at - LEEWAY > now) {
-        return Err(invalid());
-    }
+    let expires_at = claims.valid_until(&issuer.issuer, &issuer.audience, now).ok_or_else(invalid)?;
     let verified = Verified::new(issuer.is_builtin(), claims, expires_at);
     check_expiry(&verified, now)?;
     Ok(verified)
 }
 
 pub(crate) fn check_expiry(verified: &Verified, now: DateTime<Utc>) -> Result<(), Failure> {
-    if verified.expires_at + LEEWAY <= now {
+    if verified.is_expired(now) {
         return Err(Problem::from_code(Code::TokenExpired).into());
     }
     Ok(())

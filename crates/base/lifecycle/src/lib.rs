@@ -130,6 +130,32 @@ mod tests {
     }
 
     #[test]
+    fn an_event_leads_where_the_table_says_and_only_from_there() {
+        use {DoorEvent as E, DoorState as S};
+        for (from, event, to) in [
+            (S::Open, E::Push, Some(S::Shut)),
+            (S::Open, E::Pull, None),
+            (S::Open, E::Burn, None),
+            (S::Shut, E::Push, None),
+            (S::Shut, E::Pull, Some(S::Open)),
+            (S::Shut, E::Burn, Some(S::Gone)),
+            (S::Gone, E::Push, None),
+            (S::Gone, E::Pull, None),
+            (S::Gone, E::Burn, None),
+        ] {
+            assert_eq!(Door::next(from, event), to, "{from:?} {event:?}");
+        }
+    }
+
+    #[test]
+    fn rows_and_diagram_hold_every_transition_once() {
+        assert_eq!(Door::rows(), [("open", "shut"), ("shut", "gone"), ("shut", "open")]);
+        let diagram = "stateDiagram-v2\n    [*] --> open\n    open --> shut: push\n    shut --> open: pull\n    \
+                       shut --> gone: burn\n    gone --> [*]\n";
+        assert_eq!(Door::diagram(), diagram);
+    }
+
+    #[test]
     fn a_state_is_its_name_in_json_and_in_the_schema() {
         let names: Vec<_> = Door::STATES.iter().map(|state| state.name()).collect();
         assert_eq!(serde_json::to_value(Door::STATES).unwrap(), serde_json::json!(names));

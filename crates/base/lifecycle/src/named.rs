@@ -197,6 +197,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_name_is_refused_with_the_names_that_there_are() {
+        let refused = serde_json::from_str::<Lock>("7").unwrap_err().to_string();
+        assert!(refused.contains("expected one of bolt, latch"), "{refused}");
+        assert_eq!(format!("{:>6}|", Lock::Bolt), "  bolt|");
+        assert!(crate::name_schema::<Lock>("").get("description").is_none());
+    }
+
+    #[test]
     fn a_named_schema_is_referred_to() {
         let schema = schemars::schema_for!(Door);
         assert_eq!(schema.pointer("/properties/lock/$ref"), Some(&"#/$defs/DoorLock".into()));

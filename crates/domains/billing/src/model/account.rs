@@ -93,3 +93,14 @@ pub struct Posted {
     pub seq: i64,
     pub balances: Balances,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_frozen_is_not_left_to_be_used() {
+        let balances = Balances { prepaid_minor: 1, held_minor: 20, promo_minor: 300, disputed_minor: 4000 };
+        assert_eq!((balances.available(), balances.total()), (301, 321));
+    }
+}

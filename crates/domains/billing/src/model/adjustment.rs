@@ -181,6 +181,44 @@ mod tests {
     }
 
     #[test]
+    fn who_may_decide_is_told_what_waits() {
+        let id = uuid::Uuid::from_u128;
+        let fault = FaultCredit {
+            allocation_id: id(4).into(),
+            finding_id: id(5).into(),
+            code: "xid.79".to_owned(),
+            part: "gpu".to_owned(),
+            cause: super::super::fault_credit::ReviewCause::Amount,
+            since: DateTime::UNIX_EPOCH,
+            until: None,
+        };
+        let adjustment = Adjustment {
+            id: id(1).into(),
+            org_id: id(2).into(),
+            kind: AdjustmentKind::Credit,
+            amount_minor: 7,
+            currency: "USD".to_owned(),
+            corrects_entry_id: None,
+            reason: "faulty".to_owned(),
+            state: AdjustmentState::Proposed,
+            proposed_by: Some(id(3).into()),
+            fault: Some(fault),
+            decided_by: None,
+            seq: None,
+            version: 1,
+            created_at: DateTime::UNIX_EPOCH,
+            updated_at: DateTime::UNIX_EPOCH,
+        };
+        let waiting = adjustment.waiting();
+        assert_eq!((waiting.adjustment_id, waiting.org_id), (adjustment.id, adjustment.org_id));
+        assert_eq!(waiting.allocation_id, Some(id(4).into()));
+        assert_eq!(
+            (waiting.amount_minor, waiting.currency.as_str(), waiting.reason.as_str()),
+            (7, "USD", "faulty")
+        );
+    }
+
+    #[test]
     fn nobody_decides_on_their_own_proposal_and_anybody_on_that_of_the_product() {
         let [one, other] = [1, 2].map(|n| UserId::from(uuid::Uuid::from_u128(n)));
         assert!(may_decide(Some(one), one).is_err());

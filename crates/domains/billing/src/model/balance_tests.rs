@@ -39,6 +39,25 @@ fn what_was_used_and_not_posted_brings_the_end_nearer() {
     assert_eq!(status.state, BalanceState::AutoReleasePending);
 }
 
+#[test]
+fn a_balance_at_the_threshold_is_low_and_one_above_it_is_not() {
+    for (total, state) in [(501, BalanceState::Healthy), (500, BalanceState::LowBalance)] {
+        assert_eq!(decide(None, &facts(total, 0)).0.state, state, "{total}");
+    }
+}
+
+#[test]
+fn nothing_depletes_when_nothing_is_left_or_nothing_runs() {
+    for (total, burn) in [(0, 3600), (-1, 3600), (100, 0), (100, -1), (0, 0)] {
+        assert_eq!(decide(None, &facts(total, burn)).0.depletes_at, None, "{total} {burn}");
+    }
+    let one = Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(1));
+    assert_eq!(decide(None, &facts(1, 3600)).0.depletes_at, one);
+    // More was used than there is: it ends now, and not in the past.
+    let overdrawn = Facts { unposted_parts: 3600 * 500, ..facts(100, 3600) };
+    assert_eq!(decide(None, &overdrawn).0.depletes_at, Some(DateTime::UNIX_EPOCH));
+}
+
 proptest! {
     #[test]
     fn a_state_follows_from_the_facts_alone(total in any::<i64>(), burn in any::<i64>(), unposted in any::<i64>(),

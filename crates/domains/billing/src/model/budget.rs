@@ -76,6 +76,13 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_was_changed_when_it_was_crossed_stays_crossed() {
+        let crossed = DateTime::UNIX_EPOCH + TimeDelta::hours(1);
+        let same = Spending { updated_at: crossed, ..spending(700, Some(crossed)) };
+        assert_eq!(same.decide(crossed), Crossing { crossed_at: Some(crossed), told: false });
+    }
+
+    #[test]
     fn months_begin_on_their_first_day() {
         let at: DateTime<Utc> = "2026-12-31T23:59:59Z".parse().unwrap();
         let (from, to) = month_of(at);

@@ -74,6 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_cause_tells_who_decides_another_thing() {
+        let texts = ReviewCause::ALL.map(ReviewCause::text);
+        assert!(texts.iter().all(|text| text.contains(' ')), "{texts:?}");
+        assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2]);
+    }
+
+    #[test]
     fn a_rule_alone_gives_small_credits_to_what_runs_and_whose_tenant_cannot_have_caused_them() {
         let limit = keys::BILLING_CREDIT_APPROVAL_MINOR.read(&serde_json::json!(100));
         for (amount_minor, tenant_may_be_cause, has_ended, cause) in [

@@ -343,14 +343,14 @@ mod tests {
 
     #[test]
     fn a_set_holds_what_it_was_made_of_and_grants_nothing_else() {
-        let set = PermissionSet::of(&[Permission::SelfRead, Permission::MoneyManage]);
+        let set = PermissionSet::from_list(&[Permission::SelfRead, Permission::MoneyManage]);
         for permission in Permission::ALL {
             let listed = [Permission::SelfRead, Permission::MoneyManage].contains(permission);
             assert_eq!(set.holds(*permission), listed, "{permission:?}");
             assert_eq!(set.authorize(*permission).map(Granted::permission), listed.then_some(*permission));
         }
-        assert_eq!(set.reads_only(), PermissionSet::of(&[Permission::SelfRead]));
-        let more = PermissionSet::of(&[Permission::SelfRead, Permission::OrgRead]);
+        assert_eq!(set.reads_only(), PermissionSet::from_list(&[Permission::SelfRead]));
+        let more = PermissionSet::from_list(&[Permission::SelfRead, Permission::OrgRead]);
         assert_eq!(set.union(more).iter().count(), 3, "what both hold is held once");
         assert_eq!(format!("{set:?}"), r#"{"self.read", "money.manage"}"#);
     }

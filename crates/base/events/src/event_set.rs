@@ -44,6 +44,8 @@ impl<E: Event + DeserializeOwned + Send + Sync + 'static> EventSet for E {
 macro_rules! event_set {
     ($(#[$doc:meta])* $vis:vis $set:ident { $first:ident $(, $event:ident)* $(,)? }) => {
         $(#[$doc])*
+        // A variant has the name of its event, whatever the others are called.
+        #[allow(clippy::enum_variant_names)]
         #[derive(Clone, Debug, PartialEq)]
         $vis enum $set { $first($first) $(, $event($event))* }
 

@@ -8,7 +8,7 @@ use crate::tree::FixtureTree;
 
 const ARCHITECTURE_TEXT: &str = "One program has two roles.\n\n\
     | role | runs |\n| --- | --- |\n| `api` | endpoints |\n| `relay` | outbox |\n\n\
-    | crate | may depend on |\n| --- | --- |\n| `kernel` | nothing of ours; no I/O |\n| `pg` | base |\n\
+    | crate | may depend on |\n| --- | --- |\n| `kernel` | `lifecycle`; no I/O |\n| `pg` | base |\n\
     | `identity` | base, platform |\n| crates in `crates/dev` | anything |\n\n\
     | table | only writer |\n| --- | --- |\n| `users`, `issuer_*` | `identity` |\n| `doors` | `pg`, by its functions only |\n\
     | `history` | migrations |\n\n\

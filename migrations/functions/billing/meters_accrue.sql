@@ -87,15 +87,15 @@ BEGIN
         FROM lines l GROUP BY l.org_id
     ), unhashed AS MATERIALIZED (
         SELECT ROW(c.org_id, c.seq, c.posted_at, c.posting, 'usage', c.currency, NULL, 'metered use', NULL, 'system', NULL, p_correlation,
-            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed, c.hash, NULL,
-            pg_current_xact_id())::ledger_postings AS p
+            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed, c.hash)::ledger_content AS p
         FROM sums s JOIN chains c ON c.org_id = s.org_id
     ), posted AS MATERIALIZED (
         INSERT INTO ledger_postings (org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind,
             actor_id, correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash, xact)
         SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
             (p).reason, (p).corrects_entry_id, (p).actor_kind, (p).actor_id, (p).correlation_id, (p).lines, (p).lines_digest,
-            (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_hash(p), (p).xact
+            (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_content_hash(p),
+            pg_current_xact_id()
         FROM unhashed
         RETURNING org_id, seq, posted_at, hash, prepaid_after, held_after, promo_after
     ), chained AS (

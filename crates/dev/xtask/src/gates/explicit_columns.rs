@@ -2,11 +2,14 @@
 //! replica of the last release reads and writes other columns than it was compiled for as soon as a migration adds one.
 //!
 //! Functions of the database are compiled where the table is, so there `*` into a row variable is right, and listing the
-//! columns would be wrong: one that is added would silently be NULL. Their `INSERT`s name columns too.
+//! columns would be wrong: one that is added would silently be NULL. Their `INSERT`s name columns too, and they cast
+//! nothing to the type of a table: `ROW(…)::doors` names all columns by their places, and fails when there is one more.
+
+use std::collections::BTreeSet;
 
 use super::{Finding, Gate};
 use crate::queries;
-use crate::schema::FUNCTIONS;
+use crate::schema::{FUNCTIONS, MIGRATIONS};
 use crate::sql;
 use crate::tree::Tree;
 
@@ -32,14 +35,15 @@ impl Gate for ExplicitColumns {
                 }
             }
         }
+        let tables = tables(tree)?;
         for path in tree.files()?.iter().filter(|path| path.starts_with(FUNCTIONS)) {
             let text = tree.read(path)?;
             // The statements of the file, and those of its body.
             let body = text.split("$$").nth(1).unwrap_or_default();
             for statement in sql::statements(&text).iter().chain(&sql::statements(body)) {
-                if let Some(message) = insert_without_columns(&statement.words) {
-                    found.push(Finding::new(path, message));
-                }
+                let problems =
+                    [insert_without_columns(&statement.words), cast_to_table(&statement.words, &tables)];
+                found.extend(problems.into_iter().flatten().map(|message| Finding::new(path, message)));
             }
         }
         Ok(found)
@@ -55,7 +59,12 @@ impl Gate for ExplicitColumns {
                     SELECT o.id, count(*) FROM o GROUP BY o.id";
         let body = "CREATE OR REPLACE FUNCTION door_open() RETURNS void LANGUAGE plpgsql AS $$\nDECLARE v doors;\n\
                     BEGIN SELECT * INTO v FROM doors; INSERT INTO log AS l (id) VALUES (v.id); END $$;\n";
-        let tree = FixtureTree::new(&[(store, &query(good)), (function, body)]);
+        let table = "CREATE TABLE IF NOT EXISTS log (id uuid);";
+        let tree = FixtureTree::new(&[
+            ("migrations/0001_first.sql", table),
+            (store, &query(good)),
+            (function, &body.replace("END", "PERFORM log_hash(ROW(v.id)::log_content); END")),
+        ]);
         let bad = |sql: &'static str| move |tree: FixtureTree| tree.with(store, query(sql));
         super::tests::Examples::good(tree)
             .bad("select all", "names no columns", bad("SELECT * FROM doors"))
@@ -67,7 +76,34 @@ impl Gate for ExplicitColumns {
             .bad("a function that inserts so", "INSERT INTO LOG", |tree| {
                 tree.with(function, body.replace("AS l (id) VALUES", "AS l VALUES"))
             })
+            .bad("a function that makes a row of a table", "cast to LOG", |tree| {
+                tree.with(function, body.replace("END", "PERFORM log_hash(ROW(v.id)::log); END"))
+            })
     }
+}
+
+/// Their names, from the numbered migrations.
+fn tables(tree: &Tree) -> anyhow::Result<BTreeSet<String>> {
+    let mut tables = BTreeSet::new();
+    for path in
+        tree.files()?.iter().filter(|path| path.starts_with(MIGRATIONS) && !path.starts_with(FUNCTIONS))
+    {
+        for statement in sql::statements(&tree.read(path)?) {
+            let is_name =
+                |word: &&String| !["CREATE", "TABLE", "IF", "NOT", "EXISTS"].contains(&word.as_str());
+            if statement.starts(&["CREATE", "TABLE"]) {
+                tables.extend(statement.words.iter().find(is_name).cloned());
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// `::doors`, where doors is a table.
+fn cast_to_table(words: &[String], tables: &BTreeSet<String>) -> Option<String> {
+    let is_cast = |three: &&[String]| three[0] == ":" && three[1] == ":" && tables.contains(&three[2]);
+    let cast = words.windows(3).find(is_cast)?;
+    Some(format!("cast to {}, the type of a table: it fails when a column is added", cast[2]))
 }
 
 /// `*` where a list of columns stands; after `(` it is `count(*)`, after anything else a product.

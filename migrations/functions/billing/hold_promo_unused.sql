@@ -1,3 +1,3 @@
--- Of what was set aside, promotional credit is used first: what is left of it after `p_hold - p_remaining` were used.
+-- What is left of the promotional credit that was set aside after `p_hold - p_remaining` were used.
 CREATE OR REPLACE FUNCTION hold_promo_unused(p_hold bigint, p_remaining bigint, p_promo bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT greatest(p_promo - (p_hold - p_remaining), 0) $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT p_promo - promo_part(p_promo, p_hold - p_remaining) $$;

@@ -5,8 +5,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_meter  meters;
     v_finish timestamptz;
-    v_total  bigint;
     v_amount bigint;
+    v_carry  integer;
     v_held   bigint;
     v_promo  bigint;
     v_accounts text[];
@@ -21,14 +21,13 @@ BEGIN
             RETURN;
         END IF;
         v_finish := least(p_to, date_bin('1 hour', v_meter.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour');
-        v_total := v_meter.carry
-            + v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_finish - v_meter.accrued_until)::bigint;
-        v_amount := v_total / 3600;
+        SELECT c.amount, c.carry INTO v_amount, v_carry FROM usage_cost(v_meter.carry, v_meter.unit_price_minor, v_meter.units,
+            extract(epoch FROM v_finish - v_meter.accrued_until)::bigint) AS c;
         v_held := least(v_meter.hold_remaining, v_amount);
         v_done := NULL;
         v_done.posted_at := p_now;
         IF v_amount > 0 THEN
-            SELECT least(p.promo_after, v_amount - v_held) INTO v_promo FROM ledger_chains c
+            SELECT promo_part(p.promo_after, v_amount - v_held) INTO v_promo FROM ledger_chains c
                 JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
                 WHERE c.org_id = v_meter.org_id;
             SELECT array_agg(account ORDER BY n), array_agg(amount ORDER BY n), count(*) INTO v_accounts, v_amounts, v_lines
@@ -44,8 +43,8 @@ BEGIN
         PERFORM month_ensure('usage_records', v_meter.accrued_until);
         INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
             VALUES (v_meter.org_id, v_meter.id, v_meter.accrued_until, v_finish, 'usage', v_amount,
-            (v_total % 3600)::integer, v_done.seq, v_done.posted_at, v_meter.turn);
-        UPDATE meters SET accrued_until = v_finish, carry = (v_total % 3600)::integer, posted_minor = posted_minor + v_amount,
+            v_carry, v_done.seq, v_done.posted_at, v_meter.turn);
+        UPDATE meters SET accrued_until = v_finish, carry = v_carry, posted_minor = posted_minor + v_amount,
             hold_remaining = hold_remaining - v_held WHERE id = p_meter;
     END LOOP;
 END $$;

@@ -9,7 +9,6 @@ DECLARE
     v_meter record;
     v_to    timestamptz;
     v_span  tstzrange;
-    v_total numeric;
     v_carry integer;
     v_back  bigint;
     v_seq   bigint;
@@ -32,10 +31,8 @@ BEGIN
     END IF;
     FOR v_span IN SELECT unnest(meter_charged_times(v_meter.id, p_from, v_to)) LOOP
         SELECT id, org_id, unit_price_minor, units, carry, turn INTO v_meter FROM meters WHERE allocation_id = p_allocation;
-        v_total := v_meter.carry
-            - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM upper(v_span) - lower(v_span));
-        v_carry := ((v_total % 3600) + 3600) % 3600;
-        v_back := div(v_carry - v_total, 3600);
+        SELECT -c.amount, c.carry INTO v_back, v_carry FROM usage_cost(v_meter.carry, v_meter.unit_price_minor, v_meter.units,
+            -extract(epoch FROM upper(v_span) - lower(v_span))::bigint) AS c;
         v_seq := NULL;
         v_at := p_now;
         IF v_back > 0 THEN

@@ -17,9 +17,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
             -- No window of use is longer than an hour.
             AND u.window_start > p_from - interval '1 hour' AND u.window_start < p_to AND u.window_end > p_from
     ), drawn AS MATERIALIZED (
-        -- Use draws on what was set aside first, and there on promotional credit first: what each window took of it.
-        SELECT u.turn, u.window_start, least(m.hold_promo, sum(u.amount_minor) OVER so_far)
-            - least(m.hold_promo, sum(u.amount_minor) OVER so_far - u.amount_minor) AS promo
+        -- Use draws on what was set aside first: what each window took of the promotional credit there.
+        SELECT u.turn, u.window_start, promo_part(m.hold_promo, (sum(u.amount_minor) OVER so_far)::bigint)
+            - promo_part(m.hold_promo, (sum(u.amount_minor) OVER so_far - u.amount_minor)::bigint) AS promo
         FROM usage_records u JOIN meters m ON m.id = u.meter_id
         WHERE u.meter_id = p_meter AND u.kind = 'usage'
         WINDOW so_far AS (ORDER BY u.turn, u.window_start)

@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION meter_rewind(
 DECLARE
     v_meter record;
     v_to    timestamptz;
-    v_total numeric;
     v_carry integer;
     v_at    timestamptz := p_now;
 BEGIN
@@ -23,10 +22,8 @@ BEGIN
     IF v_meter.state NOT IN ('open', 'closed') OR v_meter.accrued_until <= v_to THEN
         RETURN;
     END IF;
-    v_total := v_meter.carry
-        - v_meter.unit_price_minor * v_meter.units * extract(epoch FROM v_meter.accrued_until - v_to);
-    v_carry := ((v_total % 3600) + 3600) % 3600;
-    credited := div(v_carry - v_total, 3600);
+    SELECT -c.amount, c.carry INTO credited, v_carry FROM usage_cost(v_meter.carry, v_meter.unit_price_minor, v_meter.units,
+        -extract(epoch FROM v_meter.accrued_until - v_to)::bigint) AS c;
     IF credited > 0 THEN
         SELECT g.seq, g.posted_at INTO posting, v_at
             FROM meter_give_back(p_meter, v_to, v_meter.accrued_until, credited, p_kind, p_reason, p_now, p_posting, p_correlation) g;

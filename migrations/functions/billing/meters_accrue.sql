@@ -42,7 +42,7 @@ BEGIN
         LEFT JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
     ), due AS MATERIALIZED (
         SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
-            m.accrued_until AS start, m.unit_price_minor * m.units AS rate, least(
+            m.unit_price_minor, m.units, m.accrued_until AS start, least(
                 CASE m.state WHEN 'closed' THEN least(m.closed_at, greatest(v_second, m.accrued_until)) ELSE v_target END,
                 date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
         FROM chains c CROSS JOIN LATERAL (
@@ -51,10 +51,11 @@ BEGIN
                     AND (m.closed_at = m.accrued_until OR m.accrued_until < v_second)))
             LIMIT p_limit
         ) m
-    ), rated AS MATERIALIZED (
-        SELECT d.*, d.carry + d.rate * extract(epoch FROM d.finish - d.start)::bigint AS total FROM due d
     ), used AS MATERIALIZED (
-        SELECT r.*, r.total / 3600 AS amount, least(r.hold_remaining, r.total / 3600) AS from_hold FROM rated r
+        SELECT d.id, d.org_id, d.project_id, d.allocation_id, d.app_instance_id, d.turn, d.start, d.finish, c.amount, c.carry,
+            least(d.hold_remaining, c.amount) AS from_hold
+        FROM due d CROSS JOIN LATERAL
+            usage_cost(d.carry, d.unit_price_minor, d.units, extract(epoch FROM d.finish - d.start)::bigint) AS c
     ), totals AS MATERIALIZED (
         SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(u.from_hold)::bigint AS from_hold
         FROM used u GROUP BY u.org_id
@@ -73,10 +74,10 @@ BEGIN
                 UNION ALL
                 SELECT t.org_id, 'revenue', t.amount, NULL, NULL, NULL, NULL, NULL, NULL FROM totals t WHERE t.amount > 0
                 UNION ALL
-                -- Promotional credit is used before money: it makes up for what was taken from prepaid.
-                SELECT t.org_id, a.account, a.sign * least(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL, NULL, NULL
+                -- Promotional credit makes up for what was taken from prepaid.
+                SELECT t.org_id, a.account, a.sign * promo_part(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL, NULL, NULL
                 FROM totals t JOIN chains c ON c.org_id = t.org_id, (VALUES ('promo', -1), ('prepaid', 1)) AS a (account, sign)
-                WHERE least(c.promo, t.amount - t.from_hold) > 0
+                WHERE promo_part(c.promo, t.amount - t.from_hold) > 0
             ) AS l
         ) AS n
     ), sums AS MATERIALIZED (
@@ -108,11 +109,11 @@ BEGIN
         FROM lines l JOIN posted p ON p.org_id = l.org_id
     ), recorded AS (
         INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)
-        SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, (u.total % 3600)::integer,
+        SELECT u.org_id, u.id, u.start, u.finish, 'usage', u.amount, u.carry,
             CASE WHEN u.amount > 0 THEN c.seq END, c.posted_at, u.turn
         FROM used u JOIN chains c ON c.org_id = u.org_id WHERE u.finish > u.start
     ), moved AS (
-        UPDATE meters m SET accrued_until = u.finish, carry = (u.total % 3600)::integer, posted_minor = m.posted_minor + u.amount,
+        UPDATE meters m SET accrued_until = u.finish, carry = u.carry, posted_minor = m.posted_minor + u.amount,
             hold_remaining = m.hold_remaining - u.from_hold
         FROM used u WHERE m.id = u.id AND m.accrued_until = u.start AND m.turn = u.turn
         RETURNING m.org_id

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION meters_hold(
 DECLARE
     v_chain ledger_chains;
     v_last  ledger_postings;
-    v_each  bigint := (p_price * p_units * p_hold_seconds + 3599) / 3600;
+    v_each  bigint := usage_cost_rounded_up(p_price, p_units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
 BEGIN
@@ -25,17 +25,16 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    IF available < needed OR (available <= 0 AND p_price * p_units > 0) THEN
+    IF available < needed OR (available <= 0 AND usage_cost_rounded_up(p_price, p_units, 1) > 0) THEN
         answer := 'insufficient_balance';
         RETURN;
     END IF;
     answer := 'ok';
-    -- Promotional credit is set aside before money.
-    v_promo := least(needed, greatest(coalesce(v_last.promo_after, 0), 0));
+    v_promo := promo_part(coalesce(v_last.promo_after, 0), needed);
     INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
             state, hold_minor, hold_remaining, hold_promo, created_at)
         SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
-            'held', v_each, v_each, greatest(least(v_each, v_promo - (n - 1) * v_each), 0), p_now
+            'held', v_each, v_each, promo_part(v_promo - (n - 1) * v_each, v_each), p_now
         FROM unnest(m_ids, m_allocations) WITH ORDINALITY AS m (id, allocation, n);
     IF v_each > 0 THEN
         PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,

@@ -5,6 +5,7 @@ pub use crate::{
     model::{
         account::{Account, Balances, Line, Posted, Posting, PostingKind},
         meter::{Launch, LaunchMeter, MeterUnit},
+        rating::hour_cost,
     },
     service::{
         balance::balances_of,

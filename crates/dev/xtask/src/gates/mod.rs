@@ -3,6 +3,7 @@
 mod advisories;
 mod alerts;
 mod clippy;
+mod cost_formula;
 mod docs_facts;
 mod docs_links;
 mod drift;
@@ -109,6 +110,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(openapi_breaking::OpenapiBreaking),
         Box::new(role_matrix::RoleMatrix),
         Box::new(explicit_columns::ExplicitColumns),
+        Box::new(cost_formula::CostFormula),
         Box::new(migration_lint::MigrationLint),
         Box::new(migrations_apply::MigrationsApply),
         Box::new(schema_code::SchemaCode),

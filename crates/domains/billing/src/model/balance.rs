@@ -64,7 +64,8 @@ impl Facts {
         if self.total_minor <= 0 || self.burn_per_hour <= 0 {
             return None;
         }
-        let left = (i128::from(self.total_minor) * PARTS - i128::from(self.unposted_parts)).max(0);
+        let left =
+            (i128::from(self.total_minor) * i128::from(PARTS) - i128::from(self.unposted_parts)).max(0);
         let burn = i128::from(self.burn_per_hour);
         let seconds = i64::try_from((left + burn - 1) / burn).ok()?;
         // Beyond the end of the calendar is never.

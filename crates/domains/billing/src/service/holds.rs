@@ -12,7 +12,10 @@ use identity::api::Where;
 
 use crate::{
     Billing,
-    model::meter::{Launch, LaunchMeter},
+    model::{
+        meter::{Launch, LaunchMeter},
+        rating,
+    },
     store::meters,
 };
 
@@ -21,11 +24,14 @@ use crate::{
 pub async fn funds_check(billing: &Billing, conn: &mut Connection, launch: &Launch) -> Result<(), Failure> {
     let seconds = hold_seconds(billing, launch).await?;
     let (balances, _) = super::balance::balances_of(billing, conn, launch.org).await?;
-    let rate = launch.unit_price_minor.saturating_mul(i64::from(launch.units));
-    let each = rate.saturating_mul(seconds).saturating_add(3599) / 3600;
-    let needed = each.saturating_mul(i64::try_from(launch.allocations.len())?);
+    let (price, units) = (launch.unit_price_minor, launch.units);
+    let members = i64::try_from(launch.allocations.len())?;
+    let needed =
+        rating::usage_cost_rounded_up(price, units, seconds).and_then(|each| each.checked_mul(members));
+    let needed =
+        needed.ok_or_else(|| Failure::bug(format!("a launch of {units} for {price} each costs too much")))?;
     let available = balances.available();
-    if available < needed || (available <= 0 && rate > 0) {
+    if available < needed || (available <= 0 && rating::usage_cost_rounded_up(price, units, 1) != Some(0)) {
         return Err(insufficient(available, needed, &launch.currency).into());
     }
     Ok(())

@@ -6,7 +6,7 @@ use lifecycle::Named as _;
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
-use crate::model::balance::BalanceState;
+use crate::model::{balance::BalanceState, rating::PARTS};
 
 /// What the state of an organization is decided from.
 pub struct Account {
@@ -39,16 +39,19 @@ pub async fn accounts(
     let rows = sqlx::query!(
         r#"SELECT c.org_id AS "org_id!", c.currency AS "currency!", a.state AS "state?: BalanceState", a.version AS "version?",
              a.projected_depletion_at AS "projected_depletion_at?",
-             p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!", b.unposted AS "unposted!"
+             p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!",
+             b.unposted AS "unposted!", b.carry AS "carry!"
            FROM unnest($1::uuid[]) AS o (org_id)
            JOIN ledger_chains c ON c.org_id = o.org_id
            JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
            LEFT JOIN billing_accounts a ON a.org_id = c.org_id
            CROSS JOIN LATERAL (
-               SELECT least(coalesce(sum(m.unit_price_minor * m.units), 0), 9000000000000000000)::bigint AS burn,
-                 least(coalesce(sum(m.carry + (m.unit_price_minor * m.units)
-                     * greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)), 0), 9000000000000000000)::bigint AS unposted
-               FROM meters m WHERE m.org_id = c.org_id AND m.state = 'open'
+               SELECT coalesce(sum(hour.amount), 0)::bigint AS burn, coalesce(sum(used.amount), 0)::bigint AS unposted,
+                 coalesce(sum(used.carry), 0)::bigint AS carry
+               FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour,
+                 usage_cost(m.carry, m.unit_price_minor, m.units,
+                     greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)::bigint) AS used
+               WHERE m.org_id = c.org_id AND m.state = 'open'
            ) AS b"#,
         orgs,
         now,
@@ -65,7 +68,7 @@ pub async fn accounts(
             depletes_at: row.projected_depletion_at,
             total_minor: row.total,
             burn_per_hour: row.burn,
-            unposted_parts: row.unposted,
+            unposted_parts: row.unposted.saturating_mul(PARTS).saturating_add(row.carry),
         })
         .collect())
 }

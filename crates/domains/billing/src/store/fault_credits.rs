@@ -43,7 +43,7 @@ pub async fn quote(
     let row = sqlx::query!(
         r#"SELECT m.org_id, m.project_id, m.currency, m.person_id, m.closed_at,
                greatest(date_trunc('second', $2::timestamptz), m.opened_at) AS "since!",
-               ((m.unit_price_minor * m.units * s.seconds + 3599) / 3600)::bigint AS "amount!"
+               usage_cost_rounded_up(m.unit_price_minor, m.units, s.seconds) AS "amount!"
            FROM meters m, LATERAL (
                SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::bigint AS seconds
                FROM unnest(meter_charged_times(m.id, $2, $3)) AS r

@@ -171,7 +171,9 @@ pub async fn account_status(conn: &mut Connection, org: OrgId) -> Result<Option<
 /// What everything that runs costs in an hour.
 pub async fn burn_per_hour(conn: &mut Connection, org: OrgId) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"SELECT coalesce(sum(unit_price_minor * units), 0)::bigint AS "burn!" FROM meters WHERE org_id = $1 AND state = 'open'"#,
+        r#"SELECT coalesce(sum(hour.amount), 0)::bigint AS "burn!"
+           FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour
+           WHERE m.org_id = $1 AND m.state = 'open'"#,
         org.uuid()
     )
     .fetch_one(conn)

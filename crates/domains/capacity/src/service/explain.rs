@@ -143,22 +143,24 @@ pub async fn explain(
         gpus: profile.gpus,
         count: request.count,
         fits: answer.is_ok(),
-        price: price(&product, profile.gpus, request.count),
+        price: price(&product, profile.gpus, request.count)?,
         limits,
         region: answer.as_ref().ok().cloned(),
         refusal: answer.err(),
     })
 }
 
-fn price(product: &Product, gpus: i32, count: u32) -> QuotedPrice {
+fn price(product: &Product, gpus: i32, count: u32) -> Result<QuotedPrice, Failure> {
     let price = &product.price;
-    let units = i64::from(product.units(gpus)).saturating_mul(i64::from(count));
-    QuotedPrice {
+    let one = billing::api::hour_cost(price.unit_price_minor, product.units(gpus));
+    let all = one.and_then(|one| one.checked_mul(i64::from(count)));
+    Ok(QuotedPrice {
         unit: price.unit,
         unit_price_minor: price.unit_price_minor,
         currency: price.currency.clone(),
-        per_hour_minor: price.unit_price_minor.saturating_mul(units),
-    }
+        per_hour_minor: all
+            .ok_or_else(|| Failure::bug(format!("{count} of {} cost too much", product.sku.sku)))?,
+    })
 }
 
 async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Result<QuotedLimits, Failure> {

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod crashes;
+mod formula;
 mod kit;
 mod property;
 mod races;

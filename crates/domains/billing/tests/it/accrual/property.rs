@@ -1,6 +1,6 @@
 //! For any sequence of prices, windows, pauses, ends, crashes and new workers: posted = floor(exact).
 
-use billing::model::rating::charge;
+use billing::model::rating::usage_cost;
 use kernel::ids::AllocationId;
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::Config};
 
@@ -37,7 +37,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// What a meter should cost, kept apart from the product.
 struct Oracle {
     allocation: AllocationId,
-    rate: i64,
+    price: i64,
+    units: i32,
     seconds: i64,
     running_since: Option<i64>,
     ended: bool,
@@ -69,8 +70,8 @@ async fn play(steps: Vec<Step>) {
             Step::Window(seconds) => kit.policy("billing.window_seconds", seconds).await,
             Step::Launch(price, units) => {
                 let allocation = kit.launch(price, units).await;
-                let rate = price * i64::from(units);
-                meters.push(Oracle { allocation, rate, seconds: 0, running_since: Some(now), ended: false });
+                let running_since = Some(now);
+                meters.push(Oracle { allocation, price, units, seconds: 0, running_since, ended: false });
             }
             Step::Pause(which, ago) => {
                 let Some(meter) = meters.get_mut(which) else { continue };
@@ -102,8 +103,9 @@ async fn play(steps: Vec<Step>) {
     while kit.tick().await.more {}
     kit.holds().await;
     for meter in meters {
-        let (exact, _) = charge(0, meter.rate, meter.seconds).unwrap();
-        assert_eq!(kit.posted(meter.allocation).await, exact, "{} seconds at {}", meter.seconds, meter.rate);
+        let (exact, _) = usage_cost(0, meter.price, meter.units, meter.seconds).unwrap();
+        let posted = kit.posted(meter.allocation).await;
+        assert_eq!(posted, exact, "{} seconds at {} times {}", meter.seconds, meter.units, meter.price);
         assert_eq!(kit.meter_state(meter.allocation).await, "settled");
     }
 }
@@ -118,9 +120,9 @@ proptest! {
     }
 }
 
-/// The functions of the database rate as the pure ones do, for more than can be played.
+/// A whole accrual charges what the formula says, for more than can be played.
 #[tokio::test]
-async fn the_database_rates_as_the_pure_function_does() {
+async fn an_accrual_charges_what_the_formula_says() {
     let kit = Kit::new().await;
     kit.fund(kit.org, 1_000_000_000_000_000).await;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -136,9 +138,12 @@ async fn the_database_rates_as_the_pure_function_does() {
         while ticked.more {
             ticked = kit.tick().await;
         }
-        let rate = price * i64::from(units);
         let after = format!("SELECT carry FROM meters WHERE allocation_id = '{id}'");
         let rated = (kit.posted(meter).await, kit.one::<i32>(&after).await);
-        assert_eq!(Some(rated), charge(carry, rate, seconds), "{price} {units} {seconds} {carry}");
+        assert_eq!(
+            Some(rated),
+            usage_cost(carry, price, units, seconds),
+            "{price} {units} {seconds} {carry}"
+        );
     }
 }

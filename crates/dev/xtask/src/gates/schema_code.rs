@@ -19,6 +19,30 @@ const MADE: &str = "
     UNION SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm')
     ORDER BY 1";
 
+/// How many arguments a function has, without those of its answer.
+const ARGUMENTS: &str = "
+    SELECT p.proname::text, p.pronargs::integer FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e') ORDER BY 1";
+/// At most; what is more is one value of a composite type.
+const MOST_ARGUMENTS: i32 = 8;
+/// Those from before this was a rule. The list may only become shorter.
+const LONG: [&str; 14] = [
+    "audit_append",
+    "bus_publish",
+    "capacity_reserve",
+    "fleet_candidates",
+    "fleet_nodes_best",
+    "ledger_append",
+    "ledger_checkpoints_add",
+    "ledger_leaf",
+    "meter_give_back",
+    "meter_pause",
+    "meters_hold",
+    "refusal_record",
+    "saga_start",
+    "write_finish",
+];
+
 pub struct SchemaCode;
 
 impl Gate for SchemaCode {
@@ -27,7 +51,7 @@ impl Gate for SchemaCode {
     }
 
     fn holds(&self) -> &'static str {
-        "every function and view has a file of its name in migrations/functions, and migrations make none"
+        "every function and view has a file of its name in migrations/functions and few arguments, and migrations make none"
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
@@ -45,10 +69,13 @@ impl Gate for SchemaCode {
                 found.extend(made.map(|statement| Finding::at_line(path, statement.line, message)));
             }
         }
-        let made = schema::with_migrated(tree, async |database| {
+        let (made, arguments) = schema::with_migrated(tree, async |database| {
             let mut connection = database.open(Roles::Admin).await?;
-            Ok(sqlx::query_scalar::<_, String>(MADE).fetch_all(&mut connection).await?)
+            let made = sqlx::query_scalar::<_, String>(MADE).fetch_all(&mut connection).await?;
+            let arguments = sqlx::query_as::<_, (String, i32)>(ARGUMENTS).fetch_all(&mut connection).await?;
+            Ok((made, arguments))
         })?;
+        found.extend(arguments.iter().filter_map(|(name, count)| arguments_problem(name, *count)));
         for name in made.iter().filter(|name| !names.contains(*name)) {
             found.push(Finding::new(MIGRATIONS, format!("{name} has no file in migrations/functions")));
         }
@@ -92,6 +119,14 @@ impl Gate for SchemaCode {
             .bad("file that cannot be applied twice", "CREATE OR REPLACE", |tree| {
                 tree.with(file, both.replace("CREATE OR REPLACE TRIGGER", "CREATE TRIGGER"))
             })
+            .bad("many arguments", "door_open has 9 arguments", |tree| {
+                let nine = ["integer"; 9].join(", ");
+                tree.with(file, format!("CREATE OR REPLACE FUNCTION door_open({nine}) RETURNS integer LANGUAGE sql AS $$ SELECT 1 $$;"))
+            })
+            .bad("short and listed as long", "take it off the list", |tree| {
+                let listed = function.replace("door_open", "meter_pause");
+                tree.with("migrations/functions/doors/meter_pause.sql", listed)
+            })
             .bad("file outside of a domain", "functions/<domain>/<name>.sql", |tree| {
                 tree.with("migrations/functions/door.sql", function)
             })
@@ -99,6 +134,15 @@ impl Gate for SchemaCode {
                 tree.with(file, both.replace("ON doors", "ON windows"))
             })
     }
+}
+
+fn arguments_problem(name: &str, count: i32) -> Option<Finding> {
+    let message = match (count > MOST_ARGUMENTS, LONG.contains(&name)) {
+        (true, false) => format!("{name} has {count} arguments: take one value of a composite type"),
+        (false, true) => format!("{name} has few arguments now: take it off the list of the gate"),
+        _ => return None,
+    };
+    Some(Finding::new(FUNCTIONS, message))
 }
 
 /// Whether it is a migration from after there were files for functions.

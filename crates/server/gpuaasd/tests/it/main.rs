@@ -6,6 +6,7 @@
     reason = "in a test, a failure is a failed test"
 )]
 
+mod added_columns;
 mod agent;
 mod agent_install;
 mod agent_once;

@@ -22,6 +22,10 @@ fn sample(document: &Value, schema: &Value, fields: Fields) -> Value {
         let target = document.pointer(reference.trim_start_matches('#'));
         return sample(document, target.expect("a reference that leads somewhere"), fields);
     }
+    // A named schema that may be null, or that has a description of its own.
+    if let Some(inner) = ["anyOf", "allOf"].iter().find_map(|keyword| schema[keyword].get(0)) {
+        return sample(document, inner, fields);
+    }
     if let Some(names) = schema["enum"].as_array() {
         return names.last().unwrap().clone();
     }

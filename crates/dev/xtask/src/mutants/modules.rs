@@ -49,7 +49,7 @@ pub const MODULES: &[Module] = &[
              #[cfg(test)] mod decisions; #[cfg(test)] mod fleets; #[cfg(test)] mod oracle;",
         ),
         copied: &["model/placement"],
-        tests: &["placement/decisions.rs", "placement/fleets.rs", "placement/oracle.rs"],
+        tests: &["it/placement/decisions.rs", "it/placement/fleets.rs", "it/placement/oracle.rs"],
         mutated: &["model/placement/*.rs"],
     },
     // Roles and permissions, the ledger and the audit chain as they are verified.

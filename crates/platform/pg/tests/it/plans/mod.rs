@@ -4,7 +4,6 @@
 //! Two rules: no statement reads a whole table that grows, apart from those that are listed; and hot statements have the
 //! plans that a person accepted (`UPDATE_GOLDEN=1`).
 
-
 mod functions;
 mod plan;
 mod rows;

@@ -17,7 +17,7 @@ async fn by_state(tx: &mut WriteTx, slots: &[SlotId]) -> Result<ByState, Failure
     Ok(states)
 }
 
-fn in_state<'a>(states: &'a ByState, state: SlotState) -> &'a [SlotId] {
+fn in_state(states: &ByState, state: SlotState) -> &[SlotId] {
     states.get(&state).map_or(&[], Vec::as_slice)
 }
 

@@ -58,10 +58,10 @@ fn unchanged(paths: &[String]) -> Vec<&'static str> {
     let mut changed = BTreeSet::new();
     for path in paths {
         let begins = |prefix: &&str| path.starts_with(*prefix);
-        let owner = DOMAINS.iter().find(|(_, crates)| crates.iter().any(|prefix| begins(&prefix)));
+        let owner = DOMAINS.iter().find(|(_, crates)| crates.iter().any(&begins));
         match owner {
             Some((domain, _)) => drop(changed.insert(*domain)),
-            None if UNRELATED.iter().any(|prefix| begins(&prefix)) || path.ends_with(".md") => {}
+            None if UNRELATED.iter().any(begins) || path.ends_with(".md") => {}
             None => return Vec::new(),
         }
     }

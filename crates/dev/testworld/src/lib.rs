@@ -221,7 +221,7 @@ fn identity_of(name: &str, email: Option<&str>) -> Identity {
     Identity::new("https://idp.test", email.unwrap_or(name), address, [name.to_owned()].into_iter())
 }
 
-/// A well-formed public key that nobody has the other half of. Keys sort as their names do.
+/// A well-formed public key that nobody has the other half of, the same for the same name.
 pub fn ssh_key_named(name: &str) -> String {
     let mut point = [0; 32];
     for (byte, letter) in point.iter_mut().zip(name.bytes()) {

@@ -18,7 +18,7 @@ use super::{
 };
 
 const THEIRS: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGNyZWF0b3IAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-const OTHERS: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG90aGVyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const OTHERS: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRoZS1vdGhlcgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 const RETAIN: [&str; 2] = ["allocation.retain_authorized_keys", "slice.vm_retain_authorized_keys"];
 const INSTALL: [&str; 2] = ["allocation.install_authorized_keys", "slice.vm_authorized_keys"];
 

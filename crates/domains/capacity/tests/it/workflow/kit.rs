@@ -121,7 +121,7 @@ impl Kit {
         let (creator, other) =
             (tenants.member_of(tenant, "creator").await, tenants.member_of(tenant, "other").await);
         tenants.ssh_key(creator, "creator").await;
-        tenants.ssh_key(other, "other").await;
+        tenants.ssh_key(other, "the-other").await;
         let Tenant { org, project, .. } = tenant;
         test.set_global_policy("allocation.max_concurrent_per_user", "1000000").await;
         let policies = Policies::new(test.db.clone());

@@ -34,7 +34,9 @@ pub async fn function_statements(conn: &mut PgConnection) -> Vec<Statement> {
         let is_sql = row.get::<String, _>("language") == "sql";
         let code = if is_sql { body.as_str() } else { declared(&body, &mut variables) };
         let (name, settings): (String, Vec<String>) = (row.get("name"), row.get("settings"));
-        let texts = split(code).into_iter().filter_map(|words| statement(words, is_sql));
+        let parts =
+            split(code).into_iter().flat_map(|words| if is_sql { vec![words] } else { control_split(words) });
+        let texts = parts.filter_map(|words| statement(words, is_sql));
         all.extend(texts.enumerate().map(|(at, words)| {
             let (sql, types) = with_parameters(&words, &variables);
             Statement { name: format!("{name} {}", at + 1), sql, types, settings: settings.clone() }
@@ -78,6 +80,35 @@ fn split(code: &str) -> Vec<Vec<&str>> {
         rest = after;
     }
     statements
+}
+
+/// The statements of one chunk of plpgsql: `IF … THEN x := …` is two, the condition and what follows it.
+fn control_split(words: Vec<&str>) -> Vec<Vec<&str>> {
+    let mut parts = Vec::new();
+    let mut rest = words;
+    loop {
+        let Some(first) = rest.iter().position(|word| !word.trim().is_empty()) else { return parts };
+        let depths = depths(&rest);
+        let after = |keyword: &str| {
+            (first..rest.len()).find(|at| depths[*at] == 0 && rest[*at] == keyword).map(|at| at + 1)
+        };
+        let (end, is_kept) = match rest[first] {
+            "IF" | "ELSIF" => (after("THEN"), true),
+            "FOR" | "FOREACH" | "WHILE" => (after("LOOP"), true),
+            "EXCEPTION" => (after("THEN"), false),
+            "ELSE" | "BEGIN" | "LOOP" => (Some(first + 1), false),
+            _ => (None, true),
+        };
+        let Some(end) = end else {
+            parts.push(rest);
+            return parts;
+        };
+        let tail = rest.split_off(end);
+        if is_kept {
+            parts.push(rest);
+        }
+        rest = tail;
+    }
 }
 
 fn is_word(c: char) -> bool {

@@ -102,6 +102,9 @@ fn accept(file: &str, actual: &str, problems: &mut Vec<String>) {
     }
 }
 
+/// Planners of different major versions choose and print plans differently. Full scans are found on each.
+const GOLDEN_VERSION: i32 = 15;
+
 /// A golden cannot make a full scan right.
 fn full_scans(name: &str, shape: &str) -> Vec<String> {
     let is_bounded = |line: &str| BOUNDED.iter().any(|(table, _)| line.contains(&format!(" on {table}")));
@@ -151,6 +154,14 @@ async fn no_statement_reads_a_whole_table_that_grows() {
 async fn hot_statements_have_the_plans_that_were_accepted() {
     let test = TestDb::create().await;
     let mut conn = test.conn(Roles::Admin).await;
+    let version: i32 = sqlx::query_scalar("SELECT current_setting('server_version_num')::integer / 10000")
+        .fetch_one(&mut conn)
+        .await
+        .unwrap();
+    if version != GOLDEN_VERSION {
+        println!("plans of PostgreSQL {GOLDEN_VERSION} were accepted, this is {version}: not compared");
+        return;
+    }
     rows::months(&mut conn).await;
     rows::fill(&mut conn).await;
     conn.execute(GENERIC).await.unwrap();

@@ -45,13 +45,15 @@ fn text<'a>(node: &'a Value, field: &str) -> &'a str {
     node[field].as_str().unwrap_or_default()
 }
 
-/// Tables of which every row may be read. An index that holds only some rows is meant to be read as a whole.
+/// Tables of which every row may be read. An index that holds only some rows is meant to be read as a whole. A limit
+/// bounds what is found, and with a filter not what is read.
 pub fn whole_tables(plan: &Value, partial_indexes: &BTreeSet<String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     visit(plan, false, &mut |node, is_limited| {
         let has_condition = !text(node, "Index Cond").is_empty();
         let is_partial = partial_indexes.contains(text(node, "Index Name"));
-        if SCANS.contains(&text(node, "Node Type")) && !has_condition && !is_partial && !is_limited {
+        let is_bounded = is_limited && text(node, "Filter").is_empty();
+        if SCANS.contains(&text(node, "Node Type")) && !has_condition && !is_partial && !is_bounded {
             found.insert(without_month(text(node, "Relation Name")));
         }
     });

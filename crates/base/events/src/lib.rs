@@ -7,8 +7,9 @@
 //! `openapi/events.json`, which is what others read.
 //!
 //! **Upgrades.** Messages of the release before are in the queues when this one starts, and replicas of the release
-//! before read what this one writes. So within a version of an event a field is only added, as an `Option` (a message
-//! without it reads as none), and a name on the wire never changes; anything else is a new `VERSION`.
+//! before read what this one writes. So a field is only added, as an `Option` (a message without it reads as none), a name
+//! on the wire never changes, and a value of an enumeration is read by one release before the next one writes it.
+//! Anything else is an event of another name. A test reads messages of `openapi/released/events.json`.
 //!
 //! **Who listens** is a list as well ([`ConsumerName`]): the server does not start unless each of them is registered
 //! exactly once.

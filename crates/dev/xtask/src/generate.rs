@@ -52,6 +52,7 @@ pub struct Artefact {
 
 pub const PUBLIC_OPENAPI: &str = "openapi/public.json";
 pub const NODE_OPENAPI: &str = "openapi/node.json";
+pub const ASYNCAPI: &str = "openapi/events.json";
 pub const SDK_SOURCE: &str = "crates/clients/sdk/src/generated.rs";
 
 /// Every generated file but the cache of queries (see `queries`), in the order of their dependence: what reads
@@ -62,11 +63,7 @@ pub fn artefacts() -> Vec<Artefact> {
         Artefact { group: Group::Schema, path: SCHEMA_DUMP, make: schema::dump },
         Artefact { group: Group::Openapi, path: PUBLIC_OPENAPI, make: |tree| document(tree, "openapi") },
         Artefact { group: Group::Openapi, path: NODE_OPENAPI, make: |tree| document(tree, "openapi-node") },
-        Artefact {
-            group: Group::Asyncapi,
-            path: "openapi/events.json",
-            make: |tree| document(tree, "asyncapi"),
-        },
+        Artefact { group: Group::Asyncapi, path: ASYNCAPI, make: |tree| document(tree, "asyncapi") },
         Artefact { group: Group::Docs, path: "docs/errors.md", make: |tree| document(tree, "errors") },
         Artefact { group: Group::Docs, path: "docs/roles.md", make: |tree| document(tree, "roles") },
         Artefact {

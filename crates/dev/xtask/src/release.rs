@@ -1,27 +1,31 @@
-//! `cargo xtask release-contract`: the public API and the node contract as they are now become the promise to clients
-//! and nodes.
+//! `cargo xtask release-contract`: the public API, the node contract and the events as they are now become the promise
+//! to clients, nodes and consumers.
 //!
-//! The gate `openapi-breaking` compares with these copies, so they are made when a release is, and at no other time.
+//! The gate `openapi-breaking` compares the first two with these copies, and the tests of the crate `events` read
+//! messages of the released document. So they are made when a release is, and at no other time.
 
 use std::fs;
 
 use anyhow::Context;
 
-use crate::generate::{NODE_OPENAPI, PUBLIC_OPENAPI};
+use crate::generate::{ASYNCAPI, NODE_OPENAPI, PUBLIC_OPENAPI};
 use crate::tree::Tree;
 
 pub const RELEASED: &str = "openapi/released/public.json";
 pub const RELEASED_NODE: &str = "openapi/released/node.json";
 
-/// Each document, and where its released state is kept.
+const RELEASED_EVENTS: &str = "openapi/released/events.json";
+
+/// Each OpenAPI document, and where its released state is kept.
 pub const CONTRACTS: [(&str, &str); 2] = [(PUBLIC_OPENAPI, RELEASED), (NODE_OPENAPI, RELEASED_NODE)];
 
 /// Copies the documents, byte for byte. When one of them is not a document, nothing is replaced.
 pub fn contract(tree: &Tree) -> anyhow::Result<()> {
-    for (document, _) in CONTRACTS {
+    let documents = CONTRACTS.into_iter().chain([(ASYNCAPI, RELEASED_EVENTS)]);
+    for (document, _) in documents.clone() {
         tree.json(document)?;
     }
-    for (document, released) in CONTRACTS {
+    for (document, released) in documents {
         let content = tree.read(document)?;
         let target = tree.root().join(released);
         if let Some(parent) = target.parent() {
@@ -43,20 +47,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tree = Tree::new(dir.path());
         let (public, node) = ("{ \"paths\": {} }\n", "{ \"paths\": { \"/a\": {} } }\n");
-        FixtureTree::new(&[(PUBLIC_OPENAPI, public), (NODE_OPENAPI, node)]).write(dir.path());
+        let events = "{ \"channels\": {} }\n";
+        FixtureTree::new(&[(PUBLIC_OPENAPI, public), (NODE_OPENAPI, node), (ASYNCAPI, events)])
+            .write(dir.path());
         contract(&tree).unwrap();
+        assert_eq!(tree.read(RELEASED_EVENTS).unwrap(), events);
         assert_eq!(tree.read(RELEASED).unwrap(), public);
         assert_eq!(tree.read(RELEASED_NODE).unwrap(), node);
     }
 
     #[test]
     fn when_one_document_is_broken_none_is_released() {
-        for broken in [PUBLIC_OPENAPI, NODE_OPENAPI] {
+        for broken in [PUBLIC_OPENAPI, NODE_OPENAPI, ASYNCAPI] {
             let dir = tempfile::tempdir().unwrap();
             let tree = Tree::new(dir.path());
             FixtureTree::new(&[
                 (PUBLIC_OPENAPI, "{}"),
                 (NODE_OPENAPI, "{}"),
+                (ASYNCAPI, "{}"),
                 (RELEASED, "{ }"),
                 (RELEASED_NODE, "{ }"),
             ])

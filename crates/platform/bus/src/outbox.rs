@@ -30,7 +30,7 @@ impl Pending {
 
 /// Leases the oldest pending rows. Rows that another relay holds are passed over, so relays share the work;
 /// those of a relay that died are free again when the lease ends.
-pub(crate) async fn claim(db: &Db, max: usize, lease: Duration) -> Result<Vec<Pending>, pg::Error> {
+pub(crate) async fn events_lease(db: &Db, max: usize, lease: Duration) -> Result<Vec<Pending>, pg::Error> {
     let now = db.ambient().now();
     let mut tx = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(

@@ -49,7 +49,7 @@ fn fence(receipt: &Receipt) -> i64 {
     receipt.0.parse().unwrap_or(-1)
 }
 
-fn held(rows: u64) -> Result<(), TransportError> {
+fn lease_still_ours(rows: u64) -> Result<(), TransportError> {
     if rows == 0 { Err(TransportError::LeaseLost) } else { Ok(()) }
 }
 
@@ -173,7 +173,7 @@ impl Transport for PgTransport {
         .execute(self.open().await?.conn())
         .await
         .map_err(failed)?;
-        held(done.rows_affected())
+        lease_still_ours(done.rows_affected())
     }
 
     async fn retry(&self, delivery: &Delivery, delay: Duration, error: &str) -> Result<(), TransportError> {
@@ -191,7 +191,7 @@ impl Transport for PgTransport {
         .execute(self.open().await?.conn())
         .await
         .map_err(failed)?;
-        held(done.rows_affected())
+        lease_still_ours(done.rows_affected())
     }
 
     async fn dead_letter(&self, delivery: &Delivery, burial: &Burial) -> Result<(), TransportError> {
@@ -223,7 +223,7 @@ impl Transport for PgTransport {
         .execute(self.open().await?.conn())
         .await
         .map_err(failed)?;
-        held(done.rows_affected())
+        lease_still_ours(done.rows_affected())
     }
 
     /// A message older than its stream keeps is deleted once no living consumer waits for it.

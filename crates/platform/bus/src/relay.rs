@@ -56,12 +56,12 @@ pub struct Relay {
     transport: Arc<dyn Transport>,
     wake: Wake,
     /// The batch that is being published.
-    held: Mutex<Vec<Uuid>>,
+    leased: Mutex<Vec<Uuid>>,
 }
 
 impl Relay {
     pub(crate) fn new(db: Db, transport: Arc<dyn Transport>, wake: Wake) -> Self {
-        Self { db, transport, wake, held: Mutex::default() }
+        Self { db, transport, wake, leased: Mutex::default() }
     }
 
     /// Works until `stop`; then finishes the batch it holds, or leaves it after a deadline.
@@ -73,19 +73,19 @@ impl Relay {
         tokio::select! {
             () = self.work(&stop) => {}
             () = late => {
-                tracing::warn!("the relay did not stop in time; what it held is published by another");
+                tracing::warn!("the relay did not stop in time; what it leased is published by another");
                 self.give_back().await;
             }
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Uuid>> {
-        self.held.lock().unwrap_or_else(|e| e.into_inner())
+    fn leased(&self) -> MutexGuard<'_, Vec<Uuid>> {
+        self.leased.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Ends the leases of a batch that was broken off. What was published meanwhile is known by its event id.
     async fn give_back(&self) {
-        let ids = std::mem::take(&mut *self.held());
+        let ids = std::mem::take(&mut *self.leased());
         let now = vec![self.db.ambient().now(); ids.len()];
         let text = "the process stopped before the event was published";
         if let Err(error) = outbox::failed(&self.db, &ids, &now, text).await {
@@ -117,7 +117,7 @@ impl Relay {
                     );
                 }
             }
-            if outcome.is_ok_and(|claimed| claimed == BATCH) {
+            if outcome.is_ok_and(|leased| leased == BATCH) {
                 continue;
             }
             tokio::select! {
@@ -130,13 +130,13 @@ impl Relay {
     /// Publishes one batch and answers how many rows it took on. The error is the last one met; what could
     /// be published was.
     pub async fn relay_batch(&self) -> Result<usize, RelayError> {
-        let pending = outbox::claim(&self.db, BATCH, LEASE).await?;
+        let pending = outbox::events_lease(&self.db, BATCH, LEASE).await?;
         if pending.is_empty() {
             return Ok(0);
         }
-        *self.held() = pending.iter().map(Pending::id).collect();
+        *self.leased() = pending.iter().map(Pending::id).collect();
         let published = self.publish_all(&pending).await;
-        self.held().clear();
+        self.leased().clear();
         published.map(|()| pending.len())
     }
 

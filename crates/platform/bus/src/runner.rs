@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{
     BUS_CHANNEL, Burial, ConsumeError, Delivery, Registration, Transport, TransportError, consumer,
-    dead_letter::{self, Claimed, Class},
+    dead_letter::{self, Class, LeasedLetter},
     error_text,
     postgres::after,
     relay::random,
@@ -41,13 +41,13 @@ struct Inner {
     wake: Wake,
     consumer: Registration,
     /// What is being handled, by event.
-    held: Mutex<HashMap<Uuid, Work>>,
+    leased: Mutex<HashMap<Uuid, Work>>,
 }
 
 #[derive(Clone)]
 enum Work {
     Delivery(Delivery),
-    Letter(Claimed),
+    Letter(LeasedLetter),
 }
 
 enum Effect {
@@ -60,7 +60,7 @@ enum Effect {
 
 impl Runner {
     pub(crate) fn new(db: Db, transport: Arc<dyn Transport>, wake: Wake, consumer: Registration) -> Self {
-        Self(Arc::new(Inner { db, transport, wake, consumer, held: Mutex::default() }))
+        Self(Arc::new(Inner { db, transport, wake, consumer, leased: Mutex::default() }))
     }
 
     /// Works until `stop`; then takes nothing new, and lets the handlers that run finish. Those that do not
@@ -125,7 +125,7 @@ impl Inner {
     /// Requeued dead letters first: they have waited longest.
     async fn take(&self, max: usize) -> Result<Vec<Work>, TransportError> {
         let lease = self.consumer.policy.lease();
-        let letters = dead_letter::claim(&self.db, self.consumer.name, max, lease)
+        let letters = dead_letter::letters_lease(&self.db, self.consumer.name, max, lease)
             .await
             .map_err(|error| TransportError::Unavailable(error.into()))?;
         let mut work: Vec<Work> = letters.into_iter().map(Work::Letter).collect();
@@ -158,7 +158,7 @@ impl Inner {
         }
         let stream = stream.clone();
         let id = envelope.event_id;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, work.clone());
+        self.leased.lock().unwrap_or_else(|e| e.into_inner()).insert(id, work.clone());
         let work = async {
             match work {
                 Work::Delivery(delivery) => self.settle_delivery(delivery).await,
@@ -166,7 +166,7 @@ impl Inner {
             }
         };
         let outcome = Box::pin(work.instrument(span)).await;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+        self.leased.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
         metrics::counter!(
             names::BUS_MESSAGES_TOTAL,
             "topic" => stream, "consumer" => self.consumer.name, "outcome" => outcome
@@ -176,8 +176,8 @@ impl Inner {
 
     /// Hands back what was broken off, so that another process handles it at once.
     async fn give_back(&self) {
-        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(|e| e.into_inner()));
-        for work in held.into_values() {
+        let leased = std::mem::take(&mut *self.leased.lock().unwrap_or_else(|e| e.into_inner()));
+        for work in leased.into_values() {
             let given_back = match work {
                 Work::Delivery(delivery) => {
                     let text = "the process stopped before the handler ended";
@@ -228,7 +228,7 @@ impl Inner {
         outcome
     }
 
-    async fn settle_letter(&self, letter: Claimed) -> &'static str {
+    async fn settle_letter(&self, letter: LeasedLetter) -> &'static str {
         let effect = if letter.tries > MAX_UNFINISHED_TRIES {
             Err(ConsumeError::permanent("no attempt to handle the event came to an end"))
         } else {
@@ -266,7 +266,7 @@ impl Inner {
     async fn effect_in_time(
         &self,
         envelope: &Envelope,
-        letter: Option<&Claimed>,
+        letter: Option<&LeasedLetter>,
     ) -> Result<Effect, ConsumeError> {
         let limit = self.consumer.policy.handler_timeout + AROUND_HANDLER;
         match tokio::time::timeout(limit, Box::pin(self.effect(envelope, letter))).await {
@@ -276,7 +276,11 @@ impl Inner {
     }
 
     /// The one transaction: inbox record, effect, audit, events, and the dead letter's end.
-    async fn effect(&self, envelope: &Envelope, letter: Option<&Claimed>) -> Result<Effect, ConsumeError> {
+    async fn effect(
+        &self,
+        envelope: &Envelope,
+        letter: Option<&LeasedLetter>,
+    ) -> Result<Effect, ConsumeError> {
         let work = self.consumer.handler.read(envelope)?;
         if letter.is_none() && work.as_ref().is_none_or(|work| !work.concerns()) {
             return Ok(Effect::Done);
@@ -310,13 +314,13 @@ impl Inner {
         tx: &mut WriteTx,
         work: Option<&dyn consumer::Work>,
         envelope: &Envelope,
-        letter: Option<&Claimed>,
+        letter: Option<&LeasedLetter>,
     ) -> Result<Effect, ConsumeError> {
         tx.record("event", EventId::from(envelope.event_id), None::<&()>, None::<&()>)?;
         if let Some(org) = envelope.org_id {
             tx.audit_in_org(org.into());
         }
-        // First, so that a letter is locked before the inbox by everybody; nobody can claim or discard it now.
+        // First, so that a letter is locked before the inbox by everybody; nobody can lease or discard it now.
         if let Some(letter) = letter
             && !dead_letter::resolve(tx, letter).await?
         {

@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     soon: Mutex<BTreeSet<DateTime<Utc>>>,
     sooner: Notify,
     /// The leases that this engine works under, with their fences.
-    held: Mutex<HashMap<SagaRunId, i64>>,
+    leased: Mutex<HashMap<SagaRunId, i64>>,
 }
 
 impl Engine {
@@ -63,7 +63,7 @@ impl Engine {
             dead: CancellationToken::new(),
             soon: Mutex::default(),
             sooner: Notify::new(),
-            held: Mutex::default(),
+            leased: Mutex::default(),
         })
     }
 
@@ -173,16 +173,16 @@ impl Inner {
             telemetry::set_parent(&span, parent);
         }
         let id = run.id;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).insert(id, run.fence);
+        self.leased.lock().unwrap_or_else(|e| e.into_inner()).insert(id, run.fence);
         self.drive(&*saga, run, stop).instrument(span).await;
-        self.held.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+        self.leased.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
     }
 
     /// Ends the leases of calls that were broken off, so that another worker goes on at once. A call that committed
     /// meanwhile has moved the row itself; what it left is due or sleeps as it says.
     async fn give_back(&self) {
-        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(|e| e.into_inner()));
-        for (id, fence) in held {
+        let leased = std::mem::take(&mut *self.leased.lock().unwrap_or_else(|e| e.into_inner()));
+        for (id, fence) in leased {
             if let Err(error) = store::release(&self.db, id, fence).await {
                 tracing::warn!(error = %error, run_id = %id, "a run could not be given back; its lease ends");
             }

@@ -11,7 +11,7 @@ use crate::{UPKEEP, postgres::after};
 
 /// A requeued letter on lease to a runner.
 #[derive(Clone, Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct LeasedLetter {
     pub id: DeadLetterId,
     pub stream: String,
     pub envelope: Envelope,
@@ -22,12 +22,12 @@ pub(crate) struct Claimed {
 }
 
 /// Leases letters that are due: requeued by a person, or transient ones whose time has come.
-pub(crate) async fn claim(
+pub(crate) async fn letters_lease(
     db: &Db,
     consumer: &str,
     max: usize,
     lease: Duration,
-) -> Result<Vec<Claimed>, pg::Error> {
+) -> Result<Vec<LeasedLetter>, pg::Error> {
     let now = db.ambient().now();
     let mut tx = db.upkeep(UPKEEP).await?;
     let rows = sqlx::query!(
@@ -49,10 +49,10 @@ pub(crate) async fn claim(
     )
     .fetch_all(tx.conn())
     .await?;
-    let mut claimed = Vec::with_capacity(rows.len());
+    let mut leased = Vec::with_capacity(rows.len());
     for row in rows {
         match serde_json::from_value(row.envelope) {
-            Ok(envelope) => claimed.push(Claimed {
+            Ok(envelope) => leased.push(LeasedLetter {
                 id: row.id.into(),
                 stream: row.stream,
                 envelope,
@@ -66,12 +66,12 @@ pub(crate) async fn claim(
             }
         }
     }
-    Ok(claimed)
+    Ok(leased)
 }
 
 /// In the transaction of the effect. False when the letter is no longer this runner's, or was discarded:
 /// then there must be no effect.
-pub(crate) async fn resolve(tx: &mut WriteTx, letter: &Claimed) -> Result<bool, sqlx::Error> {
+pub(crate) async fn resolve(tx: &mut WriteTx, letter: &LeasedLetter) -> Result<bool, sqlx::Error> {
     let now = tx.db().ambient().now();
     let done = sqlx::query!(
         "UPDATE dead_letters SET state = 'resolved', due_at = NULL, version = version + 1, updated_at = $3
@@ -88,7 +88,7 @@ pub(crate) async fn resolve(tx: &mut WriteTx, letter: &Claimed) -> Result<bool, 
 /// The attempt failed: dead again, with the new cause.
 pub(crate) async fn fail(
     db: &Db,
-    letter: &Claimed,
+    letter: &LeasedLetter,
     error: &str,
     class: Class,
     retry_at: Option<DateTime<Utc>>,
@@ -112,7 +112,7 @@ pub(crate) async fn fail(
 }
 
 /// Ends the lease of an attempt that was broken off: another runner takes the letter at once. The attempt counts.
-pub(crate) async fn give_back(db: &Db, letter: &Claimed) -> Result<(), pg::Error> {
+pub(crate) async fn give_back(db: &Db, letter: &LeasedLetter) -> Result<(), pg::Error> {
     let now = db.ambient().now();
     let mut tx = db.upkeep(UPKEEP).await?;
     sqlx::query!(

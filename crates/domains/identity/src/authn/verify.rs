@@ -14,7 +14,8 @@ use super::{
     remote::RemoteKeys,
 };
 
-/// The keys of the issuer in this process. It is told by a trait, because the issuer itself reads its tokens by this part.
+/// The keys of the issuer in this process. A trait, so that `authn` does not depend on `issuer`, which verifies its own
+/// tokens with `authn`.
 #[async_trait]
 pub trait OwnKeys: Send + Sync {
     async fn find(&self, kid: Option<&str>) -> Result<Option<Arc<VerifyingKey>>, Failure>;

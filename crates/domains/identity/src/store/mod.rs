@@ -23,12 +23,11 @@ use kernel::{Failure, Problem};
 use crate::model::{
     invitation::InvitationState,
     org::{OrgKind, OrgState},
-    policy::{PolicyAuthority, PolicyScope},
     sensitive_change::{SensitiveChangeKind, SensitiveChangeState},
 };
 
 pg::named_columns! {
-    InvitationState, OrgKind, OrgState, PolicyAuthority, PolicyScope, SensitiveChangeKind, SensitiveChangeState,
+    InvitationState, OrgKind, OrgState, SensitiveChangeKind, SensitiveChangeState,
 }
 
 /// What to say when a constraint is violated.

@@ -56,28 +56,33 @@ pub struct Entry {
     pub stored: StoredValue,
 }
 
+/// The scope and the authority of a row. Every request asks for policies, so a row of a newer release with a name that
+/// this one does not know is left out, and does not fail all of them.
+fn known_names(key: &str, scope: &str, set_by: &str) -> Option<(PolicyScope, PolicyAuthority)> {
+    let names = scope.parse().ok().zip(set_by.parse().ok());
+    if names.is_none() {
+        tracing::warn!(key, scope, set_by, "a policy value of another release is left out");
+    }
+    names
+}
+
 /// Everything that can matter in `org`: its own values at every scope, and the global ones.
 pub async fn all_in_org(conn: &mut Connection, org: Option<OrgId>) -> Result<Vec<Entry>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT scope AS "scope: PolicyScope", key, value, version, set_by AS "set_by: PolicyAuthority", is_default,
-             project_id, user_id
-         FROM policy_values WHERE org_id IS NULL OR org_id = $1"#,
+        "SELECT scope, key, value, version, set_by, is_default, project_id, user_id FROM policy_values
+         WHERE org_id IS NULL OR org_id = $1",
         org.map(OrgId::uuid),
     )
     .fetch_all(conn)
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| {
-            let stored = StoredValue {
-                scope: row.scope,
-                value: row.value,
-                version: row.version,
-                set_by: row.set_by,
-                is_default: row.is_default,
-            };
+        .filter_map(|row| {
+            let (scope, set_by) = known_names(&row.key, &row.scope, &row.set_by)?;
+            let (value, version, is_default) = (row.value, row.version, row.is_default);
+            let stored = StoredValue { scope, value, version, set_by, is_default };
             let (project, user) = (row.project_id.map(ProjectId::from), row.user_id.map(UserId::from));
-            Entry { key: row.key, project, user, stored }
+            Some(Entry { key: row.key, project, user, stored })
         })
         .collect())
 }
@@ -90,11 +95,10 @@ pub async fn values_in(
 ) -> Result<Vec<(String, StoredValue)>, sqlx::Error> {
     let (org, project, user) = place.ids();
     let rows = sqlx::query!(
-        r#"SELECT scope AS "scope: PolicyScope", key, value, version, set_by AS "set_by: PolicyAuthority", is_default
-         FROM policy_values
+        "SELECT scope, key, value, version, set_by, is_default FROM policy_values
          WHERE (org_id IS NULL OR org_id = $1)
            AND (project_id IS NULL OR project_id = $2) AND (user_id IS NULL OR user_id = $3)
-           AND ($4::text IS NULL OR key = $4)"#,
+           AND ($4::text IS NULL OR key = $4)",
         org,
         project,
         user,
@@ -104,10 +108,10 @@ pub async fn values_in(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| {
-            let (scope, value, version) = (row.scope, row.value, row.version);
-            let (set_by, is_default) = (row.set_by, row.is_default);
-            (row.key, StoredValue { scope, value, version, set_by, is_default })
+        .filter_map(|row| {
+            let (scope, set_by) = known_names(&row.key, &row.scope, &row.set_by)?;
+            let (value, version, is_default) = (row.value, row.version, row.is_default);
+            Some((row.key, StoredValue { scope, value, version, set_by, is_default }))
         })
         .collect())
 }

@@ -24,7 +24,7 @@ use fleet::{
         text::{Hostname, Labels, RegionCode},
     },
     service::{
-        dispatch::{self, Ask, Claimed},
+        dispatch::{self, Ask, LeasedTask},
         enrollment::enroll,
         nodes::{NodeRequest, node_create, node_get},
         onboarding,
@@ -186,17 +186,17 @@ impl TestFleet {
         Ok(task)
     }
 
-    pub async fn claim(&self, node: NodeId) -> Vec<Claimed> {
+    pub async fn tasks_lease(&self, node: NodeId) -> Vec<LeasedTask> {
         let ask = Ask { node, room: 16, holding: Some(Vec::new()) };
-        dispatch::claim(&self.fleet, &[ask]).await.unwrap()
+        dispatch::tasks_lease(&self.fleet, &[ask]).await.unwrap()
     }
 
     /// Takes the only task that waits for the node and ends it so.
     pub async fn answer(&self, node: NodeId, ending: Ending) -> TaskId {
-        let claimed = self.claim(node).await;
-        assert_eq!(claimed.len(), 1, "one task waits: {claimed:?}");
-        self.result_report(node, claimed[0].id, ending).await.unwrap();
-        claimed[0].id
+        let leased = self.tasks_lease(node).await;
+        assert_eq!(leased.len(), 1, "one task waits: {leased:?}");
+        self.result_report(node, leased[0].id, ending).await.unwrap();
+        leased[0].id
     }
 
     pub async fn result_report(

@@ -143,15 +143,15 @@ async fn wait(
     // Entered before the first look: whatever is queued from here on rings.
     let ticket = shared.hub.enter(node, ask.holding.as_deref().map(Arc::from));
     loop {
-        let claimed = shared.claims.ask(ask.clone()).await?;
+        let leased = shared.task_leases.ask(ask.clone()).await?;
         if ticket.is_superseded() {
-            if !claimed.is_empty() {
-                Box::pin(dispatch::put_back(&shared.fleet, &claimed)).await?;
+            if !leased.is_empty() {
+                Box::pin(dispatch::put_back(&shared.fleet, &leased)).await?;
             }
             return nothing();
         }
-        let looked_in_vain = claimed.is_empty();
-        let tasks = Box::pin(dispatch::checked(&shared.fleet, node, claimed)).await?;
+        let looked_in_vain = leased.is_empty();
+        let tasks = Box::pin(dispatch::checked(&shared.fleet, node, leased)).await?;
         if !tasks.is_empty() {
             return json(&Waited { tasks, renew_now: None });
         }

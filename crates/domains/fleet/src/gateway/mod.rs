@@ -10,9 +10,9 @@
 //! node that its path names. Expiry, revocation and the node's state are looked at every time: a node that was
 //! revoked gets no further answer, not even to the long poll that it has open.
 //!
-//! **Waiting for work** (`hub`, `claims`). A node that waits is entered before the first look, so no wake-up is
+//! **Waiting for work** (`hub`, `task_leases`). A node that waits is entered before the first look, so no wake-up is
 //! lost between looking and waiting; a notification of the database wakes it within milliseconds, and a look every
-//! few seconds finds what a notification missed. Looks of many nodes are one statement. What was claimed and could
+//! few seconds finds what a notification missed. Looks of many nodes are one statement. What was leased and could
 //! not be handed over goes back at once; what was sent and never arrived comes back by its lease.
 //!
 //! **Bounds.** Connections altogether, per node and of strangers; streams per connection; headers, bodies and how
@@ -21,7 +21,6 @@
 
 mod caller;
 mod certificate;
-mod claims;
 mod document;
 mod enrolling;
 mod handlers;
@@ -30,6 +29,7 @@ mod listener;
 mod node_limits;
 mod refusals;
 mod request;
+mod task_leases;
 mod window;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -46,12 +46,12 @@ use crate::{
 pub use document::document;
 
 use certificate::Certificate;
-use claims::Claims;
 use enrolling::Enrolling;
 use hub::Hub;
 use listener::Listener;
 use node_limits::NodeLimit;
 use refusals::Refusals;
+use task_leases::TaskLeases;
 
 /// What the installation says about the listener.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub enum GatewayError {
 struct Shared {
     fleet: Fleet,
     hub: Arc<Hub>,
-    claims: Claims,
+    task_leases: TaskLeases,
     contacts: Contacts,
     logs: LogKeeper,
     refusals: Refusals,
@@ -126,7 +126,7 @@ impl Gateway {
         let tls = certificate::tls(certificate.clone())?;
 
         let hub = Hub::new(fleet.db());
-        let claims = Claims::start(&fleet, &workers, &stop_workers);
+        let task_leases = TaskLeases::start(&fleet, &workers, &stop_workers);
         let shared = Arc::new(Shared {
             contacts: Contacts::new(&fleet),
             logs: LogKeeper::default(),
@@ -139,7 +139,7 @@ impl Gateway {
             stop: stop_listening.clone(),
             fleet: fleet.clone(),
             hub: hub.clone(),
-            claims,
+            task_leases,
         });
         workers.spawn(hub::run(hub, fleet.clone(), wake.subscribe(), stop_workers.clone()));
         let keeper = certificate.clone().keep(fleet.clone());

@@ -60,18 +60,17 @@ impl Completions {
         Waiter::ALL.into_iter().find(|waiter| answers(*waiter) != 1).map_or(Ok(()), Err)
     }
 
-    /// Notifies whoever waits, by the name that the task's row holds. A name that nobody answers for is a bug that the
-    /// next attempt would meet again, so the task ends all the same: were it an error, the node would report the result
-    /// for ever, and the expiry of the task would fail for ever.
+    /// Notifies whoever waits, by the name that the task's row holds. [`Self::check`] proved at start-up that every waiter
+    /// of this release has its party, so another name was written by another release: nothing is stored, the bug is
+    /// counted, and the node reports again until a process that knows the waiter takes the result.
     pub async fn notify(&self, tx: &mut WriteTx, waiter: &str, task: &CompletedTask) -> Result<(), Failure> {
         let known = waiter.parse::<Waiter>().ok();
         match self.0.iter().find(|party| Some(party.waiter()) == known) {
             Some(party) => party.completed(tx, task).await,
-            None => {
-                let bug = format!("{} ended, and nobody answers for its waiting party {waiter}", task.id);
-                telemetry::bug_found("the end of a task", &bug);
-                Ok(())
-            }
+            None => Err(Failure::bug(format!(
+                "{} ended, and nobody answers for its waiting party {waiter}",
+                task.id
+            ))),
         }
     }
 }

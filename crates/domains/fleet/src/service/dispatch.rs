@@ -1,10 +1,10 @@
 //! Tasks on their way: handed out, checked, reported, ended.
 //!
-//! **Who writes.** The gateway hands out ([`claim`]) and takes results ([`result`]); operators cancel; a job ends
+//! **Who writes.** The gateway hands out ([`tasks_lease`]) and takes results ([`result`]); operators cancel; a job ends
 //! what nobody told in time. Each end is one transaction that also tells whoever waits ([`crate::Completions`]),
 //! so of two that race for the same task one is first and the other finds it over.
 //!
-//! **On a crash.** A task that was claimed and not sent, or sent and not received, is under a lease. When that has
+//! **On a crash.** A task that was leased and not sent, or sent and not received, is under a lease. When that has
 //! lapsed and the node says that it does not hold the task, it is handed out again: the same signed bytes. A node
 //! that has it under way, or done, never gets it twice; and if it did, its journal would stop it.
 
@@ -22,7 +22,7 @@ use node_proto::{
 };
 use pg::{Origin, Permit, WriteTx};
 
-pub use crate::store::dispatch::{Ask, Claimed, MOST_DELIVERIES, Ready};
+pub use crate::store::dispatch::{Ask, LeasedTask, MOST_DELIVERIES, Ready};
 use crate::{
     Fleet,
     model::task::{TaskEvent, TaskLifecycle, TaskState, TaskView},
@@ -37,17 +37,17 @@ const PHASE_NAME: usize = 64;
 const MESSAGE: usize = 4096;
 
 /// Hands out what waits for each of the nodes, under a lease.
-pub async fn claim(fleet: &Fleet, asks: &[Ask]) -> Result<Vec<Claimed>, Failure> {
+pub async fn tasks_lease(fleet: &Fleet, asks: &[Ask]) -> Result<Vec<LeasedTask>, Failure> {
     let lease = TimeDelta::seconds(fleet.policy(keys::FLEET_TASK_LEASE_SECONDS).await?.get());
     let now = fleet.db().ambient().now();
     let mut upkeep = fleet.db().upkeep("hand out tasks").await?;
-    Ok(rows::claim(upkeep.conn(), asks, now, now + lease).await?)
+    Ok(rows::tasks_lease(upkeep.conn(), asks, now, now + lease).await?)
 }
 
-/// For tasks that were claimed and certainly not sent.
-pub async fn put_back(fleet: &Fleet, claimed: &[Claimed]) -> Result<(), Failure> {
+/// For tasks that were leased and certainly not sent.
+pub async fn put_back(fleet: &Fleet, leased: &[LeasedTask]) -> Result<(), Failure> {
     let mut upkeep = fleet.db().upkeep("put back tasks that were not sent").await?;
-    rows::put_back(upkeep.conn(), claimed, fleet.db().ambient().now()).await?;
+    rows::put_back(upkeep.conn(), leased, fleet.db().ambient().now()).await?;
     Ok(())
 }
 
@@ -59,20 +59,24 @@ pub async fn ready(fleet: &Fleet, nodes: &[NodeId]) -> Result<Vec<Ready>, Failur
 
 /// What may be sent. A row that is not what a signer signed for this node is ended and never leaves; the node
 /// would refuse it too, but it shall not even see it.
-pub async fn checked(fleet: &Fleet, node: NodeId, claimed: Vec<Claimed>) -> Result<Vec<SignedTask>, Failure> {
-    if claimed.is_empty() {
+pub async fn checked(
+    fleet: &Fleet,
+    node: NodeId,
+    leased: Vec<LeasedTask>,
+) -> Result<Vec<SignedTask>, Failure> {
+    if leased.is_empty() {
         return Ok(Vec::new());
     }
     let keyset = match fleet.trust().keyset().await {
         Ok((keyset, _)) => keyset,
         Err(failure) => {
-            put_back(fleet, &claimed).await?;
+            put_back(fleet, &leased).await?;
             return Err(failure);
         }
     };
     let now = fleet.db().ambient().now();
-    let mut good = Vec::with_capacity(claimed.len());
-    for task in claimed {
+    let mut good = Vec::with_capacity(leased.len());
+    for task in leased {
         match check(&keyset, node, &task) {
             Ok(signed) => {
                 metrics::counter!("node_tasks_total", "event" => "dispatched").increment(1);
@@ -88,7 +92,7 @@ pub async fn checked(fleet: &Fleet, node: NodeId, claimed: Vec<Claimed>) -> Resu
     Ok(good)
 }
 
-fn check(keyset: &Keyset, node: NodeId, row: &Claimed) -> Result<SignedTask, TaskError> {
+fn check(keyset: &Keyset, node: NodeId, row: &LeasedTask) -> Result<SignedTask, TaskError> {
     let signed = SignedTask {
         payload: Base64(row.payload.clone()),
         signer_version: u32::try_from(row.signer_version).map_err(|_| TaskError::UnknownSigner)?,
@@ -105,7 +109,7 @@ fn check(keyset: &Keyset, node: NodeId, row: &Claimed) -> Result<SignedTask, Tas
     if same { Ok(signed) } else { Err(TaskError::Malformed) }
 }
 
-async fn reject(fleet: &Fleet, row: &Claimed, reason: TaskError) -> Result<(), Failure> {
+async fn reject(fleet: &Fleet, row: &LeasedTask, reason: TaskError) -> Result<(), Failure> {
     tracing::error!(task_id = %row.id, node_id = %row.node_id, %reason, "a task row is not what was signed; it is not sent");
     metrics::counter!("node_tasks_total", "event" => "rejected").increment(1);
     let origin = Origin::internal(CorrelationId(row.correlation_id));

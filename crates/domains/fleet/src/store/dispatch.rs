@@ -28,7 +28,7 @@ pub struct Ask {
 
 /// A task that was just handed out, as its row says. Only `payload` and `signature` are worth believing.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct LeasedTask {
     pub id: TaskId,
     pub node_id: NodeId,
     pub task_type: String,
@@ -46,12 +46,12 @@ pub struct Claimed {
 /// Hands out, in one statement and for any number of nodes, what waits for each: what is queued, and what was
 /// handed out before but, by the node's own word, never started. Rows that somebody else holds are skipped. Nothing
 /// while a restore is not settled: what the restored rows say may be done already, or be undone.
-pub async fn claim(
+pub async fn tasks_lease(
     conn: &mut Connection,
     asks: &[Ask],
     now: DateTime<Utc>,
     lease_until: DateTime<Utc>,
-) -> Result<Vec<Claimed>, sqlx::Error> {
+) -> Result<Vec<LeasedTask>, sqlx::Error> {
     let nodes: Vec<Uuid> = asks.iter().map(|ask| ask.node.uuid()).collect();
     let rooms: Vec<i32> = asks.iter().map(|ask| ask.room).collect();
     let tells: Vec<bool> = asks.iter().map(|ask| ask.holding.is_some()).collect();
@@ -99,9 +99,9 @@ pub async fn claim(
     )
     .fetch_all(conn)
     .await?;
-    let mut claimed: Vec<Claimed> = rows
+    let mut leased: Vec<LeasedTask> = rows
         .into_iter()
-        .map(|row| Claimed {
+        .map(|row| LeasedTask {
             id: TaskId::from(row.id),
             node_id: NodeId::from(row.node_id),
             task_type: row.task_type,
@@ -116,19 +116,19 @@ pub async fn claim(
             waiting_key: row.waiting_key,
         })
         .collect();
-    claimed.sort_by_key(|task| task.id);
-    Ok(claimed)
+    leased.sort_by_key(|task| task.id);
+    Ok(leased)
 }
 
-/// Puts back what was claimed for somebody who left before it could be sent: it was never started. Only this handing
+/// Puts back what was leased for somebody who left before it could be sent: it was never started. Only this handing
 /// out is undone: when its lease has lapsed and somebody else handed the task out since, it stays so.
 pub async fn put_back(
     conn: &mut Connection,
-    claimed: &[Claimed],
+    leased: &[LeasedTask],
     now: DateTime<Utc>,
 ) -> Result<u64, sqlx::Error> {
-    let ids: Vec<Uuid> = claimed.iter().map(|task| task.id.uuid()).collect();
-    let deliveries: Vec<i32> = claimed.iter().map(|task| task.deliveries).collect();
+    let ids: Vec<Uuid> = leased.iter().map(|task| task.id.uuid()).collect();
+    let deliveries: Vec<i32> = leased.iter().map(|task| task.deliveries).collect();
     let done = sqlx::query!(
         "UPDATE node_tasks t SET state = 'queued', lease_until = NULL, deliveries = t.deliveries - 1,
              version = t.version + 1, updated_at = $3

@@ -36,7 +36,7 @@ impl Kit {
         }
         let (task, node, kind, payload) = self.waited_for(key).await;
         let ask = Ask { node, room: 64, holding: None };
-        dispatch::claim(&self.fleet, &[ask]).await.unwrap();
+        dispatch::tasks_lease(&self.fleet, &[ask]).await.unwrap();
         let signed: Task = serde_json::from_slice(&payload).unwrap();
         let scripted =
             self.script.lock().unwrap().get_mut(kind.name()).filter(|e| !e.is_empty()).map(|e| e.remove(0));

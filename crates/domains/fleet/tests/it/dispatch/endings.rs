@@ -25,7 +25,7 @@ async fn a_task_ends_once_however_often_and_by_whomever_it_is_told() {
         Err(Code::InvalidTransition),
         "it was not handed out"
     );
-    kit.claim(node, None).await;
+    kit.tasks_lease(node, None).await;
     assert_eq!(kit.result_report(other, task, succeeded()).await, Err(Code::NotFound));
     assert_eq!(kit.result_report(node, TaskId::from(Uuid::nil()), succeeded()).await, Err(Code::NotFound));
     let (first, second) =
@@ -38,20 +38,18 @@ async fn a_task_ends_once_however_often_and_by_whomever_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_task_of_an_unknown_waiting_party_ends_and_is_not_retried() {
+async fn a_result_for_the_waiting_party_of_another_release_is_kept_for_who_knows_it() {
     let kit = Kit::new().await;
     let node = kit.node().await;
     let task = kit.given(node).await;
     kit.test
         .sql(&format!("UPDATE node_tasks SET waiting_kind = 'nobody' WHERE id = '{}'", task.uuid()))
         .await;
+    assert_eq!(kit.result_report(node, task, succeeded()).await, Err(Code::InternalError));
+    assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("dispatched", vec![]), "nothing was stored");
+    kit.test.sql(&format!("UPDATE node_tasks SET waiting_kind = 'saga' WHERE id = '{}'", task.uuid())).await;
     assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
-    assert_eq!((kit.state(task).await.as_str(), kit.endings()), ("succeeded", vec![]));
-    assert_eq!(
-        kit.result_report(node, task, succeeded()).await,
-        Ok(true),
-        "reported again, it changes nothing"
-    );
+    assert_eq!(kit.endings(), ["Reported"]);
 }
 
 #[tokio::test]
@@ -100,7 +98,7 @@ async fn what_nobody_told_in_time_expires_and_a_late_answer_is_evidence() {
     let (given, queued) = (kit.given(node).await, kit.queue(node).await);
     assert_eq!(dispatch::expire_overdue(&kit.fleet, 10).await.map_err(drop), Ok(0));
     kit.clock.advance(GOOD_FOR);
-    assert!(kit.claim(node, Some(Vec::new())).await.is_empty(), "what is over is not handed out");
+    assert!(kit.tasks_lease(node, Some(Vec::new())).await.is_empty(), "what is over is not handed out");
     assert_eq!(dispatch::expire_overdue(&kit.fleet, 1).await.map_err(drop), Ok(2));
     assert_eq!(dispatch::expire_overdue(&kit.fleet, 10).await.map_err(drop), Ok(0));
     assert_eq!(

@@ -8,7 +8,7 @@ use fleet::{
     Completion, Fleet, Settings,
     api::{CompletedTask, TaskRequest, Waiter, Waiting},
     authority::{Signing, Trust, TrustSettings},
-    service::dispatch::{self, Ask, Claimed},
+    service::dispatch::{self, Ask, LeasedTask},
 };
 use kernel::{
     Code, CorrelationId, Failure, ManualClock, Secret,
@@ -130,13 +130,13 @@ impl Kit {
         id
     }
 
-    pub async fn claim(&self, node: NodeId, holding: Option<Vec<TaskId>>) -> Vec<TaskId> {
-        ids(&dispatch::claim(&self.fleet, &[Ask { node, room: 16, holding }]).await.unwrap())
+    pub async fn tasks_lease(&self, node: NodeId, holding: Option<Vec<TaskId>>) -> Vec<TaskId> {
+        ids(&dispatch::tasks_lease(&self.fleet, &[Ask { node, room: 16, holding }]).await.unwrap())
     }
 
     pub async fn given(&self, node: NodeId) -> TaskId {
         let task = self.queue(node).await;
-        assert_eq!(self.claim(node, None).await, [task]);
+        assert_eq!(self.tasks_lease(node, None).await, [task]);
         task
     }
 
@@ -174,7 +174,7 @@ impl Kit {
     }
 }
 
-pub fn ids(claimed: &[Claimed]) -> Vec<TaskId> {
+pub fn ids(claimed: &[LeasedTask]) -> Vec<TaskId> {
     claimed.iter().map(|task| task.id).collect()
 }
 

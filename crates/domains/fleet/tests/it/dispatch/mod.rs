@@ -1,6 +1,6 @@
 //! Tasks handed out, reported and ended, on a real database and by several at once.
 
-mod claims;
 mod endings;
 mod kit;
+mod leases;
 mod orders;

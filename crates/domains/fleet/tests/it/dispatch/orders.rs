@@ -83,7 +83,7 @@ async fn queue<K: TaskKind>(kit: &Kit, order: &[u8], subject: &str) -> Result<Ta
 }
 
 async fn delivered(kit: &Kit, node: NodeId) -> Vec<Task> {
-    let claimed = dispatch::claim(&kit.fleet, &[Ask { node, room: 16, holding: None }]).await.unwrap();
+    let claimed = dispatch::tasks_lease(&kit.fleet, &[Ask { node, room: 16, holding: None }]).await.unwrap();
     let (keyset, _) = kit.fleet.trust().keyset().await.unwrap();
     let signed = dispatch::checked(&kit.fleet, node, claimed).await.unwrap();
     signed.iter().map(|task| task.open(&keyset).unwrap()).collect()

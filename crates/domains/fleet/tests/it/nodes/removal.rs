@@ -65,7 +65,7 @@ async fn a_node_that_serves_is_drained_and_retired_before_it_is_removed() {
     let mut tx = world.write("node.drain").await;
     node_drain(&world.fleet, &mut tx, node.id, &reason("old iron"), None).await.unwrap();
     tx.commit(None).await.unwrap();
-    let queued = world.claim(node.id).await;
+    let queued = world.tasks_lease(node.id).await;
     assert_eq!(
         queued.iter().map(|task| task.task_type.as_str()).collect::<Vec<_>>(),
         ["node.drain"],

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Fleet,
-    service::dispatch::{self, Ask, Claimed},
+    service::dispatch::{self, Ask, LeasedTask},
 };
 
 /// Nodes of one statement, statements at once, and nodes that may wait for their turn.
@@ -17,16 +17,16 @@ const WORKERS: usize = 2;
 const QUEUE: usize = 32_768;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-type Answer = Result<Vec<Claimed>, Problem>;
+type Answer = Result<Vec<LeasedTask>, Problem>;
 
 struct Asked {
     ask: Ask,
     answer: oneshot::Sender<Answer>,
 }
 
-pub struct Claims(mpsc::Sender<Asked>);
+pub struct TaskLeases(mpsc::Sender<Asked>);
 
-impl Claims {
+impl TaskLeases {
     pub fn start(fleet: &Fleet, workers: &TaskTracker, stop: &CancellationToken) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let receiver = Arc::new(Mutex::new(receiver));
@@ -37,7 +37,7 @@ impl Claims {
         Self(sender)
     }
 
-    /// What waits for this node, claimed.
+    /// What waits for this node, leased.
     pub async fn ask(&self, ask: Ask) -> Answer {
         let busy = || Problem::from_code(Code::ServiceUnavailable).retry_after(1);
         let (answer, answered) = oneshot::channel();
@@ -64,8 +64,8 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
         if asks.is_empty() {
             continue;
         }
-        let claimed = match tokio::time::timeout(PATIENCE, dispatch::claim(&fleet, &asks)).await {
-            Ok(Ok(claimed)) => claimed,
+        let leased = match tokio::time::timeout(PATIENCE, dispatch::tasks_lease(&fleet, &asks)).await {
+            Ok(Ok(leased)) => leased,
             failed => {
                 match failed {
                     Ok(Err(failure)) => tracing::warn!(error = ?failure, "tasks could not be handed out"),
@@ -77,11 +77,11 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
                 continue;
             }
         };
-        let mut by_node: HashMap<NodeId, Vec<Claimed>> = HashMap::new();
-        for task in claimed {
+        let mut by_node: HashMap<NodeId, Vec<LeasedTask>> = HashMap::new();
+        for task in leased {
             by_node.entry(task.node_id).or_default().push(task);
         }
-        let mut left: Vec<Claimed> = Vec::new();
+        let mut left: Vec<LeasedTask> = Vec::new();
         for (node, one) in asked {
             let tasks = by_node.remove(&node).unwrap_or_default();
             if let Err(Ok(tasks)) = one.answer.send(Ok(tasks)) {

@@ -25,7 +25,7 @@ async fn many_who_claim_at_once_get_each_task_once() {
             let mut got = Vec::new();
             for _ in 0..20 {
                 let asks = nodes.map(|node| Ask { node, room: 3, holding: Some(Vec::new()) });
-                got.extend(ids(&dispatch::claim(&fleet, &asks).await.unwrap()));
+                got.extend(ids(&dispatch::tasks_lease(&fleet, &asks).await.unwrap()));
             }
             got
         });
@@ -45,10 +45,10 @@ async fn each_node_gets_its_own_in_order_and_no_more_than_it_has_room_for() {
         of_a.push(kit.queue(a).await);
     }
     let ask = |node, room| Ask { node, room, holding: None };
-    let claimed = dispatch::claim(&kit.fleet, &[ask(a, 2), ask(b, 16), ask(idle, 16)]).await.unwrap();
+    let claimed = dispatch::tasks_lease(&kit.fleet, &[ask(a, 2), ask(b, 16), ask(idle, 16)]).await.unwrap();
     let of = |node| ids(&claimed.iter().filter(|t| t.node_id == node).cloned().collect::<Vec<_>>());
     assert_eq!((of(a), of(b), of(idle)), (of_a[..2].to_vec(), of_b, Vec::new()));
-    assert_eq!(kit.claim(a, None).await, of_a[2..]);
+    assert_eq!(kit.tasks_lease(a, None).await, of_a[2..]);
 }
 
 #[tokio::test]
@@ -56,22 +56,22 @@ async fn a_lapsed_lease_comes_back_only_when_the_node_says_it_does_not_hold_the_
     let kit = Kit::new().await;
     let (node, other) = (kit.node().await, kit.node().await);
     let task = kit.given(node).await;
-    assert!(kit.claim(node, Some(Vec::new())).await.is_empty(), "the lease still runs");
+    assert!(kit.tasks_lease(node, Some(Vec::new())).await.is_empty(), "the lease still runs");
     kit.clock.advance(TimeDelta::seconds(31));
-    assert!(kit.claim(node, None).await.is_empty(), "a node that does not say may have it");
-    assert!(kit.claim(node, Some(vec![task])).await.is_empty(), "the node has it");
-    assert!(kit.claim(other, Some(Vec::new())).await.is_empty(), "it is another node's");
+    assert!(kit.tasks_lease(node, None).await.is_empty(), "a node that does not say may have it");
+    assert!(kit.tasks_lease(node, Some(vec![task])).await.is_empty(), "the node has it");
+    assert!(kit.tasks_lease(other, Some(Vec::new())).await.is_empty(), "it is another node's");
     // What another node claims to hold says nothing about this one.
     let asks = [
         Ask { node: other, room: 16, holding: Some(vec![task]) },
         Ask { node, room: 16, holding: Some(Vec::new()) },
     ];
-    let again = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    let again = dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap();
     assert_eq!((ids(&again), again[0].deliveries), (vec![task], 2));
     // Once started it is the node's, however long it takes.
     dispatch::progress(&kit.fleet, node, task, Progress { phases: Vec::new() }).await.unwrap();
     kit.clock.advance(TimeDelta::seconds(31));
-    assert!(kit.claim(node, Some(Vec::new())).await.is_empty());
+    assert!(kit.tasks_lease(node, Some(Vec::new())).await.is_empty());
     assert_eq!(kit.state(task).await, "running");
 }
 
@@ -81,9 +81,9 @@ async fn what_could_not_be_sent_is_there_for_the_next_who_asks() {
     let node = kit.node().await;
     let task = kit.queue(node).await;
     let asks = [Ask { node, room: 1, holding: Some(Vec::new()) }];
-    let first = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    let first = dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap();
     dispatch::put_back(&kit.fleet, &first).await.unwrap();
-    let again = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    let again = dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap();
     assert_eq!((ids(&again), again[0].deliveries), (vec![task], 1));
     assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
     dispatch::put_back(&kit.fleet, &again).await.unwrap();
@@ -96,9 +96,9 @@ async fn what_somebody_else_handed_out_since_is_not_put_back() {
     let node = kit.node().await;
     let task = kit.queue(node).await;
     let asks = [Ask { node, room: 1, holding: Some(Vec::new()) }];
-    let slow = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    let slow = dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap();
     kit.clock.advance(TimeDelta::seconds(31));
-    assert_eq!(ids(&dispatch::claim(&kit.fleet, &asks).await.unwrap()), [task]);
+    assert_eq!(ids(&dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap()), [task]);
     dispatch::put_back(&kit.fleet, &slow).await.unwrap();
     assert_eq!(kit.state(task).await, "dispatched", "the other one has sent it");
     assert_eq!(kit.result_report(node, task, succeeded()).await, Ok(true));
@@ -110,10 +110,10 @@ async fn a_task_is_handed_out_so_often_and_no_more() {
     let node = kit.node().await;
     let task = kit.queue(node).await;
     for _ in 0..MOST_DELIVERIES {
-        assert_eq!(kit.claim(node, Some(Vec::new())).await, [task]);
+        assert_eq!(kit.tasks_lease(node, Some(Vec::new())).await, [task]);
         kit.clock.advance(TimeDelta::seconds(31));
     }
-    assert!(kit.claim(node, Some(Vec::new())).await.is_empty());
+    assert!(kit.tasks_lease(node, Some(Vec::new())).await.is_empty());
     assert!(dispatch::ready(&kit.fleet, &[node]).await.unwrap().is_empty());
 }
 
@@ -124,7 +124,7 @@ async fn ready_work_is_found_without_being_told() {
     let task = kit.queue(node).await;
     let ready = dispatch::ready(&kit.fleet, &[node, idle]).await.unwrap();
     assert_eq!(ready, [dispatch::Ready { node, lapsed: None }]);
-    kit.claim(node, None).await;
+    kit.tasks_lease(node, None).await;
     assert!(dispatch::ready(&kit.fleet, &[node, idle]).await.unwrap().is_empty());
     kit.clock.advance(TimeDelta::seconds(31));
     let ready = dispatch::ready(&kit.fleet, &[node, idle]).await.unwrap();
@@ -163,7 +163,7 @@ async fn rows_that_no_signer_signed_are_never_sent() {
         kit.test.sql(&forged(n as u128 + 1, select)).await;
     }
     let asks = [node, other].map(|node| Ask { node, room: 16, holding: None });
-    let claimed = dispatch::claim(&kit.fleet, &asks).await.unwrap();
+    let claimed = dispatch::tasks_lease(&kit.fleet, &asks).await.unwrap();
     assert_eq!(claimed.len(), attempts.len() + 1);
     let (mine, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(|task| task.node_id == node);
     let sent = dispatch::checked(&kit.fleet, node, mine).await.unwrap();

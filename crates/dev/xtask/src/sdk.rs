@@ -85,20 +85,26 @@ fn plain_schemas_inline(openapi: &mut Value) {
     references_replace(openapi, &plain);
 }
 
-/// Puts the schemas in `plain` in place of references to them. One that may be null, or that has a description of
-/// its own, is referred to by an `allOf` with nothing beside it.
+/// Puts the schemas in `plain` in place of references to them. One that has a description of its own is referred to by an
+/// `allOf` with nothing beside it, one that may be null by an `anyOf` of it and null.
 fn references_replace(value: &mut Value, plain: &Map<String, Value>) {
     let plain_at = |reference: Option<&Value>| {
         let path = reference.and_then(|reference| reference.get("$ref")).and_then(Value::as_str);
         path.and_then(|path| path.strip_prefix("#/components/schemas/")).and_then(|name| plain.get(name))
     };
-    let single = match value.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
-        Some([single]) => plain_at(Some(single)),
-        _ => plain_at(Some(value)),
+    let parts = |keyword: &str| value.get(keyword).and_then(Value::as_array).map(Vec::as_slice);
+    let (single, nullable) = match (parts("allOf"), parts("anyOf")) {
+        (Some([single]), _) => (plain_at(Some(single)), false),
+        (_, Some([single, null])) if null["nullable"] == true => (plain_at(Some(single)), true),
+        _ => (plain_at(Some(value)), false),
     };
     if let (Some(Value::Object(schema)), Value::Object(map)) = (single.cloned(), &mut *value) {
-        map.remove("$ref");
-        map.remove("allOf");
+        for keyword in ["$ref", "allOf", "anyOf"] {
+            map.remove(keyword);
+        }
+        if nullable {
+            map.insert("nullable".to_owned(), Value::Bool(true));
+        }
         for (keyword, limit) in schema {
             map.entry(keyword).or_insert(limit);
         }
@@ -247,14 +253,19 @@ mod tests {
         let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
         schemas["Thing"]["properties"] = json!({
             "id": reference("ThingId"),
-            "parent": {"nullable": true, "description": "What it belongs to.", "allOf": [reference("ThingId")]},
+            "parent": {"description": "What it belongs to.", "anyOf": [reference("ThingId"), {"nullable": true, "enum": [null]}]},
+            "heir": {"description": "Who has it next.", "allOf": [reference("ThingId")]},
             "size": reference("Size"),
             "colour": reference("Colour"),
         });
         let source = generate_sdk(&document).unwrap();
         assert!(source.contains("pub id: ::std::string::String,"), "{source}");
         assert!(source.contains("pub parent: ::std::option::Option<::std::string::String>,"), "{source}");
-        assert!(source.contains("///What it belongs to."), "{source}");
+        assert!(
+            source.contains("///What it belongs to.") && source.contains("///Who has it next."),
+            "{source}"
+        );
+        assert!(source.contains("pub heir: ::std::option::Option<::std::string::String>,"), "{source}");
         assert!(source.contains("pub size: ::std::option::Option<u16>,"), "{source}");
         assert!(source.contains("pub colour: ::std::option::Option<Colour>,"), "{source}");
         assert!(

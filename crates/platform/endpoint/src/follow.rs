@@ -1,9 +1,9 @@
 //! Streams that follow something: what happened, then what happens, as server-sent events.
 //!
 //! A stream looks ([`Followed::look`]), sends what is new, and waits ([`Followed::wait`]) without a connection to the
-//! database while nothing happens. It sends a heartbeat when it was silent, and ends after some minutes: what its caller
-//! may see is then decided anew, and the client comes again with the last id that it saw. Each caller has a bounded
-//! number of streams.
+//! database while nothing happens. It sends a heartbeat when it was silent, and ends after some minutes, so that no client
+//! keeps one connection for ever; the client comes again with the last id that it saw. The pipeline authorizes its
+//! caller again every second (`reauthorize`). Each caller has a bounded number of streams.
 
 use std::{
     collections::{HashMap, VecDeque},

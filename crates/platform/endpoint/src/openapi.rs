@@ -7,7 +7,7 @@
 use schemars::{
     JsonSchema, SchemaGenerator,
     generate::SchemaSettings,
-    transform::{ReplaceConstValue, Transform as _, transform_subschemas},
+    transform::{ReplaceConstValue, Transform as _},
 };
 use serde_json::{Map, Value, json};
 
@@ -15,22 +15,7 @@ use crate::declare::{Declaration, Endpoint, Idempotency, ScopeKind};
 
 /// How schemas are written in every document of ours.
 pub fn settings() -> SchemaSettings {
-    let mut settings = SchemaSettings::openapi3();
-    settings.transforms.insert(0, Box::new(nullable_reference));
-    settings
-}
-
-/// Writes "a named schema or null" as this version of OpenAPI does: `nullable` beside the reference in `allOf`.
-fn nullable_reference(schema: &mut schemars::Schema) {
-    transform_subschemas(&mut nullable_reference, schema);
-    let null = json!({ "type": "null" });
-    let reference = match schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice) {
-        Some([reference, other]) if reference.get("$ref").is_some() && *other == null => reference.clone(),
-        _ => return,
-    };
-    schema.remove("anyOf");
-    schema.insert("allOf".to_owned(), json!([reference]));
-    schema.insert("nullable".to_owned(), json!(true));
+    SchemaSettings::openapi3()
 }
 
 /// The schema of a parameter struct, by itself.
@@ -99,8 +84,8 @@ fn operation(declaration: &Declaration, generator: &mut SchemaGenerator) -> Valu
         "parameters": parameters,
         "responses": {
             types.reply_status.to_string(): success,
-            "4XX": reference_to("responses", "Refused"),
-            "5XX": reference_to("responses", "Unanswered"),
+            "4XX": reference_to("responses", "ClientError"),
+            "5XX": reference_to("responses", "ServerError"),
         },
         "x-gpuaas-scope": declaration.scope.name(),
         "x-gpuaas-lane": declaration.lane.name(),
@@ -162,8 +147,8 @@ fn shared_responses() -> Value {
         json!({ "description": text, "content": { "application/json": { "schema": schema } } })
     };
     json!({
-        "Refused": error("The request was refused; `error.code` says why."),
-        "Unanswered": error("The service could not answer."),
+        "ClientError": error("The request was refused; `error.code` says why."),
+        "ServerError": error("The service could not answer."),
     })
 }
 
@@ -258,7 +243,8 @@ mod tests {
         let reference = json!({ "$ref": "#/components/schemas/OrgId" });
         let properties = &schemas["Thing"]["properties"];
         assert_eq!(properties["owner"], json!({ "description": "Who has it.", "allOf": [reference] }));
-        assert_eq!(properties["former_owner"], json!({ "nullable": true, "allOf": [reference] }));
+        let no_value = json!({ "nullable": true, "enum": [null] });
+        assert_eq!(properties["former_owner"], json!({ "anyOf": [reference, no_value] }));
         assert_eq!(schemas["OrgId"]["pattern"], "^org_[0-9a-f]{32}$");
     }
 }

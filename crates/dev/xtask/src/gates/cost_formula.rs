@@ -17,6 +17,7 @@ const COST_IN_RUST: &str = "crates/domains/billing/src/model/rating.rs";
 const PROMO: [&str; 2] =
     ["migrations/functions/billing/promo_part.sql", "migrations/functions/billing/meter_promo_part.sql"];
 const DOMAINS: &str = "crates/domains/";
+const USE_PROMO: &str = "decides what promotional credit pays: call promo_part";
 const USE_COST: &str = "computes a cost: call usage_cost";
 
 pub struct CostFormula;
@@ -40,19 +41,28 @@ impl Gate for CostFormula {
                 found.push(Finding::new(path, USE_COST));
             }
             if !PROMO.contains(&path.as_str()) && divides_promo(&words) {
-                found.push(Finding::new(path, "decides what promotional credit pays: call promo_part"));
+                found.push(Finding::new(path, USE_PROMO));
             }
         }
         let (queries, _) = queries::queries(tree)?;
         for query in queries.iter().filter(|query| is_ours(&query.at.0)) {
-            if sql::statements(&query.sql).iter().any(|statement| computes_cost(&statement.words)) {
+            let statements = sql::statements(&query.sql);
+            if statements.iter().any(|statement| computes_cost(&statement.words)) {
                 found.push(Finding::at_line(&query.at.0, query.at.1, USE_COST));
+            }
+            if statements.iter().any(|statement| divides_promo(&statement.words)) {
+                found.push(Finding::at_line(&query.at.0, query.at.1, USE_PROMO));
             }
         }
         for path in tree.files()?.iter().filter(|path| is_ours(path) && *path != COST_IN_RUST) {
-            let Ok(tokens) = rust_tokens::tokens(&tree.read(path)?) else { continue };
-            for at in (0..tokens.len()).filter(|at| !tokens[*at].in_test && multiplies_price(&tokens[*at..]))
-            {
+            let tokens = match rust_tokens::tokens(&tree.read(path)?) {
+                Ok(tokens) => tokens,
+                Err(error) => {
+                    found.push(Finding::new(path, format!("{error:#}")));
+                    continue;
+                }
+            };
+            for at in (0..tokens.len()).filter(|at| !tokens[*at].in_test && multiplies_price(&tokens, *at)) {
                 found.push(Finding::at_line(path, tokens[at].line, USE_COST));
             }
         }
@@ -79,6 +89,21 @@ impl Gate for CostFormula {
         let in_function = |sql: &'static str| move |tree: FixtureTree| tree.with(function, body(sql));
         let in_store = |text: String| move |tree: FixtureTree| tree.with(store, text);
         super::tests::Examples::good(tree)
+            .bad(
+                "units times price in the program",
+                "call usage_cost",
+                in_store("fn f() { let all = i64::from(units) * row.unit_price_minor; }".to_owned()),
+            )
+            .bad(
+                "price as an argument in the program",
+                "call usage_cost",
+                in_store("fn f() { units.checked_mul(price.unit_price_minor) }".to_owned()),
+            )
+            .bad(
+                "the least of a promotional credit in a query",
+                "call promo_part",
+                in_store(query("SELECT least(promo_after, 1) FROM ledger_postings")),
+            )
             .bad(
                 "price times units in a function",
                 "call usage_cost",
@@ -157,10 +182,29 @@ fn divides_promo(words: &[String]) -> bool {
     })
 }
 
-/// `unit_price_minor *` or `unit_price_minor.saturating_mul(`.
-fn multiplies_price(tokens: &[Token]) -> bool {
-    let [price, operator, method, ..] = tokens else { return false };
-    let is_method = method.ident().is_some_and(|name| name.ends_with("_mul"));
-    price.is("unit_price_minor")
-        && (operator.kind == Kind::Punct('*') || operator.kind == Kind::Punct('.') && is_method)
+/// `unit_price_minor * units`, `units * row.unit_price_minor`, `unit_price_minor.checked_mul(…)` and
+/// `units.checked_mul(row.unit_price_minor)`.
+fn multiplies_price(tokens: &[Token], at: usize) -> bool {
+    if !tokens[at].is("unit_price_minor") {
+        return false;
+    }
+    let is_mul =
+        |token: Option<&Token>| token.and_then(Token::ident).is_some_and(|name| name.ends_with("_mul"));
+    let is_punct = |token: Option<&Token>, sign| token.is_some_and(|token| token.kind == Kind::Punct(sign));
+    let next = tokens.get(at + 1);
+    if is_punct(next, '*') || is_punct(next, '.') && is_mul(tokens.get(at + 2)) {
+        return true;
+    }
+    // Back over `row.price.` to what stands before the operand.
+    let mut begin = at;
+    while begin >= 2 && is_punct(tokens.get(begin - 1), '.') && tokens[begin - 2].ident().is_some() {
+        begin -= 2;
+    }
+    let before = begin.checked_sub(1).and_then(|index| tokens.get(index));
+    let is_operand = begin >= 2 && !matches!(tokens[begin - 2].kind, Kind::Punct(_) | Kind::Open(_));
+    match before.map(|token| &token.kind) {
+        Some(Kind::Punct('*')) => is_operand,
+        Some(Kind::Open('(')) => is_mul(begin.checked_sub(2).and_then(|index| tokens.get(index))),
+        _ => false,
+    }
 }

@@ -26,10 +26,10 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Of the mutants that build, rounded down.
+    /// Of the mutants that build, rounded down. Where none builds, nothing was tested.
     pub fn caught_percent(&self) -> usize {
         match self.caught + self.missed.len() {
-            0 => 100,
+            0 => 0,
             viable => self.caught * 100 / viable,
         }
     }

@@ -15,7 +15,12 @@ pub fn check(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     let known = metric_names::catalog_names(tree)?;
     let mut found = Vec::new();
     let text = tree.read(OPERATIONS)?;
-    for (line, span) in named(&text) {
+    let named = named(&text);
+    if named.is_empty() {
+        found
+            .push(Finding::new(OPERATIONS, format!("names no metric: a paragraph begins with \"{LISTED}\"")));
+    }
+    for (line, span) in named {
         for name in
             metric_names::series(&span).into_iter().filter(|name| !metric_names::is_known(&known, name))
         {

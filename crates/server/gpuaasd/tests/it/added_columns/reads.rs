@@ -63,6 +63,10 @@ impl Reads {
                 asked.spawn(async move { api.get(&path).await });
             }
             for answer in asked.join_all().await {
+                // Verifications at once are bounded, and the others are told to come again.
+                if answer.status == 503 && path.ends_with("/verify") {
+                    continue;
+                }
                 assert!(answer.status < 500, "GET {path}: {} {}", answer.status, answer.text);
                 statuses.insert(path.clone(), answer.status);
             }

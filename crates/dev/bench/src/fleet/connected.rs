@@ -25,10 +25,10 @@ const SETTLE: Duration = Duration::from_secs(4);
 const PACE: Duration = Duration::from_millis(20);
 const WORK: &str = r#"{"parts":["mounts"]}"#;
 
-/// CPU of all that take part, and what the nodes have told, at one moment.
 /// For each number of nodes.
 pub const STEPS: usize = 3;
 
+/// CPU of all that take part, and what the nodes have reported, at one moment.
 struct Moment {
     at: Instant,
     cpu: [u64; 3],

@@ -250,3 +250,12 @@ fn ends_have_the_names_that_rows_and_metrics_use() {
     let names = [RunEnd::Succeeded, RunEnd::Undone, RunEnd::Stuck].map(RunEnd::name);
     assert_eq!(names, ["succeeded", "undone", "stuck"]);
 }
+
+/// A step that was polled has the time of its next look; the step after it does not wait for that.
+#[test]
+fn the_next_step_is_due_at_once() {
+    let spec = two_steps(3, 100);
+    let polled = Progress { due_at: later(fresh(spec).now, SECOND), ..fresh(spec) };
+    let on = settled(spec, &polled, &Outcome::Done);
+    assert_eq!((on.step, on.due_at), (1, polled.now));
+}

@@ -61,7 +61,15 @@ async fn a_mistake_on_the_page_of_an_invitation_is_named_and_uses_nothing_up() {
 #[tokio::test]
 async fn concurrent_uses_of_one_link_make_one_account() {
     let (kit, link) = invited(|config| config).await;
-    let uses = (0..6).map(|_| submit(&link, &[("password", PASSWORD), ("again", PASSWORD)]));
+    let mut opened = Vec::new();
+    for _ in 0..6 {
+        let mut browser = Browser::default();
+        let page = browser.open(link.clone(), None).await;
+        opened.push((browser, page));
+    }
+    let uses = opened.iter_mut().map(|(browser, page)| {
+        browser.submit(page, "/auth/invitation", &[("password", PASSWORD), ("again", PASSWORD)], None)
+    });
     let statuses: Vec<_> =
         futures_util::future::join_all(uses).await.iter().map(|page| page.status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");

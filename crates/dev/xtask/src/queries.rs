@@ -9,10 +9,11 @@ use std::fs;
 
 use anyhow::{Context, anyhow};
 use pg::Roles;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use sqlx::postgres::Postgres;
-use sqlx::{AssertSqlSafe, Describe, Executor as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Describe, Executor as _, PgConnection, SqlSafeStr as _};
 
 use crate::gates::Finding;
 use crate::rust_tokens::{self, Kind, Token};
@@ -61,6 +62,56 @@ pub fn cache(tree: &Tree) -> anyhow::Result<(BTreeMap<String, String>, Vec<Findi
         Ok(files)
     })?;
     Ok((files, found))
+}
+
+/// A statement as replicas of a release send it, and what they expect of its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReleasedStatement {
+    pub query: String,
+    pub parameters: Value,
+    pub columns: Vec<ReleasedColumn>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReleasedColumn {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub type_info: Value,
+    /// Whether it may be NULL, when the database can tell.
+    pub nullable: Option<bool>,
+}
+
+impl ReleasedStatement {
+    /// From the file of the cache, or what the macros would write into it.
+    fn of_entry(query: &str, describe: &Value) -> anyhow::Result<ReleasedStatement> {
+        let list = |name: &str| describe[name].as_array().with_context(|| format!("{query}: no {name}"));
+        let (columns, nullable) = (list("columns")?, list("nullable")?);
+        let columns = columns.iter().zip(nullable).map(|(column, nullable)| {
+            let name = column["name"].as_str().unwrap_or_default().to_owned();
+            ReleasedColumn { name, type_info: column["type_info"].clone(), nullable: nullable.as_bool() }
+        });
+        let parameters = describe["parameters"].clone();
+        Ok(ReleasedStatement { query: query.to_owned(), parameters, columns: columns.collect() })
+    }
+
+    /// The same statement as this database describes it.
+    pub async fn described(&self, connection: &mut PgConnection) -> anyhow::Result<ReleasedStatement> {
+        let describe = connection.describe(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
+        ReleasedStatement::of_entry(&self.query, &serde_json::to_value(describe)?)
+    }
+}
+
+/// The statements of the cache, a line each.
+pub fn released(tree: &Tree) -> anyhow::Result<String> {
+    let mut lines = String::new();
+    for path in entries(tree)? {
+        let entry = tree.json(&path)?;
+        let query = entry["query"].as_str().with_context(|| format!("{path}: no query"))?;
+        let statement = ReleasedStatement::of_entry(query, &entry["describe"])?;
+        lines.push_str(&serde_json::to_string(&statement)?);
+        lines.push('\n');
+    }
+    Ok(lines)
 }
 
 /// Writes the cache and removes what nothing uses; gives the paths that changed. With a query that the database

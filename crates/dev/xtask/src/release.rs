@@ -1,20 +1,24 @@
-//! `cargo xtask release-contract`: the public API, the node contract and the events as they are now become the promise
-//! to clients, nodes and consumers.
+//! `cargo xtask release-contract`: the public API, the node contract, the events and the SQL statements as they are now
+//! become the promise to clients, nodes, consumers, and replicas that still run the release while the next one migrates.
 //!
-//! The gate `openapi-breaking` compares the first two with these copies, and the tests of the crate `events` read
-//! messages of the released document. So they are made when a release is, and at no other time.
+//! The gate `openapi-breaking` compares the first two with these copies, the tests of the crate `events` read
+//! messages of the released document, and the gate `released-statements` asks the database for the statements. So they
+//! are made when a release is, and at no other time.
 
 use std::fs;
 
 use anyhow::Context;
 
 use crate::generate::{ASYNCAPI, NODE_OPENAPI, PUBLIC_OPENAPI};
+use crate::queries;
 use crate::tree::Tree;
 
 pub const RELEASED: &str = "openapi/released/public.json";
 pub const RELEASED_NODE: &str = "openapi/released/node.json";
 
 const RELEASED_EVENTS: &str = "openapi/released/events.json";
+/// A line for each statement of the programs.
+pub const RELEASED_STATEMENTS: &str = "migrations/released/statements.jsonl";
 
 /// Each OpenAPI document, and where its released state is kept.
 pub const CONTRACTS: [(&str, &str); 2] = [(PUBLIC_OPENAPI, RELEASED), (NODE_OPENAPI, RELEASED_NODE)];
@@ -25,8 +29,10 @@ pub fn contract(tree: &Tree) -> anyhow::Result<()> {
     for (document, _) in documents.clone() {
         tree.json(document)?;
     }
-    for (document, released) in documents {
-        let content = tree.read(document)?;
+    let statements = queries::released(tree)?;
+    let contents = documents.map(|(document, released)| anyhow::Ok((released, tree.read(document)?)));
+    for file in contents.chain([Ok((RELEASED_STATEMENTS, statements))]) {
+        let (released, content) = file?;
         let target = tree.root().join(released);
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
@@ -48,9 +54,17 @@ mod tests {
         let tree = Tree::new(dir.path());
         let (public, node) = ("{ \"paths\": {} }\n", "{ \"paths\": { \"/a\": {} } }\n");
         let events = "{ \"channels\": {} }\n";
-        FixtureTree::new(&[(PUBLIC_OPENAPI, public), (NODE_OPENAPI, node), (ASYNCAPI, events)])
-            .write(dir.path());
+        let entry = r#"{"query": "SELECT 1", "describe": {"columns": [], "parameters": {"Left": []}, "nullable": []}}"#;
+        FixtureTree::new(&[
+            (PUBLIC_OPENAPI, public),
+            (NODE_OPENAPI, node),
+            (ASYNCAPI, events),
+            (".sqlx/query-1.json", entry),
+        ])
+        .write(dir.path());
         contract(&tree).unwrap();
+        let statement = r#"{"query":"SELECT 1","parameters":{"Left":[]},"columns":[]}"#;
+        assert_eq!(tree.read(RELEASED_STATEMENTS).unwrap(), format!("{statement}\n"));
         assert_eq!(tree.read(RELEASED_EVENTS).unwrap(), events);
         assert_eq!(tree.read(RELEASED).unwrap(), public);
         assert_eq!(tree.read(RELEASED_NODE).unwrap(), node);

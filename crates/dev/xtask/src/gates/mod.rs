@@ -23,6 +23,7 @@ mod migrations_apply;
 mod named_values;
 mod openapi_breaking;
 mod policy_keys;
+mod released_statements;
 mod role_matrix;
 mod schema_code;
 mod secrets;
@@ -117,6 +118,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(table_classes::TableClasses),
         Box::new(lifecycles::Lifecycles),
         Box::new(sqlx_cache::SqlxCache),
+        Box::new(released_statements::ReleasedStatements),
     ];
     for group in generate::Group::ALL {
         gates.push(Box::new(drift::Drift { group }));

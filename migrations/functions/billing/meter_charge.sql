@@ -34,11 +34,12 @@ BEGIN
                 FROM (VALUES (1, 'held', -v_held), (2, 'promo', -coalesce(v_promo, 0)),
                     (3, 'prepaid', v_held + coalesce(v_promo, 0) - v_amount), (4, 'revenue', v_amount)) AS l (n, account, amount)
                 WHERE amount <> 0;
-            v_done := ledger_append(v_meter.org_id, v_meter.currency, p_now, gen_random_uuid(), 'usage', NULL, 'metered use', NULL,
-                'system', NULL, p_correlation, v_accounts, v_amounts, array_fill(v_meter.project_id, ARRAY[v_lines]),
+            v_done := ledger_append(ROW(v_meter.org_id, v_meter.currency, p_now, gen_random_uuid(), 'usage', NULL,
+                'metered use', NULL, 'system', NULL, p_correlation)::new_posting,
+                ROW(v_accounts, v_amounts, array_fill(v_meter.project_id, ARRAY[v_lines]),
                 array_fill(v_meter.allocation_id, ARRAY[v_lines]), array_fill(v_meter.app_instance_id, ARRAY[v_lines]),
                 array_fill(v_meter.id, ARRAY[v_lines]), array_fill(v_meter.accrued_until, ARRAY[v_lines]),
-                array_fill(v_finish, ARRAY[v_lines]));
+                array_fill(v_finish, ARRAY[v_lines]))::line_batch);
         END IF;
         PERFORM month_ensure('usage_records', v_meter.accrued_until);
         INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)

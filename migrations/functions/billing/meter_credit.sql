@@ -36,7 +36,7 @@ BEGIN
         v_seq := NULL;
         v_at := p_now;
         IF v_back > 0 THEN
-            SELECT g.seq, g.posted_at INTO v_seq, v_at FROM meter_give_back(v_meter.id, lower(v_span), upper(v_span), v_back,
+            SELECT g.seq, g.posted_at INTO v_seq, v_at FROM meter_give_back(v_meter.id, v_span, v_back,
                 'credit', p_reason, p_now, gen_random_uuid(), p_correlation) g;
         END IF;
         PERFORM month_ensure('usage_records', lower(v_span));

@@ -26,7 +26,8 @@ BEGIN
         -extract(epoch FROM v_meter.accrued_until - v_to)::bigint) AS c;
     IF credited > 0 THEN
         SELECT g.seq, g.posted_at INTO posting, v_at
-            FROM meter_give_back(p_meter, v_to, v_meter.accrued_until, credited, p_kind, p_reason, p_now, p_posting, p_correlation) g;
+            FROM meter_give_back(p_meter, tstzrange(v_to, v_meter.accrued_until), credited, p_kind, p_reason, p_now,
+                p_posting, p_correlation) g;
     END IF;
     PERFORM month_ensure('usage_records', v_to);
     INSERT INTO usage_records (org_id, meter_id, window_start, window_end, kind, amount_minor, carry, seq, posted_at, turn)

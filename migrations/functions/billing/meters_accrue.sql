@@ -23,10 +23,12 @@ BEGIN
         RETURN;
     END IF;
     PERFORM month_ensure('ledger_postings', at), month_ensure('ledger_lines', at) FROM (
-        SELECT DISTINCT date_trunc('month', greatest(v_now, c.posted_at), 'UTC') AS at FROM ledger_chains c WHERE c.org_id = ANY (v_orgs)
+        SELECT DISTINCT date_trunc('month', greatest(v_now, c.posted_at), 'UTC') AS at FROM ledger_chains c
+            WHERE c.org_id = ANY (v_orgs)
     ) AS months;
     PERFORM month_ensure('usage_records', at AT TIME ZONE 'UTC') FROM (
-        SELECT generate_series(date_trunc('month', min(m.first) AT TIME ZONE 'UTC'), max(m.last) AT TIME ZONE 'UTC', '1 month') AS at
+        SELECT generate_series(date_trunc('month', min(m.first) AT TIME ZONE 'UTC'), max(m.last) AT TIME ZONE 'UTC',
+            '1 month') AS at
         FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
             SELECT min(m.accrued_until) AS first, max(m.accrued_until) AS last FROM meters m
             WHERE m.org_id = o.org_id AND m.state IN ('open', 'closed')
@@ -60,8 +62,9 @@ BEGIN
         SELECT u.org_id, count(*) AS meters, sum(u.amount)::bigint AS amount, sum(u.from_hold)::bigint AS from_hold
         FROM used u GROUP BY u.org_id
     ), lines AS MATERIALIZED (
-        SELECT n.*, ledger_leaf(n.line, n.account, n.amount, n.project_id, n.allocation_id, n.app_instance_id, n.id, n.start, n.finish,
-            p_correlation) AS leaf
+        SELECT n.*, ledger_leaf(ROW(n.line, n.account, n.amount, n.project_id, n.allocation_id, n.app_instance_id, n.id,
+            n.start,
+            n.finish, p_correlation)::ledger_line_content) AS leaf
         FROM (
             SELECT l.*, (row_number() OVER (PARTITION BY l.org_id))::integer AS line FROM (
                 SELECT u.org_id, 'held' AS account, -u.from_hold AS amount, u.project_id, u.allocation_id,
@@ -75,7 +78,8 @@ BEGIN
                 SELECT t.org_id, 'revenue', t.amount, NULL, NULL, NULL, NULL, NULL, NULL FROM totals t WHERE t.amount > 0
                 UNION ALL
                 -- Promotional credit makes up for what was taken from prepaid.
-                SELECT t.org_id, a.account, a.sign * promo_part(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL, NULL, NULL
+                SELECT t.org_id, a.account, a.sign * promo_part(c.promo, t.amount - t.from_hold), NULL, NULL, NULL, NULL,
+                    NULL, NULL
                 FROM totals t JOIN chains c ON c.org_id = t.org_id, (VALUES ('promo', -1), ('prepaid', 1)) AS a (account, sign)
                 WHERE promo_part(c.promo, t.amount - t.from_hold) > 0
             ) AS l
@@ -87,12 +91,16 @@ BEGIN
             coalesce(sum(l.amount) FILTER (WHERE l.account = 'promo'), 0)::bigint AS promo
         FROM lines l GROUP BY l.org_id
     ), unhashed AS MATERIALIZED (
-        SELECT ROW(c.org_id, c.seq, c.posted_at, c.posting, 'usage', c.currency, NULL, 'metered use', NULL, 'system', NULL, p_correlation,
-            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed, c.hash)::ledger_content AS p
+        SELECT ROW(c.org_id, c.seq, c.posted_at, c.posting, 'usage', c.currency, NULL, 'metered use', NULL, 'system', NULL,
+            p_correlation,
+            s.lines, s.digest, c.prepaid + s.prepaid, c.held + s.held, c.promo + s.promo, c.disputed,
+                c.hash)::ledger_content AS p
         FROM sums s JOIN chains c ON c.org_id = s.org_id
     ), posted AS MATERIALIZED (
-        INSERT INTO ledger_postings (org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id, actor_kind,
-            actor_id, correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after, prev_hash, hash, xact)
+        INSERT INTO ledger_postings (org_id, seq, posted_at, id, kind, currency, reference, reason, corrects_entry_id,
+            actor_kind,
+            actor_id, correlation_id, lines, lines_digest, prepaid_after, held_after, promo_after, disputed_after,
+                prev_hash, hash, xact)
         SELECT (p).org_id, (p).seq, (p).posted_at, (p).id, (p).kind, (p).currency, (p).reference,
             (p).reason, (p).corrects_entry_id, (p).actor_kind, (p).actor_id, (p).correlation_id, (p).lines, (p).lines_digest,
             (p).prepaid_after, (p).held_after, (p).promo_after, (p).disputed_after, (p).prev_hash, ledger_content_hash(p),
@@ -102,7 +110,8 @@ BEGIN
     ), chained AS (
         UPDATE ledger_chains c SET seq = p.seq, posted_at = p.posted_at, hash = p.hash FROM posted p WHERE c.org_id = p.org_id
     ), lined AS (
-        INSERT INTO ledger_lines (org_id, seq, line, posted_at, account, amount_minor, project_id, allocation_id, app_instance_id,
+        INSERT INTO ledger_lines (org_id, seq, line, posted_at, account, amount_minor, project_id, allocation_id,
+            app_instance_id,
             meter_id, window_start, window_end, correlation_id, leaf)
         SELECT l.org_id, p.seq, l.line, p.posted_at, l.account, l.amount, l.project_id, l.allocation_id,
             l.app_instance_id, l.id, l.start, l.finish, p_correlation, l.leaf
@@ -136,10 +145,11 @@ BEGIN
         UPDATE meters m SET state = 'settled', hold_remaining = 0 FROM ended e WHERE m.id = e.id
     )
     SELECT count(given.posted) INTO v_given FROM (
-        SELECT ledger_append(e.org_id, min(e.currency), v_now, gen_random_uuid(), 'hold_release', NULL,
-            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation,
-            array_agg(a.account), array_agg(a.amount), array_agg(e.project_id), array_agg(e.allocation_id),
-            array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz), array_agg(NULL::timestamptz)) AS posted
+        SELECT ledger_append(ROW(e.org_id, min(e.currency), v_now, gen_random_uuid(), 'hold_release', NULL,
+            'what was set aside is not needed any more', NULL, 'system', NULL, p_correlation)::new_posting,
+            ROW(array_agg(a.account), array_agg(a.amount), array_agg(e.project_id), array_agg(e.allocation_id),
+            array_agg(e.app_instance_id), array_agg(e.id), array_agg(NULL::timestamptz),
+            array_agg(NULL::timestamptz))::line_batch) AS posted
         FROM ended e CROSS JOIN LATERAL (VALUES ('held', -e.hold_remaining),
             ('prepaid', e.hold_remaining - hold_promo_unused(e.hold_minor, e.hold_remaining, e.hold_promo)),
             ('promo', hold_promo_unused(e.hold_minor, e.hold_remaining, e.hold_promo))) AS a (account, amount)

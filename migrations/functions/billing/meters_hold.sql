@@ -1,23 +1,24 @@
 -- Sets the cost of the first time aside for each allocation of a launch and makes their meters. Answers `ok`,
 -- `insufficient_balance` or `budget_blocked`; in the latter two nothing was written.
 CREATE OR REPLACE FUNCTION meters_hold(
-    p_org uuid, p_project uuid, p_person uuid, p_now timestamptz, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer,
-    p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid,
+    p_terms meter_terms, p_now timestamptz, p_hold_seconds bigint, p_posting uuid, p_origin write_origin,
     m_ids uuid[], m_allocations uuid[],
     OUT answer text, OUT available bigint, OUT needed bigint
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_chain ledger_chains;
     v_last  ledger_postings;
-    v_each  bigint := usage_cost_rounded_up(p_price, p_units, p_hold_seconds);
+    v_each  bigint := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
 BEGIN
     needed := v_each * v_count;
-    v_chain := ledger_lock(p_org, p_currency);
-    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_org AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
+    v_chain := ledger_lock(p_terms.org_id, p_terms.currency);
+    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
+        AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
-    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_project AND b.org_id = p_org
+    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_terms.project_id
+        AND b.org_id = p_terms.org_id
         AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
         -- The budget may have been raised since.
         AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
@@ -25,7 +26,7 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    IF available < needed OR (available <= 0 AND usage_cost_rounded_up(p_price, p_units, 1) > 0) THEN
+    IF available < needed OR (available <= 0 AND usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, 1) > 0) THEN
         answer := 'insufficient_balance';
         RETURN;
     END IF;
@@ -33,15 +34,18 @@ BEGIN
     v_promo := promo_part(coalesce(v_last.promo_after, 0), needed);
     INSERT INTO meters (id, org_id, project_id, source, allocation_id, person_id, sku, unit, units, unit_price_minor, currency,
             state, hold_minor, hold_remaining, hold_promo, created_at)
-        SELECT id, p_org, p_project, 'allocation', allocation, p_person, p_sku, p_unit, p_units, p_price, p_currency,
+        SELECT id, p_terms.org_id, p_terms.project_id, 'allocation', allocation, p_terms.person_id, p_terms.sku,
+            p_terms.unit, p_terms.units, p_terms.unit_price_minor, p_terms.currency,
             'held', v_each, v_each, promo_part(v_promo - (n - 1) * v_each, v_each), p_now
         FROM unnest(m_ids, m_allocations) WITH ORDINALITY AS m (id, allocation, n);
     IF v_each > 0 THEN
-        PERFORM ledger_append(p_org, p_currency, p_now, p_posting, 'hold', NULL, 'set aside for a launch', NULL,
-            p_actor_kind, p_actor, p_correlation, accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]),
-            meters, array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))
+        PERFORM ledger_append(ROW(p_terms.org_id, p_terms.currency, p_now, p_posting, 'hold', NULL,
+            'set aside for a launch', NULL, p_origin.actor_kind, p_origin.actor_id, p_origin.correlation_id)::new_posting,
+            ROW(accounts, amounts, projects, allocations, array_fill(NULL::uuid, ARRAY[n]), meters,
+                array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]))::line_batch)
         FROM (
-            SELECT array_agg(account ORDER BY rank, id), array_agg(amount ORDER BY rank, id), array_agg(p_project ORDER BY rank, id),
+            SELECT array_agg(account ORDER BY rank, id), array_agg(amount ORDER BY rank, id),
+                array_agg(p_terms.project_id ORDER BY rank, id),
                 array_agg(allocation ORDER BY rank, id), array_agg(id ORDER BY rank, id), count(*)::integer
             FROM (
                 SELECT 1, 'prepaid', -v_each, id, allocation FROM unnest(m_ids, m_allocations) AS m (id, allocation)
@@ -52,5 +56,18 @@ BEGIN
         ) AS a (accounts, amounts, projects, allocations, meters, n);
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION meters_hold FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION meters_hold TO gpuaas_app, gpuaas_system;
+REVOKE ALL ON FUNCTION meters_hold(meter_terms, timestamptz, bigint, uuid, write_origin, uuid[], uuid[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION meters_hold(meter_terms, timestamptz, bigint, uuid, write_origin, uuid[], uuid[]) TO gpuaas_app, gpuaas_system;
+
+-- For the release before, which calls it; drop it with the next.
+CREATE OR REPLACE FUNCTION meters_hold(
+    p_org uuid, p_project uuid, p_person uuid, p_now timestamptz, p_hold_seconds bigint, p_sku text, p_unit text, p_units integer,
+    p_price bigint, p_currency text, p_posting uuid, p_actor_kind text, p_actor uuid, p_correlation uuid,
+    m_ids uuid[], m_allocations uuid[],
+    OUT answer text, OUT available bigint, OUT needed bigint
+)
+LANGUAGE sql AS $$
+    SELECT h.answer, h.available, h.needed
+    FROM meters_hold(ROW(p_org, p_project, p_person, p_sku, p_unit, p_units, p_price, p_currency)::meter_terms, p_now,
+        p_hold_seconds, p_posting, ROW(p_actor_kind, p_actor, p_correlation)::write_origin, m_ids, m_allocations) AS h
+$$;

@@ -150,10 +150,10 @@ const FUNDS: i64 = 1_000_000_000_000;
 
 /// Pays in for an organization, as if somebody had topped it up.
 pub async fn fund(db: &mut PgConnection, org: Uuid) -> anyhow::Result<()> {
-    let sql = "SELECT seq FROM ledger_append($1, 'USD', now(), gen_random_uuid(), 'topup', NULL, 'bench', NULL, 'system', NULL,
-        gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'], ARRAY[$2, -$2], array_fill(NULL::uuid, ARRAY[2]),
+    let sql = "SELECT seq FROM ledger_append(ROW($1, 'USD', now(), gen_random_uuid(), 'topup', NULL, 'bench', NULL, 'system', NULL,
+        gen_random_uuid())::new_posting, ROW(ARRAY['prepaid', 'cash_stripe'], ARRAY[$2, -$2], array_fill(NULL::uuid, ARRAY[2]),
         array_fill(NULL::uuid, ARRAY[2]), array_fill(NULL::uuid, ARRAY[2]), array_fill(NULL::uuid, ARRAY[2]),
-        array_fill(NULL::timestamptz, ARRAY[2]), array_fill(NULL::timestamptz, ARRAY[2]))";
+        array_fill(NULL::timestamptz, ARRAY[2]), array_fill(NULL::timestamptz, ARRAY[2]))::line_batch)";
     sqlx::query(sql).bind(org).bind(FUNDS).execute(db).await?;
     Ok(())
 }

@@ -205,7 +205,7 @@ fn write_sql(user: Uuid, orgs: &[Uuid]) -> String {
 BEGIN;
 SELECT claimed, same_request, status, body FROM idempotency_claim('{user}', 'project_create', :n::text, sha256('x'), now());
 INSERT INTO projects (id, org_id, slug, name, created_at, updated_at) VALUES ({id}, {org}, 's' || :n::text, 'Bench', now(), now()) RETURNING id, org_id, name, slug, version, created_at, updated_at;
-SELECT write_finish(gen_random_uuid(), {org}, now(), 'user', '{user}', 'org_owner', NULL, 'project.create', 'project', {id}::text, NULL, gen_random_uuid(), '127.0.0.1', NULL, sha256('y'), ARRAY[gen_random_uuid()], ARRAY['IDENTITY'], ARRAY['identity.project.created'], ARRAY[1::smallint], ARRAY[{org}], ARRAY[NULL::uuid], ARRAY[jsonb_build_object('slug', :n::text)], NULL, '{user}', 'project_create', :n::text, 201::smallint, convert_to(repeat('x', 250), 'UTF8'), ARRAY[]::text[]);
+SELECT write_finish(ROW(gen_random_uuid(), {org}, now(), 'user', '{user}', 'org_owner', NULL, 'project.create', 'project', {id}::text, NULL, NULL, NULL, gen_random_uuid(), '127.0.0.1', NULL, sha256('y'), NULL)::audit_entry, ROW(ARRAY[gen_random_uuid()], ARRAY['IDENTITY'], ARRAY['identity.project.created'], ARRAY[1::smallint], ARRAY[{org}], ARRAY[NULL::uuid], ARRAY[jsonb_build_object('slug', :n::text)])::event_batch, NULL, ROW('{user}', 'project_create', :n::text, 201::smallint, convert_to(repeat('x', 250), 'UTF8'))::stored_answer, ARRAY[]::text[]);
 COMMIT;
 "
     );

@@ -43,8 +43,9 @@ const NEVER: &[(&str, &str)] = &[
     ),
     (
         "a digest is not that of the lines",
-        "SELECT count(*) FROM ledger_postings p JOIN (SELECT org_id, seq, sha256(string_agg(ledger_leaf(line, account, amount_minor,
-                 project_id, allocation_id, app_instance_id, meter_id, window_start, window_end, correlation_id), ''::bytea ORDER BY line)) AS digest
+        "SELECT count(*) FROM ledger_postings p JOIN (SELECT org_id, seq, sha256(string_agg(ledger_leaf(ROW(line, account, amount_minor,
+                 project_id, allocation_id, app_instance_id, meter_id, window_start, window_end, correlation_id)::ledger_line_content),
+                 ''::bytea ORDER BY line)) AS digest
              FROM ledger_lines GROUP BY 1, 2) l USING (org_id, seq) WHERE l.digest <> p.lines_digest",
     ),
     (

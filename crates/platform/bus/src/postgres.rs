@@ -92,7 +92,7 @@ impl Transport for PgTransport {
         let payloads: Vec<serde_json::Value> = messages.iter().map(|m| m.envelope.payload.clone()).collect();
         let now = self.now();
         sqlx::query_scalar!(
-            r#"SELECT bus_publish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS "new!""#,
+            r#"SELECT bus_publish($1, ROW($2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::message_batch) AS "new!""#,
             now,
             &ids,
             &streams,

@@ -32,7 +32,8 @@ pub async fn refuse(db: &Db, refusal: Refusal, origin: &Origin) -> Result<(), Er
     let target_id = target.1.map(|name| name.chars().filter(|c| *c != '\0').take(LONGEST_TARGET).collect());
     let mut upkeep = db.upkeep("record a refusal").await?;
     sqlx::query_scalar!(
-        r#"SELECT refusal_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS "own_row!""#,
+        r#"SELECT refusal_record(
+            ROW($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, NULL, $11, $12, $13, NULL, NULL, NULL)::audit_entry) AS "own_row!""#,
         id,
         scope.org().map_or(Uuid::nil(), |o| o.uuid()),
         now,

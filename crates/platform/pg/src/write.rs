@@ -240,8 +240,10 @@ impl WriteTx {
             claim.map_or((None, None, None), |c| (Some(c.principal_id), Some(c.endpoint), Some(c.key)));
         let invalidations = self.invalidations.clone();
         sqlx::query_scalar!(
-            r#"SELECT write_finish($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11, $12, $13, $14,
-                $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28) AS "seq!""#,
+            r#"SELECT write_finish(
+                ROW($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, NULL, NULL, $11, $12, $13, $14, NULL)::audit_entry,
+                ROW($15, $16, $17, $18, $19, $20, $21)::event_batch, $22,
+                ROW($23, $24, $25, $26, $27)::stored_answer, $28) AS "seq!""#,
             id,
             org.unwrap_or(Uuid::nil()),
             now,

@@ -35,17 +35,17 @@ pub async fn start<S>(
     let (id, now) = (tx.db().ambient().id::<SagaRunId>(), tx.db().ambient().now());
     let origin = tx.permit().origin().clone();
     let started = sqlx::query_scalar!(
-        r#"SELECT saga_start($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS "started!""#,
+        r#"SELECT saga_start(ROW($1, $2, $3, $4, $5, $6, $7, $8, $9)::new_saga_run, $10) AS "started!""#,
         id.uuid(),
         definition.name,
         definition.version,
         subject,
         org.map(OrgId::uuid) as Option<Uuid>,
         input,
-        now,
         later(now, definition.deadline),
         origin.correlation_id.0,
         origin.traceparent as Option<String>,
+        now,
     )
     .fetch_one(tx.conn())
     .await?;

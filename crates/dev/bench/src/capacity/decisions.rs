@@ -28,11 +28,12 @@ const PORT: u16 = 5432;
 /// As large as the order that a launch seals.
 const ORDER_BYTES: usize = 1500;
 
-const RESERVE: &str = "SELECT capacity_reserve(now(), $1, $2, 'user', $3, NULL, NULL, $4, $5, $6, $7,
+const RESERVE: &str = "SELECT capacity_reserve(now(), ROW($1, $2, 'user', $3, NULL, NULL, $4, $5, $6, $7,
     '{\"name\": \"bench\", \"gpus\": 1, \"vcpus\": 24, \"memory_mib\": 65536, \"image\": \"ubuntu-24.04\"}', 'gpu_hour', 450, 'USD',
-    'user-revoke', 1000000000, 1000000000, 1000000000, ARRAY[$8::uuid], ARRAY['bench'], ARRAY[$9::uuid], ARRAY['gpu20000'],
-    ARRAY[20000], ARRAY[$10::text], ARRAY[$11::integer], ARRAY[$12::bytea], array_fill($8::uuid, ARRAY[cardinality($13)]),
-    array_fill($9::uuid, ARRAY[cardinality($13)]), $13::uuid[], 'user', $3, $14)";
+    'user-revoke')::launch_terms, ROW(1000000000, 1000000000, 1000000000)::reserve_limits, ROW(ARRAY[$8::uuid], ARRAY['bench'], ARRAY[$9::uuid], ARRAY['gpu20000'],
+    ARRAY[20000], ARRAY[$10::text], ARRAY[$11::integer], ARRAY[$12::bytea])::allocation_batch,
+    ROW(array_fill($8::uuid, ARRAY[cardinality($13)]),
+    array_fill($9::uuid, ARRAY[cardinality($13)]), $13::uuid[])::claim_batch, ROW('user', $3, $14)::write_origin)";
 
 /// What is asked for, by turns.
 const FITTING: [Take; 5] = [

@@ -13,9 +13,9 @@ const HOLD: i64 = 1_000_000;
 
 /// Each with a project and a ledger, in which there is more than they use.
 pub async fn organizations(db: &mut PgConnection, count: u32, at: DateTime<Utc>) -> anyhow::Result<()> {
-    let sql = "SELECT ledger_append(md5('org' || n)::uuid, 'USD', $2, gen_random_uuid(), 'topup', NULL, 'bench', NULL, 'system',
-            NULL, gen_random_uuid(), ARRAY['prepaid', 'held', 'cash_stripe'], ARRAY[$3, $3, -2 * $3], a.ids, a.ids, a.ids, a.ids,
-            a.times, a.times)
+    let sql = "SELECT ledger_append(ROW(md5('org' || n)::uuid, 'USD', $2, gen_random_uuid(), 'topup', NULL, 'bench', NULL, 'system',
+            NULL, gen_random_uuid())::new_posting, ROW(ARRAY['prepaid', 'held', 'cash_stripe'], ARRAY[$3, $3, -2 * $3],
+            a.ids, a.ids, a.ids, a.ids, a.times, a.times)::line_batch)
         FROM generate_series(0, $1 - 1) AS n,
             (SELECT array_fill(NULL::uuid, ARRAY[3]) AS ids, array_fill(NULL::timestamptz, ARRAY[3]) AS times) AS a";
     sqlx::query(sql).bind(i64::from(count)).bind(at).bind(1_000_000_000_000_i64).execute(&mut *db).await?;

@@ -58,7 +58,7 @@ pub async fn add(
     signed: &[Checkpoint],
 ) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"SELECT ledger_checkpoints_add($1, $2, $3, $4, $5, $6, $7, $8, $9) AS "added!""#,
+        r#"SELECT ledger_checkpoints_add($1, $2, $3, $4, ROW($5, $6, $7, $8, $9)::checkpoint_batch) AS "added!""#,
         day,
         signed_at,
         key.0,

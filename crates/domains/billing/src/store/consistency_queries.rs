@@ -208,8 +208,8 @@ pub async fn broken_links(
                      SELECT q.hash FROM ledger_postings q WHERE q.org_id = p.org_id AND q.seq = p.seq - 1 LIMIT 1) END
                      THEN 'it does not follow the one before'
                  WHEN p.lines_digest <> (
-                     SELECT sha256(coalesce(string_agg(ledger_leaf(l.line, l.account, l.amount_minor, l.project_id, l.allocation_id,
-                         l.app_instance_id, l.meter_id, l.window_start, l.window_end, l.correlation_id), ''::bytea ORDER BY l.line),
+                     SELECT sha256(coalesce(string_agg(ledger_leaf(ROW(l.line, l.account, l.amount_minor, l.project_id, l.allocation_id,
+                         l.app_instance_id, l.meter_id, l.window_start, l.window_end, l.correlation_id)::ledger_line_content), ''::bytea ORDER BY l.line),
                          ''::bytea))
                      FROM ledger_lines l WHERE l.org_id = p.org_id AND l.seq = p.seq AND l.posted_at = p.posted_at)
                      THEN 'its lines are not those that were posted'

@@ -30,7 +30,8 @@ pub async fn append(
     let row = sqlx::query!(
         r#"SELECT seq AS "seq?", prepaid_after AS "prepaid?", held_after AS "held?", promo_after AS "promo?",
              disputed_after AS "disputed?"
-           FROM ledger_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16, $17, $17)"#,
+           FROM ledger_append(ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::new_posting,
+               ROW($12, $13, $14, $15, $16, $16, $17, $17)::line_batch)"#,
         posting.org.uuid(),
         currency,
         ambient.now(),
@@ -45,7 +46,8 @@ pub async fn append(
         &lines.iter().map(|line| line.account.name().to_owned()).collect::<Vec<_>>(),
         &lines.iter().map(|line| line.amount_minor).collect::<Vec<_>>(),
         &lines.iter().map(|line| line.project.map(|id| id.uuid())).collect::<Vec<_>>() as &[Option<Uuid>],
-        &lines.iter().map(|line| line.allocation.map(|id| id.uuid())).collect::<Vec<_>>() as &[Option<Uuid>],
+        &lines.iter().map(|line| line.allocation.map(|id| id.uuid())).collect::<Vec<_>>()
+            as &[Option<Uuid>],
         &none as &[Option<Uuid>],
         &never as &[Option<chrono::DateTime<chrono::Utc>>],
     )

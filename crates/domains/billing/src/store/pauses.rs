@@ -26,7 +26,7 @@ pub async fn pause(
     let (pause, posting): (PauseId, PostingId) = (ambient.id(), ambient.id());
     let correlation = tx.permit().origin().correlation_id.0;
     let credited = sqlx::query_scalar!(
-        "SELECT meter_pause($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT meter_pause($1, $2, $3, ROW($4, $5, $6)::pause_cause, $7, $8, $9)",
         allocation.uuid(),
         since,
         pause.uuid(),

@@ -58,7 +58,7 @@ pub async fn hold(
         r#"SELECT node_id AS "node_id!", free AS "free!", total AS "total!", ssh_host AS "ssh_host!",
                ssh_port AS "ssh_port!", slot_id AS "slot_id!", slot_index AS "slot_index!", numa_node, fabric_vf,
                fabric_numa, pci_address, nvme_device
-           FROM fleet_candidates($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
+           FROM fleet_candidates(ROW($1, $2, $3, $4, $5, $6, $7, $8)::slot_request, $9, $10, $11, $12)"#,
         of.kind.name(),
         of.model,
         region,

@@ -50,8 +50,12 @@ pub async fn reserve(
     let (actor, correlation) = (tx.permit().actor(), tx.permit().origin().correlation_id.0);
     let slots = || new.iter().flat_map(|a| a.slot_ids.iter().map(move |slot| (a, *slot)));
     let answer = sqlx::query_scalar!(
-        r#"SELECT capacity_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-            $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) AS "answer!""#,
+        r#"SELECT capacity_reserve($1,
+            ROW($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)::launch_terms,
+            ROW($17, $18, $19)::reserve_limits,
+            ROW($20, $21, $22, $23, $24, $25, $26, $27)::allocation_batch,
+            ROW($28, $29, $30)::claim_batch,
+            ROW($31, $32, $33)::write_origin) AS "answer!""#,
         now,
         first.org_id.uuid(),
         first.project_id.uuid(),

@@ -6,10 +6,9 @@ use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{OrgId, TopupId},
     policy::keys,
-    principal::PrincipalKind,
 };
 use lifecycle::Named as _;
-use pg::{ActorKind, ReadTx, Watch, WriteTx, changed, created, found};
+use pg::{ReadTx, Watch, WriteTx, changed, created, found};
 
 use crate::{
     CHANNEL, Payments,
@@ -39,18 +38,12 @@ pub async fn create(
     let maximum = limit(keys::BILLING_MAXIMUM_DEPOSIT_MINOR).await?.get();
     check_amount(amount, minimum, maximum, &currency)?;
     let ambient = tx.db().ambient().clone();
-    let actor = tx.permit().actor();
-    let kind = match actor.kind {
-        ActorKind::ServiceAccount => PrincipalKind::ServiceAccount,
-        ActorKind::User | ActorKind::Node | ActorKind::System | ActorKind::Anonymous => PrincipalKind::User,
-    };
     let new = topups::New {
         id: ambient.id(),
         org,
         provider: payments.provider.name(),
         amount_minor: amount,
         currency: &currency,
-        creator: (kind, actor.id.unwrap_or_default()),
         correlation_id: tx.permit().origin().correlation_id.0,
         now: ambient.now(),
     };

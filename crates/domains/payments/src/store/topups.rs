@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Failure, PageQuery,
     ids::{OrgId, TopupId},
-    principal::PrincipalKind,
 };
 use lifecycle::Named as _;
 use pg::Connection;
@@ -59,7 +58,6 @@ pub struct New<'a> {
     pub provider: &'a str,
     pub amount_minor: i64,
     pub currency: &'a str,
-    pub creator: (PrincipalKind, Uuid),
     pub correlation_id: Uuid,
     pub now: DateTime<Utc>,
 }
@@ -67,9 +65,9 @@ pub struct New<'a> {
 pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Topup, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at, creator_kind,
-             creator_id, correlation_id, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, 'created', 'a checkout is being made', $6, $7, $8, $9, $6, $6)
+        r#"INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at,
+             correlation_id, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, 'created', 'a checkout is being made', $6, $7, $6, $6)
          RETURNING id, org_id, provider, amount_minor, currency, state AS "state: TopupState", state_reason,
              session_id, url, attempts,
              cancel_requested_at, correlation_id, version, created_at, updated_at"#,
@@ -79,8 +77,6 @@ pub async fn create(conn: &mut Connection, new: New<'_>) -> Result<Topup, sqlx::
         new.amount_minor,
         new.currency,
         new.now,
-        new.creator.0.name(),
-        new.creator.1,
         new.correlation_id,
     )
     .fetch_one(conn)

@@ -48,8 +48,8 @@ async fn hashes_of_the_database_are_those_of_the_verifier() {
             }
             ExportLine::Line(line) => {
                 let sql = format!(
-                    "SELECT ledger_leaf(line, account, amount_minor, project_id, allocation_id, app_instance_id, meter_id,
-                         window_start, window_end, correlation_id)
+                    "SELECT ledger_leaf(ROW(line, account, amount_minor, project_id, allocation_id, app_instance_id, meter_id,
+                         window_start, window_end, correlation_id)::ledger_line_content)
                      FROM ledger_lines WHERE org_id = $org AND seq = {} AND line = {}",
                     line.seq, line.line
                 );
@@ -80,10 +80,11 @@ async fn a_posting_of_more_lines_than_are_read_at_once_is_walked_in_order() {
 #[tokio::test]
 async fn more_postings_than_are_read_at_once_are_walked_in_order() {
     let kit = Kit::new().await;
-    let sql = "SELECT count(ledger_append($org, 'USD', '2031-05-06Z'::timestamptz + n * interval '1 second', gen_random_uuid(),
-            'topup', 'r' || n, 'many', NULL, 'system', NULL, gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'],
+    let sql = "SELECT count(ledger_append(ROW($org, 'USD', '2031-05-06Z'::timestamptz + n * interval '1 second', gen_random_uuid(),
+            'topup', 'r' || n, 'many', NULL, 'system', NULL, gen_random_uuid())::new_posting,
+                ROW(ARRAY['prepaid', 'cash_stripe'],
             ARRAY[n, -n], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
-            ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]))
+            ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[])::line_batch))
         FROM generate_series(1, 450::bigint) AS n";
     assert_eq!(kit.one::<i64>(sql).await, 450);
     let found = kit.verify().await;

@@ -58,10 +58,11 @@ async fn several_replicas_sign_a_chain_once() {
 #[tokio::test]
 async fn many_chains_are_signed_in_one_turn() {
     let kit = Kit::new().await;
-    let sql = "SELECT count(ledger_append(gen_random_uuid(), 'USD', now(), gen_random_uuid(),
-            'topup', NULL, 'many', NULL, 'system', NULL, gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'],
+    let sql = "SELECT count(ledger_append(ROW(gen_random_uuid(), 'USD', now(), gen_random_uuid(),
+            'topup', NULL, 'many', NULL, 'system', NULL, gen_random_uuid())::new_posting,
+                ROW(ARRAY['prepaid', 'cash_stripe'],
             ARRAY[n, -n], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
-            ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]))
+            ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[])::line_batch))
         FROM generate_series(1, 1203::bigint) AS n";
     assert_eq!(kit.one::<i64>(sql).await, 1203);
     assert_eq!(checkpoints_sign(&kit.billing).await.unwrap(), 1203);

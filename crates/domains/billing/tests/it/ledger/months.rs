@@ -94,10 +94,11 @@ async fn reading_a_balance_costs_the_same_with_ten_postings_and_with_thousands()
     let kit = Kit::new().await;
     let grow = async |count: i64| {
         let sql = format!(
-            "SELECT count(ledger_append($org, 'USD', '2031-05-06Z'::timestamptz + n * interval '1 hour', gen_random_uuid(),
-                'topup', NULL, 'many', NULL, 'system', NULL, gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'],
+            "SELECT count(ledger_append(ROW($org, 'USD', '2031-05-06Z'::timestamptz + n * interval '1 hour', gen_random_uuid(),
+                'topup', NULL, 'many', NULL, 'system', NULL, gen_random_uuid())::new_posting,
+                ROW(ARRAY['prepaid', 'cash_stripe'],
                 ARRAY[n, -n], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
-                ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[]))
+                ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::timestamptz[])::line_batch))
             FROM generate_series(1, {count}::bigint) AS n"
         );
         assert_eq!(kit.one::<i64>(&sql).await, count);

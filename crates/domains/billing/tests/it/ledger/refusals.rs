@@ -70,11 +70,11 @@ async fn no_service_role_can_write_and_not_even_the_owner_can_change_what_was_wr
 #[tokio::test]
 async fn requests_cannot_append_or_sign_directly() {
     let kit = Kit::busy().await;
-    let append = "SELECT ledger_append($org, 'USD', now(), gen_random_uuid(), 'topup', NULL, '', NULL, 'system', NULL,
-        gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'], ARRAY[1, -1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL)";
+    let append = "SELECT ledger_append(ROW($org, 'USD', now(), gen_random_uuid(), 'topup', NULL, '', NULL, 'system', NULL,
+        gen_random_uuid())::new_posting, ROW(ARRAY['prepaid', 'cash_stripe'], ARRAY[1, -1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL)::line_batch)";
     let sign =
-        "SELECT ledger_checkpoints_add('2031-01-01', now(), '', '', ARRAY[$org::uuid], ARRAY[0::bigint],
-        ARRAY[1::bigint], ARRAY[''::bytea], ARRAY[''::bytea])";
+        "SELECT ledger_checkpoints_add('2031-01-01', now(), '', '', ROW(ARRAY[$org::uuid], ARRAY[0::bigint],
+        ARRAY[1::bigint], ARRAY[''::bytea], ARRAY[''::bytea])::checkpoint_batch)";
     for sql in [append, sign] {
         assert_eq!(
             sqlstate(&run(&kit, Roles::App, sql).await.unwrap_err()).as_deref(),
@@ -84,10 +84,10 @@ async fn requests_cannot_append_or_sign_directly() {
     }
 }
 
-const APPEND: &str = "SELECT ledger_append($org, 'USD', now(), gen_random_uuid(), 'topup', NULL, 'a test', NULL, 'system', NULL,
-    gen_random_uuid(), ARRAY['prepaid', 'cash_stripe'], ARRAY[$amounts]::bigint[], ARRAY[NULL, NULL]::uuid[],
+const APPEND: &str = "SELECT ledger_append(ROW($org, 'USD', now(), gen_random_uuid(), 'topup', NULL, 'a test', NULL, 'system', NULL,
+    gen_random_uuid())::new_posting, ROW(ARRAY['prepaid', 'cash_stripe'], ARRAY[$amounts]::bigint[], ARRAY[NULL, NULL]::uuid[],
     ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[],
-    ARRAY[NULL, NULL]::timestamptz[])";
+    ARRAY[NULL, NULL]::timestamptz[])::line_batch)";
 
 #[tokio::test]
 async fn what_does_not_sum_to_zero_is_refused_at_commit() {

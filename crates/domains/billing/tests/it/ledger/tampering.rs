@@ -224,8 +224,8 @@ async fn inserted_and_reordered_rows_are_named() {
 /// Gives everything from a posting on hashes that fit, as whoever knows how the chain is made can.
 fn rehash(from: i64) -> String {
     format!(
-        "UPDATE ledger_lines SET leaf = ledger_leaf(line, account, amount_minor, project_id, allocation_id, app_instance_id,
-             meter_id, window_start, window_end, correlation_id) WHERE org_id = $org AND seq >= {from};
+        "UPDATE ledger_lines SET leaf = ledger_leaf(ROW(line, account, amount_minor, project_id, allocation_id, app_instance_id,
+             meter_id, window_start, window_end, correlation_id)::ledger_line_content) WHERE org_id = $org AND seq >= {from};
          DO $$ DECLARE p ledger_postings; v_prev bytea; v_held bigint; v_prepaid bigint; BEGIN
              SELECT hash INTO v_prev FROM ledger_postings WHERE org_id = $org AND seq = {from} - 1;
              v_prev := coalesce(v_prev, ledger_genesis($org));
@@ -253,8 +253,8 @@ async fn hashes_that_fit_do_not_hide_what_was_done() {
         UPDATE ledger_postings SET prepaid_after = prepaid_after + 100000 WHERE org_id = $org;";
     let reason = "UPDATE ledger_postings SET reason = 'something else' WHERE org_id = $org AND seq = 2;";
     let leaf = "UPDATE ledger_lines SET amount_minor = amount_minor - 1 WHERE org_id = $org AND seq = 2 AND line = 1;
-        UPDATE ledger_lines SET leaf = ledger_leaf(line, account, amount_minor, project_id, allocation_id, app_instance_id,
-            meter_id, window_start, window_end, correlation_id) WHERE org_id = $org AND seq = 2;";
+        UPDATE ledger_lines SET leaf = ledger_leaf(ROW(line, account, amount_minor, project_id, allocation_id, app_instance_id,
+            meter_id, window_start, window_end, correlation_id)::ledger_line_content) WHERE org_id = $org AND seq = 2;";
     let posting = "UPDATE ledger_postings p SET reason = 'x' WHERE org_id = $org AND seq = 2;
         UPDATE ledger_postings p SET hash = ledger_hash(p) WHERE org_id = $org AND seq = 2;";
     let unbalanced = format!(

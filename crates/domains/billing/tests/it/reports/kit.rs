@@ -248,7 +248,7 @@ impl Kit {
     pub async fn pause(&self, allocation: AllocationId, ago: i64) {
         let (since, now) = (self.now() - TimeDelta::seconds(ago), self.now());
         self.sql(&format!(
-            "SELECT meter_pause('{}', '{since}', gen_random_uuid(), NULL, 'sick', '{{}}', '{now}', gen_random_uuid(),
+            "SELECT meter_pause('{}', '{since}', gen_random_uuid(), ROW(NULL, 'sick', '{{}}')::pause_cause, '{now}', gen_random_uuid(),
              gen_random_uuid())",
             allocation.uuid()
         ))

@@ -63,8 +63,8 @@ async fn each_product_shows_what_could_be_launched_of_it() {
 /// Reserves `need` slots in an open transaction, the way a launch does; answers how many it got.
 async fn reserve(conn: &mut PgConnection, need: i32) -> Result<usize, sqlx::Error> {
     let rows: Vec<(Uuid, Uuid)> = sqlx::query_as(
-        "SELECT node_id, slot_id FROM fleet_candidates('gpu', 'H200', $1, 'h200-sxm-slice', NULL, '{}', $2, false,
-             1, false, 1, false)",
+        "SELECT node_id, slot_id FROM fleet_candidates(
+             ROW('gpu', 'H200', $1, 'h200-sxm-slice', NULL, '{}', $2, false)::slot_request, 1, false, 1, false)",
     )
     .bind(REGION)
     .bind(need)

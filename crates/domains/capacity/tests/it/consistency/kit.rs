@@ -144,12 +144,12 @@ impl Kit {
         let gpus = slots.len();
         let answer: String = self
             .one(&format!(
-                "SELECT capacity_reserve('{now}', '{org}', '{project}', 'user', '{person}', NULL, NULL, 'some-sku',
+                "SELECT capacity_reserve('{now}', ROW('{org}', '{project}', 'user', '{person}', NULL, NULL, 'some-sku',
                      '{shape}', '{REGION}', {gpus}, '{{\"name\": \"p\", \"gpus\": {gpus}}}', 'gpu_hour', 450, 'USD',
-                     'user-revoke', 1000, 1000, 1000, ARRAY['{alloc}'::uuid], ARRAY['a'], ARRAY['{node}'::uuid],
-                     ARRAY['{username}'], ARRAY[20000], ARRAY['h'], ARRAY[22], ARRAY['x'::bytea],
-                     ARRAY[{allocs}]::uuid[], ARRAY[{nodes}]::uuid[], ARRAY[{taken}]::uuid[], 'user', '{person}',
-                     gen_random_uuid())"
+                     'user-revoke')::launch_terms, ROW(1000, 1000, 1000)::reserve_limits, ROW(ARRAY['{alloc}'::uuid], ARRAY['a'], ARRAY['{node}'::uuid],
+                     ARRAY['{username}'], ARRAY[20000], ARRAY['h'], ARRAY[22], ARRAY['x'::bytea])::allocation_batch,
+                     ROW(ARRAY[{allocs}]::uuid[], ARRAY[{nodes}]::uuid[], ARRAY[{taken}]::uuid[])::claim_batch,
+                     ROW('user', '{person}', gen_random_uuid())::write_origin)"
             ))
             .await;
         assert_eq!(answer, "ok");

@@ -70,9 +70,10 @@ async fn the_database_itself_keeps_tenants_apart() {
     // Nothing can be reserved in somebody else's name, even past the service.
     let mut tx = world.test.db.write(permit, "allocation.test").await.unwrap();
     let sql = format!(
-        "SELECT capacity_reserve(now(), '{}', '{}', 'user', '{}', NULL, NULL, 's', 'cpu_vm', 'eu', 0, '{{}}',
-             'gpu_hour', 1, 'USD', 'user-revoke', 9, 9, 9, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}',
-             '{{}}', '{{}}', '{{}}', '{{}}', 'user', NULL, gen_random_uuid())",
+        "SELECT capacity_reserve(now(), ROW('{}', '{}', 'user', '{}', NULL, NULL, 's', 'cpu_vm', 'eu', 0, '{{}}',
+             'gpu_hour', 1, 'USD', 'user-revoke')::launch_terms, ROW(9, 9, 9)::reserve_limits,
+             ROW('{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')::allocation_batch,
+             ROW('{{}}', '{{}}', '{{}}')::claim_batch, ROW('user', NULL, gen_random_uuid())::write_origin)",
         world.tenant.org.uuid(),
         world.tenant.project.uuid(),
         member.uuid(),

@@ -160,7 +160,7 @@ impl Wanted {
 /// Nodes in the order they came, each with how many slots.
 pub async fn candidates(conn: &mut PgConnection, wanted: Wanted) -> Result<Vec<(Uuid, usize)>, sqlx::Error> {
     let sql = "SELECT node_id, slot_id FROM
-        fleet_candidates('gpu', 'H200', 'here', 'any', NULL, '{}', $1, $2, $3, $4, $5, $6)";
+        fleet_candidates(ROW('gpu', 'H200', 'here', 'any', NULL, '{}', $1, $2)::slot_request, $3, $4, $5, $6)";
     let rows = sqlx::query(sql)
         .bind(wanted.need)
         .bind(wanted.whole)
@@ -184,7 +184,8 @@ pub async fn candidates(conn: &mut PgConnection, wanted: Wanted) -> Result<Vec<(
 /// Takes `need` slots of the best node, as a launch does; whether it got them.
 pub async fn take(conn: &mut PgConnection, wanted: Wanted) -> Result<bool, sqlx::Error> {
     let mut tx = conn.begin().await?;
-    let sql = "SELECT slot_id FROM fleet_candidates('gpu', 'H200', 'here', 'any', NULL, '{}', $1, $2, 1, $3, 1, $4)";
+    let sql = "SELECT slot_id FROM fleet_candidates(
+        ROW('gpu', 'H200', 'here', 'any', NULL, '{}', $1, $2)::slot_request, 1, $3, 1, $4)";
     let slots: Vec<Uuid> = sqlx::query_scalar(sql)
         .bind(wanted.need)
         .bind(wanted.whole)

@@ -29,12 +29,15 @@ async fn a_decision_reads_a_handful_of_rows_of_ten_thousand_nodes() {
         if analyzed {
             kit.test.sql("VACUUM ANALYZE").await;
         }
-        let wanted = ["1, false, 1, false", "3, false, 1, true", "8, true, 1, false", "8, false, 1, false"];
-        for wanted in wanted {
+        for (slots, whole, spread) in
+            [(1, false, false), (3, false, true), (8, true, false), (8, false, false)]
+        {
+            let wanted = format!("{slots} slots, whole: {whole}, spread: {spread}");
             let mut conn = kit.admin().await;
             conn.execute("BEGIN").await.unwrap();
             let sql = format!(
-                "SELECT slot_id FROM fleet_candidates('gpu', 'H200', 'here', 'any', NULL, '{{}}', {wanted}, 1, false)"
+                "SELECT slot_id FROM fleet_candidates(
+                     ROW('gpu', 'H200', 'here', 'any', NULL, '{{}}', {slots}, {whole})::slot_request, 1, {spread}, 1, false)"
             );
             let slots: Vec<uuid::Uuid> =
                 sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap();

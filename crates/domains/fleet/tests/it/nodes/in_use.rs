@@ -53,8 +53,8 @@ async fn users_reach_a_node_where_the_operator_says() {
     let node = world.active("gpu-01", 1).await;
     assert_eq!((node.ssh_host.as_deref(), node.ssh_port), (None, None));
     let offered = async || {
-        let sql = "SELECT ssh_host || ':' || ssh_port FROM fleet_candidates('gpu', 'H200', 'eu-north', 'any', NULL, '{}',
-            1, false, 1, false, 1, false) LIMIT 1";
+        let sql = "SELECT ssh_host || ':' || ssh_port FROM fleet_candidates(
+            ROW('gpu', 'H200', 'eu-north', 'any', NULL, '{}', 1, false)::slot_request, 1, false, 1, false) LIMIT 1";
         let mut admin = world.test.conn(pg::Roles::Admin).await;
         sqlx::query_scalar::<_, String>(sql).fetch_one(&mut admin).await.unwrap()
     };

@@ -58,9 +58,10 @@ async fn offered(world: &World) -> ((i32, i32, bool), i64, i64) {
     let mut admin = world.test.conn(Roles::Admin).await;
     let sql = "SELECT free, ready, whole FROM node_capacity";
     let counts = sqlx::query_as(sql).fetch_one(&mut admin).await.unwrap();
-    let candidates = "SELECT count(*) FROM fleet_candidates('gpu', 'H200', 'eu-north', 'any', NULL, '{}',";
-    let whole = world.count(&format!("{candidates} 2, true, 1, false, 1, false)")).await;
-    (counts, whole, world.count(&format!("{candidates} 1, false, 1, false, 1, false)")).await)
+    let candidates =
+        "SELECT count(*) FROM fleet_candidates(ROW('gpu', 'H200', 'eu-north', 'any', NULL, '{}',";
+    let whole = world.count(&format!("{candidates} 2, true)::slot_request, 1, false, 1, false)")).await;
+    (counts, whole, world.count(&format!("{candidates} 1, false)::slot_request, 1, false, 1, false)")).await)
 }
 
 #[tokio::test]

@@ -85,22 +85,22 @@ async fn charged(world: &World, org: OrgId, project: Uuid) {
              o uuid := '{org}'; p uuid := '{project}'; a uuid := gen_random_uuid(); c uuid := gen_random_uuid();
              t uuid := gen_random_uuid(); y uuid := gen_random_uuid(); w uuid := gen_random_uuid();
          BEGIN
-             PERFORM ledger_append(o, 'USD', now(), gen_random_uuid(), 'topup', o::text, 'paid', NULL, 'system', NULL, c,
-                 ARRAY['prepaid', 'cash_stripe'], ARRAY[5000, -5000], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
+             PERFORM ledger_append(ROW(o, 'USD', now(), gen_random_uuid(), 'topup', o::text, 'paid', NULL, 'system', NULL, c)::new_posting,
+                 ROW(ARRAY['prepaid', 'cash_stripe'], ARRAY[5000, -5000], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[],
                  ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::uuid[], ARRAY[NULL, NULL]::timestamptz[],
-                 ARRAY[NULL, NULL]::timestamptz[]);
-             PERFORM meters_hold(o, p, NULL, now(), 3600, 's', 'gpu_hour', 1, 400, 'USD', gen_random_uuid(), 'system', NULL, c,
-                 ARRAY[gen_random_uuid()], ARRAY[a]);
+                 ARRAY[NULL, NULL]::timestamptz[])::line_batch);
+             PERFORM meters_hold(ROW(o, p, NULL, 's', 'gpu_hour', 1, 400, 'USD')::meter_terms, now(), 3600, gen_random_uuid(),
+                 ROW('system', NULL, c)::write_origin, ARRAY[gen_random_uuid()], ARRAY[a]);
              PERFORM meter_open(a, now() - interval '10 minutes');
-             PERFORM meter_pause(a, now(), gen_random_uuid(), NULL, 'sick', '{{}}', now(), gen_random_uuid(), c);
+             PERFORM meter_pause(a, now(), gen_random_uuid(), ROW(NULL, 'sick', '{{}}')::pause_cause, now(), gen_random_uuid(), c);
              INSERT INTO billing_accounts VALUES (o, 'healthy', now());
              INSERT INTO budgets VALUES (p, o, 100, 80, 'notify', 1, now(), now());
              INSERT INTO budget_progress VALUES (p, o, '2026-01-01', 0, 0);
              INSERT INTO ledger_checkpoints SELECT o, '2026-01-01', 0, seq, hash, now(), 'key', '', '' FROM ledger_chains WHERE org_id = o;
              INSERT INTO payment_customers VALUES (o, 'simulated', 'cus', now());
-             INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at, creator_kind,
-                     creator_id, correlation_id, created_at, updated_at)
-                 VALUES (t, o, 'simulated', 5000, 'USD', 'paid', '', now(), 'user', o, c, now(), now());
+             INSERT INTO topups (id, org_id, provider, amount_minor, currency, state, state_reason, next_attempt_at,
+                     correlation_id, created_at, updated_at)
+                 VALUES (t, o, 'simulated', 5000, 'USD', 'paid', '', now(), c, now(), now());
              INSERT INTO payments VALUES (y, o, t, 'simulated', y::text, 5000, 'USD', c, now(), now());
              INSERT INTO refunds (id, org_id, payment_id, amount_minor, currency, destination, source, reason, state, state_reason,
                      posting_id, next_attempt_at, correlation_id, created_at, updated_at)

@@ -26,6 +26,15 @@ const ARGUMENTS: &str = "
 /// At most; what is more is one value of a composite type.
 pub const MOST_ARGUMENTS: i32 = 8;
 
+/// Functions that only name one statement: they act with the rights of the caller, and nothing in the database calls them.
+const STATEMENTS: &str = "
+    SELECT p.proname::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE p.pronamespace = 'public'::regnamespace AND l.lanname = 'sql' AND NOT p.prosecdef AND p.pronargs <= $1
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.refobjid = p.oid AND d.deptype = 'n')
+        AND NOT EXISTS (SELECT FROM pg_proc o WHERE o.oid <> p.oid AND o.prosrc ~ ('\\m' || p.proname || '\\M'))
+    ORDER BY 1";
+
 pub struct SchemaCode;
 
 impl Gate for SchemaCode {
@@ -34,7 +43,7 @@ impl Gate for SchemaCode {
     }
 
     fn holds(&self) -> &'static str {
-        "every function and view has a file of its name in migrations/functions and few arguments, and migrations make none"
+        "every function and view has a file of its name in migrations/functions, few arguments and a need, and migrations make none"
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
@@ -52,12 +61,20 @@ impl Gate for SchemaCode {
                 found.extend(made.map(|statement| Finding::at_line(path, statement.line, message)));
             }
         }
-        let (made, arguments) = schema::with_migrated(tree, async |database| {
+        let (made, arguments, statements) = schema::with_migrated(tree, async |database| {
             let mut connection = database.open(Roles::Admin).await?;
             let made = sqlx::query_scalar::<_, String>(MADE).fetch_all(&mut connection).await?;
             let arguments = sqlx::query_as::<_, (String, i32)>(ARGUMENTS).fetch_all(&mut connection).await?;
-            Ok((made, arguments))
+            let statements = sqlx::query_scalar::<_, String>(STATEMENTS)
+                .bind(MOST_ARGUMENTS)
+                .fetch_all(&mut connection)
+                .await?;
+            Ok((made, arguments, statements))
         })?;
+        found.extend(statements.iter().map(|name| {
+            let message = format!("{name} is one statement that only programs send: write it in store/");
+            Finding::new(FUNCTIONS, message)
+        }));
         found.extend(long_functions(&arguments).map(|(name, count)| {
             let message = format!("{name} has {count} arguments: take one value of a composite type");
             Finding::new(FUNCTIONS, message)
@@ -108,6 +125,9 @@ impl Gate for SchemaCode {
             .bad("many arguments", "door_open has 9 arguments", |tree| {
                 let nine = ["integer"; 9].join(", ");
                 tree.with(file, format!("CREATE OR REPLACE FUNCTION door_open({nine}) RETURNS integer LANGUAGE sql AS $$ SELECT 1 $$;"))
+            })
+            .bad("statement as a function", "door_open is one statement", |tree| {
+                tree.with(file, "CREATE OR REPLACE FUNCTION door_open() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*) FROM doors $$;")
             })
             .bad("file outside of a domain", "functions/<domain>/<name>.sql", |tree| {
                 tree.with("migrations/functions/door.sql", function)

@@ -139,3 +139,31 @@ fn an_export_survives_its_text_form_and_a_cut_or_edited_one_does_not() {
     edited[2] = "{}".to_owned();
     assert_eq!(verify_export(&edited), Err(ExportFault::Unreadable { line: 3 }));
 }
+
+#[test]
+fn each_organization_and_the_platform_start_from_a_hash_of_their_own() {
+    assert_eq!(genesis(None), sha256("gpuaas-audit:00000000-0000-0000-0000-000000000000"));
+    assert_eq!(genesis(org()), sha256("gpuaas-audit:00000000-0000-0000-0000-000000000007"));
+}
+
+#[test]
+fn a_verifier_counts_the_rows_that_it_found_good() {
+    let (_, mut rows) = chain(3);
+    rows[2].action.clear();
+    let mut verifier = ChainVerifier::new(org());
+    assert_eq!(verifier.rows(), 0);
+    let first_fault = rows.iter().find_map(|row| verifier.check(row).err());
+    assert_eq!((verifier.rows(), first_fault.map(|fault| fault.seq)), (2, Some(3)));
+}
+
+#[test]
+fn faults_say_where_and_what() {
+    let fault = ChainFault { org_id: org(), seq: 4, id: None, reason: FaultReason::Changed };
+    let text =
+        "chain of org_00000000000000000000000000000007, row 4: its content was changed after it was written";
+    assert_eq!(fault.to_string(), text);
+    let id = Some(AuditId::from(Uuid::from_u128(1)));
+    let fault = ChainFault { org_id: None, seq: 1, id, reason: FaultReason::Removed };
+    let text = format!("platform chain, row 1 ({}): the row is missing", AuditId::from(Uuid::from_u128(1)));
+    assert_eq!(fault.to_string(), text);
+}

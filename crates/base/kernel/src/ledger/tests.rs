@@ -255,3 +255,9 @@ fn faults_say_where_and_what() {
     let text = "ledger of org_00000000000000000000000000000007, posting 4, line 2: its content was changed after it was written";
     assert_eq!(fault.to_string(), text);
 }
+
+#[test]
+fn where_a_chain_starts_and_how_a_key_is_named_do_not_change() {
+    assert_eq!(genesis(org()), sha256("gpuaas-ledger:00000000-0000-0000-0000-000000000007"));
+    assert_eq!(key_id(b""), "e3b0c44298fc1c14", "the first eight bytes of its SHA-256");
+}

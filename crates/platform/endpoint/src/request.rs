@@ -149,6 +149,11 @@ pub(crate) fn request_hash(path: &[(String, String)], query: &str, body: &[u8]) 
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test, a failure is a failed test")]
+#[path = "request_body_tests.rs"]
+mod body_tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a failure is a failed test")]
 mod tests {
     use super::*;
 

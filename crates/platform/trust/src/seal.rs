@@ -76,4 +76,11 @@ mod tests {
         assert_ne!(sealed, sealer.seal(&ambient, "a", b"private").unwrap());
         assert!(Sealer::for_purpose(&Secret::new([7; 32]), b"other").unwrap().open("a", &sealed).is_err());
     }
+    #[test]
+    fn each_purpose_and_each_master_key_has_secret_bytes_of_its_own() {
+        let secret = |key: u8, purpose: &[u8]| *secret_for(&Secret::new([key; 32]), purpose).expose();
+        assert_eq!(secret(7, b"one"), secret(7, b"one"));
+        assert_ne!(secret(7, b"one"), secret(7, b"other"));
+        assert_ne!(secret(7, b"one"), secret(8, b"one"));
+    }
 }

@@ -226,3 +226,37 @@ fn refusal(error: &webpki::Error) -> PeerRefusal {
 fn time(seconds: i64) -> Result<DateTime<Utc>, PeerRefusal> {
     DateTime::from_timestamp(seconds, 0).ok_or(PeerRefusal::Malformed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_a_stable_name_of_its_own() {
+        let all = [
+            PeerRefusal::UnknownAuthority,
+            PeerRefusal::Expired,
+            PeerRefusal::NotYetValid,
+            PeerRefusal::WrongUsage,
+            PeerRefusal::NoName,
+            PeerRefusal::ForeignDomain,
+            PeerRefusal::Malformed,
+        ];
+        assert_eq!(all.map(PeerRefusal::name).into_iter().collect::<BTreeSet<_>>().len(), all.len());
+        assert_eq!(PeerRefusal::NotYetValid.name(), "not_yet_valid");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_from_what_nobody_in_force_signed() {
+        for (error, expected) in [
+            (webpki::Error::BadDer, PeerRefusal::Malformed),
+            (webpki::Error::MaximumSignatureChecksExceeded, PeerRefusal::Malformed),
+            (webpki::Error::CaUsedAsEndEntity, PeerRefusal::WrongUsage),
+            (webpki::Error::UnknownIssuer, PeerRefusal::UnknownAuthority),
+        ] {
+            assert_eq!(refusal(&error), expected, "{error:?}");
+        }
+    }
+}

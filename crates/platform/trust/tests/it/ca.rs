@@ -3,7 +3,7 @@ use kernel::ids::AuthorityId;
 use rcgen::{CertificateParams, KeyPair};
 use trust::ca::{Authority, CaError, CertificateIssuer as _, Embedded, Profile, Serial, Validity};
 
-use crate::kit::{
+use super::kit::{
     Desk, NODE, ambient, ambient_at, authority, chain, master_sealer, node_certificate, node_uri, now,
     request,
 };

@@ -10,7 +10,7 @@ use trust::{
     peer::{CHAIN_BYTES, PeerRefusal, PeerVerifier},
 };
 
-use crate::kit::{
+use super::kit::{
     DOMAIN, NODE, ambient, ambient_at, authority, chain, node_certificate, node_uri, now, request,
 };
 

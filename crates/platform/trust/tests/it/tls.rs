@@ -19,7 +19,7 @@ use trust::{
     peer::{PeerVerifier, ProofOfKey},
 };
 
-use crate::kit::{DOMAIN, NODE, ambient, authority, chain, node_certificate, now};
+use super::kit::{DOMAIN, NODE, ambient, authority, chain, node_certificate, now};
 
 #[derive(Debug)]
 struct Then;

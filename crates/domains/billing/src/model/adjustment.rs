@@ -59,7 +59,7 @@ pub fn check(kind: AdjustmentKind, amount_minor: i64, corrects: Option<PostingId
         }
         (AdjustmentKind::Correction, Some(_)) => Ok(()),
         (_, Some(_)) => Err(Problem::field("corrects_entry_id", "only a correction corrects a posting")),
-        (_, None) if amount_minor < 0 => {
+        (_, None) if amount_minor.is_negative() => {
             Err(Problem::field("amount_minor", "must be more than zero; what was too much is corrected"))
         }
         (_, None) => Ok(()),

@@ -114,3 +114,112 @@ pub fn install_command(public_url: &str, join: &JoinInfo, purpose: TokenPurpose)
         join.node_id, join.hostname,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use lifecycle::Lifecycle as _;
+    use uuid::Uuid;
+
+    use super::super::{
+        node::{NodeLifecycle, Serves},
+        text::Labels,
+    };
+    use super::*;
+
+    const EXPIRES_AT: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    fn node(state: NodeState) -> Node {
+        Node {
+            id: Uuid::from_u128(1).into(),
+            hostname: "gpu-01".to_owned(),
+            region: "eu-north".to_owned(),
+            pool_id: None,
+            labels: Labels::default(),
+            sku_eligibility: Vec::new(),
+            serves: Serves::Any,
+            simulated: false,
+            state,
+            state_reason: String::new(),
+            state_changed_at: EXPIRES_AT,
+            cordon_reason: None,
+            ssh_host: None,
+            ssh_port: None,
+            desired_version: 0,
+            enrolled_at: None,
+            version: 1,
+            created_at: EXPIRES_AT,
+            updated_at: EXPIRES_AT,
+        }
+    }
+
+    fn token(purpose: TokenPurpose) -> StoredToken {
+        StoredToken {
+            id: Uuid::from_u128(2).into(),
+            node_id: Uuid::from_u128(1).into(),
+            purpose,
+            expires_at: EXPIRES_AT,
+            used_at: None,
+            revoked_at: None,
+        }
+    }
+
+    #[test]
+    fn a_token_is_accepted_once_from_its_own_node_before_it_expires() {
+        let before = EXPIRES_AT - TimeDelta::milliseconds(1);
+        let good = token(TokenPurpose::Bootstrap);
+        let other_node = StoredToken { node_id: Uuid::from_u128(3).into(), ..good.clone() };
+        let used = StoredToken { used_at: Some(before), ..good.clone() };
+        let revoked = StoredToken { revoked_at: Some(before), ..good.clone() };
+        for (token, hostname, now, result) in [
+            (&good, "gpu-01", before, Ok(TokenPurpose::Bootstrap)),
+            (&good, "gpu-01", EXPIRES_AT, Err(TokenRefusal::Late)),
+            (&good, "gpu-02", before, Err(TokenRefusal::OtherHostname)),
+            (&other_node, "gpu-01", before, Err(TokenRefusal::OtherNode)),
+            (&used, "gpu-01", before, Err(TokenRefusal::Used)),
+            (&revoked, "gpu-01", before, Err(TokenRefusal::Revoked)),
+        ] {
+            let node = node(NodeState::BootstrapIssued);
+            assert_eq!(token.check(&node, hostname, now), result, "{token:?} {hostname} {now}");
+        }
+    }
+
+    #[test]
+    fn bootstrap_is_for_nodes_that_never_enrolled_and_repair_for_those_that_did() {
+        let before = EXPIRES_AT - TimeDelta::seconds(1);
+        for state in NodeLifecycle::STATES.iter().copied() {
+            for (purpose, fits) in [
+                (TokenPurpose::Bootstrap, state == NodeState::BootstrapIssued),
+                (TokenPurpose::Repair, state.is_enrolled()),
+            ] {
+                let expected = if fits { Ok(purpose) } else { Err(TokenRefusal::WrongState) };
+                assert_eq!(
+                    token(purpose).check(&node(state), "gpu-01", before),
+                    expected,
+                    "{purpose:?} {state:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_names_the_node_and_only_that_of_a_repair_asks_for_one() {
+        let join = JoinInfo {
+            node_id: Uuid::from_u128(1).into(),
+            hostname: "gpu-01".to_owned(),
+            url: String::new(),
+            root_sha256: Vec::new(),
+            keyset_key: String::new(),
+        };
+        let bootstrap = install_command("https://example.org", &join, TokenPurpose::Bootstrap);
+        assert_eq!(
+            bootstrap,
+            format!(
+                r#"sudo sh -c "$(curl -fsS https://example.org/install/agent.sh)" install --node {} --hostname gpu-01"#,
+                join.node_id
+            )
+        );
+        let repair = install_command("https://example.org", &join, TokenPurpose::Repair);
+        assert_eq!(repair, format!("{bootstrap} --repair"));
+    }
+}

@@ -160,9 +160,8 @@ fn wanted(slots: u32, count: u32) -> Request {
     }
 }
 
-#[test]
-fn packing_keeps_big_requests_possible_and_spreading_does_not() {
-    let node = |at: usize, free: u32| NodeView {
+fn node(at: usize, free: u32) -> NodeView {
+    NodeView {
         id: node_id(at),
         region: "east".to_owned(),
         pool: None,
@@ -183,8 +182,34 @@ fn packing_keeps_big_requests_possible_and_spreading_does_not() {
             })
             .collect(),
         free,
-    };
+    }
+}
+
+#[test]
+fn packing_keeps_big_requests_possible_and_spreading_does_not() {
     let nodes = [node(0, 8), node(1, 3)];
     assert_eq!(place(&nodes, &wanted(2, 1), Packing::Pack).unwrap()[0].node, node_id(1));
     assert_eq!(place(&nodes, &wanted(2, 1), Packing::Spread).unwrap()[0].node, node_id(0));
+}
+
+#[test]
+fn a_refusal_says_what_is_missing_where() {
+    let cleaning = [NodeView { cleaning: 4, ..node(0, 0) }];
+    let blocked = [NodeView { blocked: 4, ..node(0, 0) }];
+    let scattered = [node(0, 1), node(1, 1)];
+    let anywhere = Request { regions: vec!["east".to_owned(), "west".to_owned()], ..wanted(2, 1) };
+    let whole = Request { take: Take::Whole { slots: 2 }, ..wanted(2, 1) };
+    for (nodes, request, words) in [
+        (&cleaning[..], wanted(2, 1), ["room for it in region east", "still being cleaned"]),
+        (&cleaning, wanted(2, 2), ["room for all of them in region east", "still being cleaned"]),
+        (&cleaning, anywhere, ["room for it in any region", "still being cleaned"]),
+        (&blocked, wanted(2, 1), ["room for it in region east", "not ready"]),
+        (&scattered, wanted(2, 1), ["Enough is free in region east in total", "no single machine"]),
+        (&scattered, whole, ["Enough is free in region east in total", "no whole machine"]),
+        (&[], wanted(2, 1), ["Not enough", "in region east"]),
+        (&[], wanted(0, 1), ["Not enough", "in region east"]),
+    ] {
+        let message = refuse(nodes, &request).message;
+        assert!(words.iter().all(|part| message.contains(part)), "{message}");
+    }
 }

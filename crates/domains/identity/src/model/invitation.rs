@@ -172,4 +172,20 @@ mod tests {
         let refused = pending.accept(true, pending.expires_at).unwrap_err();
         assert_eq!(refused.code, Code::InvalidTransition);
     }
+    #[test]
+    fn invitations_are_limited_by_address_and_by_organization() {
+        let limits = InvitationLimits {
+            ttl_days: keys::INVITATION_TTL_DAYS.default_setting(),
+            per_day: keys::INVITATIONS_PER_DAY.read(&serde_json::json!(5)),
+            per_address_per_day: keys::INVITATIONS_PER_ADDRESS_PER_DAY.read(&serde_json::json!(2)),
+        };
+        for (all, to_address, exceeded) in
+            [(0, 0, None), (4, 1, None), (4, 2, Some(2)), (5, 1, Some(5)), (9, 9, Some(2))]
+        {
+            let result = another_invitation(RecentInvitations { all, to_address }, limits);
+            let limit = result.err().map(|problem| (problem.code, problem.details["limit"].clone()));
+            let expected = exceeded.map(|limit: i64| (Code::QuotaExceeded, limit.into()));
+            assert_eq!(limit, expected, "{all} {to_address}");
+        }
+    }
 }

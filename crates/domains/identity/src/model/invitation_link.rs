@@ -109,4 +109,11 @@ mod tests {
             MailedLink { invitation_id: id, proof: Secret::new(proof(&links, id, "ada@example.org")) };
         assert!(link.expose().ends_with(mailed.path().expose()));
     }
+    #[test]
+    fn an_installation_says_whether_it_sends_mail() {
+        for is_mailed in [true, false] {
+            let links = InvitationLinks::new(&Secret::new([7; 32]), "https://gpu.example.org", is_mailed);
+            assert_eq!(links.is_mailed(), is_mailed);
+        }
+    }
 }

@@ -121,7 +121,10 @@ mod tests {
     #[test]
     fn in_a_project_the_admins_of_the_organization_stand_above_all() {
         assert!(Authority::in_project(&[Role::OrgAdmin]).reaches(MemberRole::Owner).is_ok());
-        assert!(Authority::in_project(&[Role::ProjectAdmin]).reaches(MemberRole::Owner).is_err());
-        assert!(Authority::in_project(&[Role::OrgMember]).reaches(MemberRole::Member).is_err());
+        let admin = Authority::in_project(&[Role::ProjectAdmin]);
+        assert!(admin.reaches(MemberRole::Admin).is_ok());
+        assert_eq!(admin.reaches(MemberRole::Owner).unwrap_err().code, Code::OwnershipRequired);
+        let member = Authority::in_project(&[Role::OrgMember]);
+        assert_eq!(member.reaches(MemberRole::Member).unwrap_err().code, Code::InsufficientPermissions);
     }
 }

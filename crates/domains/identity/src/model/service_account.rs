@@ -92,6 +92,7 @@ pub fn key_hash(secret: &[u8; 32]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use kernel::policy::{PolicyKey as _, keys};
     use proptest::prelude::*;
 
     use super::*;
@@ -117,5 +118,12 @@ mod tests {
         assert_eq!(key_state(Some(later), None, now), ServiceAccountKeyState::Active);
         assert_eq!(key_state(Some(now), None, now), ServiceAccountKeyState::Expired);
         assert_eq!(key_state(Some(now), Some(now), later), ServiceAccountKeyState::Revoked);
+    }
+    #[test]
+    fn an_account_has_as_many_live_keys_as_the_policy_says() {
+        let limit = keys::KEYS_PER_SERVICE_ACCOUNT.read(&serde_json::json!(2));
+        for (live, allowed) in [(0, true), (1, true), (2, false), (3, false)] {
+            assert_eq!(another_key(live, limit).is_ok(), allowed, "{live}");
+        }
     }
 }

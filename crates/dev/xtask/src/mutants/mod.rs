@@ -95,7 +95,13 @@ fn test(
     args.extend(["--in-place", "--no-shuffle", "--colors", "never", "--timeout", TEST_LIMIT_SECONDS]);
     files.iter().for_each(|file| args.extend(["--file", file]));
     args.extend(["--", "--lib", "--offline"]);
-    let environment = [("CARGO_TARGET_DIR", path_text(target)?)];
+    let environment = [
+        ("CARGO_TARGET_DIR", path_text(target)?),
+        // Nobody debugs a mutant or reads the smallest input that catches it: both only cost time.
+        ("CARGO_PROFILE_DEV_DEBUG", "false"),
+        ("PROPTEST_MAX_SHRINK_ITERS", "0"),
+        ("PROPTEST_CASES", &module.property_cases.to_string()),
+    ];
     // Its exit code says whether a mutant survived, which the list of survivors decides here.
     exec::show(dir, path_text(program)?, &args, &environment, limit)?;
     outcomes::read(&output.join("mutants.out/outcomes.json"))

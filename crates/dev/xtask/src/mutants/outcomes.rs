@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-pub const HEADER: &str = "module              mutants  caught  missed  unviable  caught %  seconds";
+pub const HEADER: &str = "module               mutants  viable  caught  timeouts  missed  caught %  seconds";
 
 /// A mutant that every test passed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,26 +20,32 @@ pub struct Missed {
 
 #[derive(Debug, Default)]
 pub struct Outcomes {
+    /// With those that hung: that was noticed too.
     pub caught: usize,
+    pub timeouts: usize,
+    /// Does not build.
     pub unviable: usize,
     pub missed: Vec<Missed>,
 }
 
 impl Outcomes {
+    fn viable(&self) -> usize {
+        self.caught + self.missed.len()
+    }
+
     /// Of the mutants that build, rounded down. Where none builds, nothing was tested.
     pub fn caught_percent(&self) -> usize {
-        match self.caught + self.missed.len() {
-            0 => 0,
-            viable => self.caught * 100 / viable,
-        }
+        (self.caught * 100).checked_div(self.viable()).unwrap_or(0)
     }
 
     pub fn row(&self, name: &str, took: Duration) -> String {
-        let (missed, all) = (self.missed.len(), self.caught + self.missed.len() + self.unviable);
         format!(
-            "{name:<18}  {all:>7}  {:>6}  {missed:>6}  {:>8}  {:>8}  {:>7}",
+            "{name:<19}  {:>7}  {:>6}  {:>6}  {:>8}  {:>6}  {:>8}  {:>7}",
+            self.viable() + self.unviable,
+            self.viable(),
             self.caught,
-            self.unviable,
+            self.timeouts,
+            self.missed.len(),
             self.caught_percent(),
             took.as_secs()
         )
@@ -63,8 +69,8 @@ fn parse(document: &Value) -> anyhow::Result<Outcomes> {
             continue;
         }
         match summary {
-            // What hangs was noticed.
-            "CaughtMutant" | "Timeout" => out.caught += 1,
+            "CaughtMutant" => out.caught += 1,
+            "Timeout" => (out.caught, out.timeouts) = (out.caught + 1, out.timeouts + 1),
             "Unviable" => out.unviable += 1,
             "MissedMutant" => out.missed.push(missed(mutant)?),
             other => bail!("a mutant ended as {other:?}"),
@@ -103,10 +109,17 @@ mod tests {
             ["CaughtMutant", "Timeout", "Unviable", "MissedMutant"].map(mutant);
         let all = [baseline("Success"), caught, hung, unviable, missed];
         let outcomes = parse(&json!({ "outcomes": all })).unwrap();
-        assert_eq!((outcomes.caught, outcomes.unviable, outcomes.caught_percent()), (2, 1, 66));
+        assert_eq!((outcomes.caught, outcomes.timeouts, outcomes.unviable), (2, 1, 1));
+        assert_eq!(outcomes.caught_percent(), 66);
         let [missed] = &outcomes.missed[..] else { panic!("one was missed") };
         assert_eq!((missed.file.as_str(), missed.line), ("model/choose.rs", 12));
         assert_eq!(missed.mutant, "replace <impl Ord for A>::cmp -> Ordering with Default::default()");
+    }
+
+    #[test]
+    fn where_no_mutant_builds_nothing_was_caught() {
+        let outcomes = parse(&json!({ "outcomes": [baseline("Success"), mutant("Unviable")] })).unwrap();
+        assert_eq!(outcomes.caught_percent(), 0);
     }
 
     #[test]

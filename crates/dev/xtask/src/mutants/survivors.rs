@@ -10,6 +10,9 @@ use super::outcomes::Missed;
 use crate::tree::Tree;
 
 const LIST: &str = "mutants-survivors.toml";
+/// How many entries the list has. Lower it with every entry that is removed and never raise it: a new survivor gets a
+/// test, or the code is changed so that the mutant does not exist.
+const MAX_ENTRIES: usize = 1;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +32,16 @@ struct List {
 }
 
 pub fn read(tree: &Tree) -> anyhow::Result<Vec<Survivor>> {
-    let list: List = toml::from_str(&tree.read(LIST)?).with_context(|| format!("parse {LIST}"))?;
+    parse(&tree.read(LIST)?, MAX_ENTRIES)
+}
+
+fn parse(text: &str, max_entries: usize) -> anyhow::Result<Vec<Survivor>> {
+    let list: List = toml::from_str(text).with_context(|| format!("parse {LIST}"))?;
+    let entries = list.survivor.len();
+    ensure!(
+        entries <= max_entries,
+        "{LIST} has {entries} entries and may only shrink from {max_entries}: write a test that catches the mutant"
+    );
     for entry in &list.survivor {
         ensure!(
             !entry.why.trim().is_empty(),
@@ -89,6 +101,7 @@ mod tests {
         copied: &["."],
         tests: &[],
         mutated: &["one.rs", "deep/*.rs"],
+        property_cases: 1,
     };
 
     fn missed(file: &str) -> Missed {
@@ -117,13 +130,38 @@ mod tests {
         assert_eq!(compare(&MODULE, &[], &[known("crates/a/m/src/deep/x.rs")]).len(), 1);
     }
 
+    fn entries(count: usize, why: &str) -> String {
+        format!("[[survivor]]\nfile = \"a.rs\"\nmutant = \"replace < with <=\"\nwhy = {why:?}\n")
+            .repeat(count)
+    }
+
     #[test]
-    fn every_entry_belongs_to_one_module_and_says_why() {
-        let tree = Tree::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."));
-        for entry in read(&tree).unwrap() {
+    fn a_list_that_grew_or_gives_no_reason_is_refused() {
+        assert_eq!(parse(&entries(2, "equal"), 2).unwrap().len(), 2);
+        assert!(parse(&entries(3, "equal"), 2).unwrap_err().to_string().contains("may only shrink"));
+        assert!(parse(&entries(1, " "), 2).is_err());
+    }
+
+    #[test]
+    fn the_limit_is_lowered_with_the_list() {
+        assert_eq!(committed().len(), MAX_ENTRIES, "lower MAX_ENTRIES to the length of {LIST}");
+    }
+
+    #[test]
+    fn every_entry_belongs_to_one_module() {
+        let tree = repository();
+        for entry in committed() {
             assert!(tree.exists(&entry.file), "{}", entry.file);
             let owners = MODULES.iter().filter(|module| is_in(module, &entry.file)).count();
             assert_eq!(owners, 1, "{}", entry.file);
         }
+    }
+
+    fn repository() -> Tree {
+        Tree::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."))
+    }
+
+    fn committed() -> Vec<Survivor> {
+        read(&repository()).unwrap()
     }
 }

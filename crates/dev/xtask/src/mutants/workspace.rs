@@ -3,7 +3,6 @@
 //! It has the repository's lock file, profiles and dependency versions, so that what was built for the workspace
 //! serves here too where features agree. A module gets those dependencies of its crate that its files name.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,14 +23,9 @@ pub fn write(tree: &Tree, modules: &[Module], dir: &Path) -> anyhow::Result<()> 
         let files = files(tree, module)?;
         write_file(&dir.join(module.name).join("Cargo.toml"), &manifest(tree, module, &files)?.to_string())?;
         for (from, to) in &files {
-            write_file(&dir.join(module.name).join("src").join(to), &tree.read(from)?)?;
+            write_file(&dir.join(module.name).join(to), &tree.read(from)?)?;
         }
-        if let Some(text) = module.root {
-            write_file(
-                &dir.join(module.name).join("src/lib.rs"),
-                &format!("#![allow(dead_code)]\n{text}\n"),
-            )?;
-        }
+        write_file(&dir.join(module.name).join("src/lib.rs"), &root_module(tree, module)?)?;
     }
     write_file(&dir.join("Cargo.toml"), &workspace(tree, &root, modules)?.to_string())?;
     write_file(&dir.join("Cargo.lock"), &tree.read("Cargo.lock")?)
@@ -43,7 +37,7 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The files that a module is made of: in the repository, and below its own `src`.
+/// The files that a module is made of: in the repository, and in its own crate.
 fn files(tree: &Tree, module: &Module) -> anyhow::Result<Vec<(String, String)>> {
     let src = format!("{}/src/", module.dir);
     let is_named = |file: &str| {
@@ -51,12 +45,30 @@ fn files(tree: &Tree, module: &Module) -> anyhow::Result<Vec<(String, String)>> 
         module.copied.iter().any(|name| *name == "." || *name == file || below(name))
     };
     let all = tree.files()?.iter().filter_map(|path| path.strip_prefix(&src));
-    let sources = all.filter(|file| is_named(file)).map(|file| (format!("{src}{file}"), file.to_owned()));
-    let tests = module.tests.iter().map(|file| {
-        let name = file.rsplit('/').next().unwrap_or(file);
-        (format!("{}/tests/{file}", module.dir), name.to_owned())
-    });
-    Ok(sources.chain(tests).collect())
+    let sources = all.filter(|file| is_named(file)).map(|file| format!("src/{file}"));
+    let tests = module.tests.iter().map(|file| format!("tests/{file}"));
+    Ok(sources.chain(tests).map(|file| (format!("{}/{file}", module.dir), file)).collect())
+}
+
+/// The module's own root with the copied tests, which name the crate that they were written for.
+fn root_module(tree: &Tree, module: &Module) -> anyhow::Result<String> {
+    let mut text = match module.root {
+        Some(root) => format!("#![allow(dead_code)]\n{root}\n"),
+        None => tree.read(&format!("{}/src/lib.rs", module.dir))?,
+    };
+    let Some((folder, _)) = module.tests.first().and_then(|file| file.rsplit_once('/')) else {
+        return Ok(text);
+    };
+    let original = module.dir.rsplit('/').next().unwrap_or(module.dir).replace('-', "_");
+    text += &format!(
+        "extern crate self as {original};\n#[cfg(test)] #[path = \"../tests/{folder}\"] mod it {{\n"
+    );
+    for file in module.tests {
+        let name = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')?.strip_suffix(".rs"));
+        let name = name.with_context(|| format!("{file} is no Rust file in {folder}"))?;
+        text += &format!("    mod {name};\n");
+    }
+    Ok(text + "}\n")
 }
 
 /// The packages of the repository and the versions, with absolute paths.
@@ -83,11 +95,16 @@ fn workspace(tree: &Tree, root: &Table, modules: &[Module]) -> anyhow::Result<Ta
 
 fn manifest(tree: &Tree, module: &Module, files: &[(String, String)]) -> anyhow::Result<Table> {
     let original = tree.toml(&format!("{}/Cargo.toml", module.dir))?;
-    let mut words = BTreeSet::new();
+    let mut sources = Vec::new();
     for (file, _) in files {
-        let tokens = rust_tokens::tokens(&tree.read(file)?).with_context(|| format!("read {file}"))?;
-        words.extend(tokens.iter().filter_map(|token| token.ident().map(str::to_owned)));
+        sources.push(rust_tokens::tokens(&tree.read(file)?).with_context(|| format!("read {file}"))?);
     }
+    // A variable that has the name of a crate must not make the module wait for that crate's build.
+    let is_used = |name: &str| {
+        let name = name.replace('-', "_");
+        let mut files = sources.iter();
+        files.any(|tokens| (0..tokens.len()).any(|at| rust_tokens::names_crate(tokens, at, &name)))
+    };
     let mut out: Table = format!(
         "[package]\nname = {:?}\nversion = \"0.0.0\"\nedition.workspace = true\n[lib]\ndoctest = false\n",
         module.name
@@ -96,7 +113,7 @@ fn manifest(tree: &Tree, module: &Module, files: &[(String, String)]) -> anyhow:
     for section in ["dependencies", "dev-dependencies"] {
         let Some(entries) = original.get(section).and_then(Value::as_table) else { continue };
         let mut used = entries.clone();
-        used.retain(|name, _| words.contains(&name.replace('-', "_")));
+        used.retain(|name, _| is_used(name));
         out.insert(section.to_owned(), Value::Table(used));
     }
     Ok(out)
@@ -121,7 +138,7 @@ mod tests {
                 "[package]\nname = \"m\"\n[dependencies]\nkernel.workspace = true\nserde.workspace = true\n",
             ),
             ("crates/d/m/src/lib.rs", "mod model; mod store;"),
-            ("crates/d/m/src/model/pure.rs", "use kernel::Code; // serde\n"),
+            ("crates/d/m/src/model/pure.rs", "use kernel::Code; fn pure(serde: Code) -> Code { serde }"),
             ("crates/d/m/src/store.rs", "use serde::Serialize;"),
             ("crates/d/m/tests/deep/rules.rs", ""),
         ])
@@ -129,10 +146,11 @@ mod tests {
         let module = Module {
             name: "pure",
             dir: "crates/d/m",
-            root: Some("pub mod model { pub mod pure; } mod rules;"),
+            root: Some("pub mod model { pub mod pure; }"),
             copied: &["model"],
             tests: &["deep/rules.rs"],
             mutated: &[],
+            property_cases: 1,
         };
         write(&Tree::new(from.path()), &[module], to.path()).unwrap();
         let made = Tree::new(to.path());
@@ -144,9 +162,12 @@ mod tests {
                 "pure/Cargo.toml",
                 "pure/src/lib.rs",
                 "pure/src/model/pure.rs",
-                "pure/src/rules.rs"
+                "pure/tests/deep/rules.rs"
             ]
         );
+        let root = made.read("pure/src/lib.rs").unwrap();
+        assert!(root.contains("pub mod model { pub mod pure; }\nextern crate self as m;"), "{root}");
+        assert!(root.contains("#[path = \"../tests/deep\"] mod it {\n    mod rules;\n}"), "{root}");
         let dependencies = made.toml("pure/Cargo.toml").unwrap()["dependencies"].as_table().unwrap().clone();
         assert_eq!(dependencies.keys().collect::<Vec<_>>(), ["kernel"]);
         let kernel = made.toml("Cargo.toml").unwrap()["workspace"]["dependencies"]["kernel"]["path"].clone();

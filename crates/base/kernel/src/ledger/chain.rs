@@ -116,7 +116,7 @@ impl ChainVerifier {
         open.seen = next;
         open.digest.update(&line.leaf.0);
         // No sum of 2^31 numbers of 64 bits leaves 128.
-        open.total += amount;
+        open.total = open.total.saturating_add(amount);
         if let Some(gained) = line.balance().and_then(|place| open.gained.get_mut(place)) {
             *gained += amount;
         }

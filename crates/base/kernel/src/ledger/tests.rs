@@ -82,6 +82,10 @@ impl Chain {
     }
 
     fn sign(&mut self, seq: usize) {
+        self.sign_with(seq, KEY);
+    }
+
+    fn sign_with(&mut self, seq: usize, key: &[u8]) {
         let (posting, _, checkpoint) = &mut self.postings[seq - 1];
         let mut signed = Checkpoint {
             org_id: org(),
@@ -90,11 +94,11 @@ impl Chain {
             seq: posting.seq,
             hash: posting.hash.clone(),
             signed_at: posting.posted_at + TimeDelta::hours(1),
-            key_id: key_id(KEY),
-            public_key: Hex(KEY.to_vec()),
+            key_id: key_id(key),
+            public_key: Hex(key.to_vec()),
             signature: Hex(Vec::new()),
         };
-        signed.signature = Hex(sign(KEY, &signed.message()));
+        signed.signature = Hex(sign(key, &signed.message()));
         self.head.checkpoint_seq = posting.seq;
         *checkpoint = Some(signed);
     }
@@ -260,4 +264,31 @@ fn faults_say_where_and_what() {
 fn where_a_chain_starts_and_how_a_key_is_named_do_not_change() {
     assert_eq!(genesis(org()), sha256("gpuaas-ledger:00000000-0000-0000-0000-000000000007"));
     assert_eq!(key_id(b""), "e3b0c44298fc1c14", "the first eight bytes of its SHA-256");
+}
+
+#[test]
+fn a_file_that_means_the_same_is_still_not_what_was_exported() {
+    let good = Chain::from_amounts(&[(5, 2)]).export();
+    for (from, to) in
+        [("\"hash\":\"", "\"hash\": \""), ("\"currency\":\"USD\"", "\"currency\":\"\\u0055SD\"")]
+    {
+        let mut changed = good.clone();
+        changed[1] = changed[1].replacen(from, to, 1);
+        assert_ne!(changed, good);
+        assert_eq!(check(&changed), Err(ExportFault::Unreadable { line: 2 }), "{to}");
+    }
+}
+
+#[test]
+fn a_verification_names_a_hundred_keys_and_no_more() {
+    for (signed, named) in [(99, 99), (100, 100), (102, 100)] {
+        let mut chain = Chain::from_amounts(&vec![(5, 2); signed]);
+        chain.head.checkpoint_seq = 0;
+        (1..=signed).for_each(|seq| chain.sign_with(seq, &seq.to_be_bytes()));
+        let any_key = |key: &[u8], message: &[u8], signature: &[u8]| signature == sign(key, message);
+        let mut verifier = ExportVerifier::default();
+        chain.records().iter().try_for_each(|record| verifier.record(record, &any_key)).unwrap();
+        let found = verifier.finish().unwrap();
+        assert_eq!((found.checkpoints, found.keys.len()), (signed as u64, named));
+    }
 }

@@ -87,9 +87,12 @@ fn removed_inserted_and_moved_lines_are_named() {
         change(&mut chain.postings[1].1);
         assert_eq!(chain.check(), Err((2, Some(number), reason)), "case {index}");
     }
-    let mut foreign = chain();
-    foreign.postings[6].1.push(line(99, 1, "prepaid", 1));
-    assert_eq!(foreign.check(), Err((99, Some(1), FaultReason::Inserted)));
+    // Of no posting, of the one after the last, and of one that is over.
+    for seq in [99, 8, 2] {
+        let mut foreign = chain();
+        foreign.postings[6].1.push(line(seq, 1, "prepaid", 1));
+        assert_eq!(foreign.check(), Err((seq, Some(1), FaultReason::Inserted)), "{seq}");
+    }
 }
 
 #[test]
@@ -199,4 +202,19 @@ fn changed_foreign_removed_and_inserted_checkpoints_are_found() {
     let mut twice = chain();
     twice.postings[3].2 = twice.postings[2].2.clone();
     assert_eq!(twice.check(), Err((3, None, FaultReason::CheckpointInserted)));
+}
+
+#[test]
+fn a_genuine_checkpoint_stands_right_after_its_posting_and_names_the_one_before() {
+    // It leaves out the checkpoint between.
+    let mut skipping = chain();
+    skipping.head.checkpoint_seq = 0;
+    skipping.sign(6);
+    assert_eq!(skipping.check(), Err((6, None, FaultReason::CheckpointInserted)));
+    // It stands after a posting that it does not sign.
+    let mut late = chain();
+    late.head.checkpoint_seq = 3;
+    late.sign(4);
+    late.postings[4].2 = late.postings[3].2.take();
+    assert_eq!(late.check(), Err((4, None, FaultReason::CheckpointInserted)));
 }

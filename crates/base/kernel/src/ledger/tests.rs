@@ -292,3 +292,10 @@ fn a_verification_names_a_hundred_keys_and_no_more() {
         assert_eq!((found.checkpoints, found.keys.len()), (signed as u64, named));
     }
 }
+
+#[test]
+fn each_account_of_the_organization_moves_its_own_balance() {
+    let accounts = ["prepaid", "held", "promo", "disputed", "revenue", "cash_stripe"];
+    let places = accounts.map(|account| line(1, 1, account, 5).balance());
+    assert_eq!(places, [Some(0), Some(1), Some(2), Some(3), None, None]);
+}

@@ -3,7 +3,7 @@
 //! A mutant is the code with one change (`<` for `<=`, a function that returns nothing). A mutant that every test
 //! passes is code that no test holds. cargo-mutants makes and tests them, one build and one test run each; a domain
 //! crate takes far too long for that. So each module is copied with what it needs into a small crate of its own below
-//! `target/mutants` ([`workspace`]), which builds in about two seconds, and is tested by its own unit and property
+//! `target/mutants` ([`workspace`]), which builds in about a second, and is tested by its own unit and property
 //! tests: what catches a mutant stands beside the code.
 //!
 //! What survives is named in `mutants-survivors.toml`, each with the reason, and the list may only shrink

@@ -7,14 +7,15 @@ pub use crate::{
     model::{
         invitation::OpenInvitation,
         invitation_link::InvitationLinks,
+        person::Recipient,
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
     },
     service::{
-        invitations::invitation_open,
+        invitations::invitation_find_open,
         orgs::org_find,
-        people::recipients,
         policy_cache::{Policies, Where},
-        ssh_keys::ssh_keys_of_members,
+        recipients::{member_recipient, org_recipients, permission_recipients, platform_recipients},
+        ssh_keys::member_ssh_keys,
     },
 };

@@ -2,7 +2,7 @@
 //! they can enter the project.
 
 use fleet::api::OrderedWork;
-use identity::api::ssh_keys_of_members;
+use identity::api::member_ssh_keys;
 use kernel::{
     Code, Failure, Page, PageQuery, Problem,
     ids::{AllocationId, ProjectId, UserId},
@@ -72,7 +72,7 @@ pub async fn grant_create(
         let text = format!("{MOST_GRANTS} people have access already. Take it from somebody first.");
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_GRANTS).into());
     }
-    if ssh_keys_of_members(tx.conn(), before.project_id, &[user]).await?.is_empty() {
+    if member_ssh_keys(tx.conn(), before.project_id, &[user]).await?.is_empty() {
         let text = "The person cannot enter the project, or has stored no SSH key yet. Add them to the project, and ask them to add a key.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     }

@@ -215,7 +215,7 @@ async fn begin_within(capacity: &Capacity) -> Result<TimeDelta, Failure> {
 }
 
 async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>, Failure> {
-    let found = identity::api::ssh_keys_of_members(tx.conn(), creator.project, &[creator.user]).await?;
+    let found = identity::api::member_ssh_keys(tx.conn(), creator.project, &[creator.user]).await?;
     let mut keys: Vec<String> = found.into_iter().map(|(_, key)| key).collect();
     keys.sort_unstable();
     keys.dedup();

@@ -1,7 +1,7 @@
 //! The key set of a machine: who is entitled to log in, how the set is sent, and which version has arrived. A launch and
 //! the workflow that renews keys do it in the same way.
 
-use identity::api::ssh_keys_of_members;
+use identity::api::member_ssh_keys;
 use kernel::Failure;
 use node_proto::catalog::{
     AccountSpec, InstallAuthorizedKeys, InstallAuthorizedKeysInput, RetainAuthorizedKeys, VmAuthorizedKeys,
@@ -27,7 +27,7 @@ pub const FIRST_KEYS: i64 = 1;
 pub(crate) async fn entitled_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
     let mut people = access::granted(tx.conn(), allocation.id).await?;
     people.extend(allocation.creator_user());
-    let keys = ssh_keys_of_members(tx.conn(), allocation.project_id, &people).await?;
+    let keys = member_ssh_keys(tx.conn(), allocation.project_id, &people).await?;
     let mut keys: Vec<String> = keys.into_iter().map(|(_, key)| key).collect();
     keys.sort_unstable();
     keys.dedup();

@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     model::{invitation::OpenInvitation, invitation_link::MailedLink},
-    service::invitations::invitation_accept,
-    store::invitations::invitation_open,
+    service::invitations::{invitation_accept, invitation_find_open},
 };
 
 impl Issuer {
@@ -24,7 +23,7 @@ impl Issuer {
         let mut quiet = self.quietly().await?;
         let found = store::invitation_of_token(quiet.conn(), &sha256(token.expose())).await?;
         let Some(id) = found else { return Ok(None) };
-        Ok(invitation_open(quiet.conn(), id.into(), self.now()).await?)
+        invitation_find_open(quiet.conn(), id.into(), self.now()).await
     }
 
     /// The open invitation that a mailed link is for. Nothing when the proof is not of its mail.
@@ -33,7 +32,7 @@ impl Issuer {
         link: &MailedLink,
     ) -> Result<Option<OpenInvitation>, Failure> {
         let mut quiet = self.quietly().await?;
-        let open = invitation_open(quiet.conn(), link.invitation_id, self.now()).await?;
+        let open = invitation_find_open(quiet.conn(), link.invitation_id, self.now()).await?;
         Ok(open.filter(|open| self.0.links.proves(open.id, &open.email, link.proof.expose())))
     }
 

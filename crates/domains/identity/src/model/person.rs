@@ -78,6 +78,14 @@ pub struct PlatformUser {
     pub updated_at: DateTime<Utc>,
 }
 
+/// Somebody to notify, and where mail reaches them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipient {
+    pub user_id: UserId,
+    pub name: String,
+    pub email: Option<String>,
+}
+
 /// May somebody's platform roles become `wanted`? `other_admins` counts the administrators besides them.
 pub fn platform_roles_change(
     current: &[PlatformRole],

@@ -1,29 +1,30 @@
 //! Invitations: made with a token that is shown once and a link that is mailed, accepted by whoever signs in with either.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Code, Failure, Page, PageQuery, Problem, Role, Secret,
     digest::sha256,
     ids::{InvitationId, OrgId, UserId},
     text::Email,
 };
-use pg::{Db, ReadTx, WriteTx};
+use pg::{Connection, Db, ReadTx, WriteTx};
 use subtle::ConstantTimeEq as _;
 
 use super::{changed, created, found, orgs::check_takes_members};
 use crate::{
     model::{
         events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
-        invitation::{Invitation, InvitationEvent, InvitationLimits, InvitationState, another_invitation},
+        invitation::{
+            Invitation, InvitationEvent, InvitationLimits, InvitationState, OpenInvitation,
+            another_invitation,
+        },
         invitation_link::InvitationLinks,
         membership::Member,
         role::{Authority, MemberRole},
     },
     store::{self, invitations::NewInvitation},
 };
-
-pub use crate::store::invitations::invitation_open;
 
 /// The time that limits count over.
 const WITHIN: TimeDelta = TimeDelta::hours(24);
@@ -84,6 +85,15 @@ pub async fn invitation_create(
 
 pub async fn invitation_get(tx: &mut ReadTx, org: OrgId, id: InvitationId) -> Result<Invitation, Failure> {
     Ok(found(store::invitations::get(tx.conn(), org, id).await?, "invitation")?)
+}
+
+/// The invitation when it is pending and its time is not over.
+pub async fn invitation_find_open(
+    conn: &mut Connection,
+    id: InvitationId,
+    now: DateTime<Utc>,
+) -> Result<Option<OpenInvitation>, Failure> {
+    Ok(store::invitations::get_open(conn, id, now).await?)
 }
 
 pub async fn invitation_list(

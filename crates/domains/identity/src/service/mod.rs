@@ -14,6 +14,7 @@ pub mod policies;
 pub mod policy_cache;
 pub mod project_members;
 pub mod projects;
+pub mod recipients;
 pub mod sensitive_changes;
 pub mod service_accounts;
 pub mod sessions;

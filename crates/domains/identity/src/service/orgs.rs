@@ -5,7 +5,7 @@ use kernel::{
     ids::{OrgId, ProjectId, UserId},
     text::{Name, Reason, Slug},
 };
-use pg::{ReadTx, WriteTx};
+use pg::{Connection, ReadTx, WriteTx};
 
 use super::{changed, created, found};
 use crate::{
@@ -17,8 +17,6 @@ use crate::{
     },
     store,
 };
-
-pub use crate::store::orgs::get as org_find;
 
 /// A new enterprise organization with its first owner and the project `default`, which that owner owns too.
 pub async fn org_create(tx: &mut WriteTx, name: Name, slug: Slug, owner: UserId) -> Result<Org, Failure> {
@@ -44,6 +42,11 @@ pub async fn org_create(tx: &mut WriteTx, name: Name, slug: Slug, owner: UserId)
 
 pub async fn org_get(tx: &mut ReadTx, id: OrgId) -> Result<Org, Failure> {
     Ok(found(store::orgs::get(tx.conn(), id).await?, "organization")?)
+}
+
+/// For other domains, in a transaction of theirs; nothing when there is no such organization.
+pub async fn org_find(conn: &mut Connection, id: OrgId) -> Result<Option<Org>, Failure> {
+    Ok(store::orgs::get(conn, id).await?)
 }
 
 /// All organizations; for the platform.

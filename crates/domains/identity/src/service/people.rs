@@ -14,8 +14,6 @@ use crate::{
     store,
 };
 
-pub use crate::store::recipients;
-
 pub async fn platform_user_list(
     tx: &mut ReadTx,
     email: Option<&str>,

@@ -2,11 +2,11 @@
 
 use kernel::{
     Failure, Page, PageQuery,
-    ids::{SshKeyId, UserId},
+    ids::{ProjectId, SshKeyId, UserId},
     policy::Setting,
     text::Name,
 };
-use pg::{ReadTx, WriteTx};
+use pg::{Connection, ReadTx, WriteTx};
 
 use super::{created, found, removed};
 use crate::{
@@ -16,8 +16,6 @@ use crate::{
     },
     store,
 };
-
-pub use crate::store::ssh_keys::of_members as ssh_keys_of_members;
 
 pub async fn ssh_key_create(
     tx: &mut WriteTx,
@@ -40,6 +38,15 @@ pub async fn ssh_key_get(tx: &mut ReadTx, user: UserId, id: SshKeyId) -> Result<
 
 pub async fn ssh_key_list(tx: &mut ReadTx, user: UserId, page: &PageQuery) -> Result<Page<SshKey>, Failure> {
     Ok(page.page(store::ssh_keys::list(tx.conn(), user, page).await?, |key| key.id.uuid()))
+}
+
+/// The public keys of those of `users` who can enter the project; of anybody else nothing.
+pub async fn member_ssh_keys(
+    conn: &mut Connection,
+    project: ProjectId,
+    users: &[UserId],
+) -> Result<Vec<(UserId, String)>, Failure> {
+    Ok(store::ssh_keys::of_members(conn, project, users).await?)
 }
 
 pub async fn ssh_key_delete(tx: &mut WriteTx, user: UserId, id: SshKeyId) -> Result<(), Failure> {

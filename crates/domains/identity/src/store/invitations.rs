@@ -176,7 +176,7 @@ pub async fn transition(
 }
 
 /// The invitation when it is pending and its time is not over.
-pub async fn invitation_open(
+pub async fn get_open(
     conn: &mut Connection,
     id: InvitationId,
     now: DateTime<Utc>,

@@ -1,18 +1,9 @@
-//! Who is to be told of something. Whoever cannot sign in any more is not.
+//! The people to notify of something. Whoever cannot sign in any more is not among them.
 
-use kernel::{
-    Permission, Role,
-    ids::{OrgId, UserId},
-};
+use kernel::ids::{OrgId, UserId};
 use pg::Connection;
 
-/// Somebody who is told of something, and where mail reaches them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipient {
-    pub user_id: UserId,
-    pub name: String,
-    pub email: Option<String>,
-}
+use crate::model::person::Recipient;
 
 /// Owners and administrators of an organization, and of `others` those who are members of it.
 pub async fn of_org(
@@ -68,13 +59,11 @@ pub async fn of_platform(conn: &mut Connection) -> Result<Vec<Recipient>, sqlx::
     .await
 }
 
-/// Everybody whose platform role holds a permission.
-pub async fn of_platform_permission(
+/// Everybody with one of these roles on the platform.
+pub async fn of_platform_roles(
     conn: &mut Connection,
-    permission: Permission,
+    roles: &[String],
 ) -> Result<Vec<Recipient>, sqlx::Error> {
-    let holds = |role: &&Role| role.permissions().holds(permission);
-    let roles: Vec<String> = Role::ALL.iter().filter(holds).map(|role| role.name().to_owned()).collect();
     sqlx::query_as!(
         Recipient,
         "SELECT u.id AS user_id, u.name, u.email FROM users u
@@ -82,7 +71,7 @@ pub async fn of_platform_permission(
              AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
                  AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
          ORDER BY u.id",
-        &roles,
+        roles,
     )
     .fetch_all(conn)
     .await

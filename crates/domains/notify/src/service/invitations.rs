@@ -2,7 +2,7 @@
 //! it is then, so that the link is stored nowhere and an invitation that was withdrawn meanwhile is not mailed.
 
 use events::identity::InvitationCreated;
-use identity::api::invitation_open;
+use identity::api::invitation_find_open;
 use kernel::{Event as _, Failure, text::Email};
 use pg::WriteTx;
 use uuid::Uuid;
@@ -30,7 +30,9 @@ pub async fn invitation_queue(
     }
     let ambient = tx.db().ambient().clone();
     let now = ambient.now();
-    let Some(open) = invitation_open(tx.conn(), created.invitation_id, now).await? else { return Ok(()) };
+    let Some(open) = invitation_find_open(tx.conn(), created.invitation_id, now).await? else {
+        return Ok(());
+    };
     let Ok(address) = Email::parse(open.email) else { return Ok(()) };
     let content = serde_json::to_string(&InvitationContent { invitation_id: open.id })?;
     let about = (event, InvitationCreated::TYPE, open.org_id);
@@ -47,7 +49,7 @@ pub async fn send(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
     };
     let now = relay.notify.db.ambient().now();
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
-    let found = invitation_open(upkeep.conn(), content.invitation_id, now).await?;
+    let found = invitation_find_open(upkeep.conn(), content.invitation_id, now).await?;
     // Before the mail server is spoken to: it may take its time.
     drop(upkeep);
     let Some(open) = found else {

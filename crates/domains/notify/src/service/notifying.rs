@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use identity::api::{
-    Where,
-    recipients::{self, Recipient},
+    Recipient, Where, member_recipient, org_recipients, permission_recipients, platform_recipients,
 };
 use kernel::{Failure, Permission, event::Envelope, ids::OrgId, policy::keys, text::Email};
 use pg::WriteTx;
@@ -50,18 +49,18 @@ async fn wanted(notify: &Notify, notice: &Notice) -> Result<bool, Failure> {
 
 async fn listeners(tx: &mut WriteTx, audience: &Audience) -> Result<Vec<Recipient>, Failure> {
     Ok(match audience {
-        Audience::Org { org, creator } => recipients::of_org(tx.conn(), *org, creator.as_slice()).await?,
+        Audience::Org { org, creator } => org_recipients(tx.conn(), *org, creator.as_slice()).await?,
         Audience::Creator { org, creator: Some(creator) } => {
-            match recipients::of_member(tx.conn(), *org, *creator).await? {
+            match member_recipient(tx.conn(), *org, *creator).await? {
                 Some(creator) => vec![creator],
                 // They left; somebody should know all the same.
-                None => recipients::of_org(tx.conn(), *org, &[]).await?,
+                None => org_recipients(tx.conn(), *org, &[]).await?,
             }
         }
-        Audience::Creator { org, creator: None } => recipients::of_org(tx.conn(), *org, &[]).await?,
-        Audience::Platform => recipients::of_platform(tx.conn()).await?,
+        Audience::Creator { org, creator: None } => org_recipients(tx.conn(), *org, &[]).await?,
+        Audience::Platform => platform_recipients(tx.conn()).await?,
         Audience::MoneyApprovers { proposed_by } => {
-            let mut people = recipients::of_platform_permission(tx.conn(), Permission::MoneyManage).await?;
+            let mut people = permission_recipients(tx.conn(), Permission::MoneyManage).await?;
             people.retain(|person| Some(person.user_id) != *proposed_by);
             people
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use events::identity::InvitationCreated;
-use identity::api::recipients;
+use identity::api::org_recipients;
 use kernel::{
     CorrelationId, Event as _, Failure,
     ids::{DeliveryId, WebhookId},
@@ -201,7 +201,7 @@ async fn disable(relay: &Relay, webhook: &Destination, now: DateTime<Utc>) -> Re
     let target = Target::of_org(webhook.org_id).with(ResourceKind::Webhook, webhook.id);
     let notice =
         Notice { kind: NoticeKind::WebhookDisabled, title: "Webhook disabled".to_owned(), text, target };
-    let people = recipients::of_org(tx.conn(), webhook.org_id, &[]).await?;
+    let people = org_recipients(tx.conn(), webhook.org_id, &[]).await?;
     let event = (ambient.uuid(), "webhook.disabled");
     people_notify(&relay.notify, &mut tx, event, &notice, people).await?;
     tx.commit(None).await?;

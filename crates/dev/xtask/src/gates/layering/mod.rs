@@ -66,7 +66,10 @@ impl Gate for Layering {
             ("crates/domains/identity/src/model/org.rs", "// async sqlx pg::Pool\npub fn decide() {}\n"),
             ("crates/domains/identity/src/store/org.rs", "async fn f(tx: pg::Tx) { sqlx::query!(\"\") }\n"),
             ("crates/domains/identity/src/http/org.rs", "async fn f(x: &AtomicU8) { x.store(1, O) }\n"),
-            ("crates/domains/identity/src/service/org.rs", "use crate::store::org;\n"),
+            (
+                "crates/domains/identity/src/service/org.rs",
+                "use crate::store::org;\npub use crate::store::{org::{Filter, MOST}};\n",
+            ),
             ("crates/domains/identity/src/issuer/store.rs", "fn f() { sqlx::query!(\"\") }\n"),
             (
                 "crates/domains/identity/src/issuer/grants.rs",
@@ -156,6 +159,27 @@ impl Gate for Layering {
             })
             .bad("api on the store", "api.rs:1: api must not use store", |tree| {
                 tree.with(&in_identity("api.rs"), "pub use crate::{model::Org, store::org};\n")
+            })
+            .bad("service that shows a function of the store", "org.rs:1: service must not show", |tree| {
+                tree.with(&in_identity("service/org.rs"), "pub use crate::store::org::get as org_find;\n")
+            })
+            .bad("the same in a group", "must not show crate::store::org::get of the store", |tree| {
+                tree.with(
+                    &in_identity("service/org.rs"),
+                    "pub use crate::{model::A, store::org::{Filter, get}};\n",
+                )
+            })
+            .bad("the same by an import", "org.rs:2: service must not show org::get", |tree| {
+                tree.with(&in_identity("service/org.rs"), "use crate::store::org;\npub use org::get;\n")
+            })
+            .bad("service that shows a module of the store", "must not show", |tree| {
+                tree.with(&in_identity("service/org.rs"), "pub(crate) use super::super::store::org;\n")
+            })
+            .bad("service that shows all of a store", "must not show", |tree| {
+                tree.with(&in_identity("service/org.rs"), "pub use crate::store::org::*;\n")
+            })
+            .bad("part that shows a function of its store", "must not show store::find", |tree| {
+                tree.with(&in_identity("issuer/mod.rs"), "mod store;\npub use store::find;\n")
             })
             .bad("store, out of a module in the file", "jobs/run.rs:1: jobs must not use store", |tree| {
                 tree.with(&in_identity("jobs/run.rs"), "mod inner { use super::super::super::store::org; }\n")

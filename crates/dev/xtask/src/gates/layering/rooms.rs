@@ -36,6 +36,7 @@ pub fn check(tree: &Tree, crates: &[Crate]) -> anyhow::Result<Vec<Finding>> {
             check_sql(path, place.room == "store", &tokens, &mut found);
             check_purity(path, place.room, &tokens, &mut found);
             check_edges(path, (&member.name, inside, place), &tokens, &mut found);
+            check_reexports(path, (&member.name, inside, place), &tokens, &mut found);
             check_other_domains(path, member, crates, &tokens, &mut found);
         }
     }
@@ -81,11 +82,7 @@ fn check_edges(
     tokens: &[Token],
     found: &mut Vec<Finding>,
 ) {
-    let file: Vec<&str> = inside
-        .trim_end_matches(".rs")
-        .split('/')
-        .filter(|name| !matches!(*name, "mod" | "lib" | "main"))
-        .collect();
+    let file = module_names(inside);
     // Modules that stand in the file itself, each with the depth of its braces.
     let mut inline: Vec<(&str, usize)> = Vec::new();
     let mut depth = 0_usize;
@@ -125,6 +122,57 @@ fn check_edges(
             }
         }
     }
+}
+
+/// Only types of the store may be shown by other rooms: a function of it that is shown is a use case without a service.
+fn check_reexports(
+    path: &str,
+    (domain, inside, from): (&str, &str, Place<'_>),
+    tokens: &[Token],
+    found: &mut Vec<Finding>,
+) {
+    if from.room == "store" {
+        return;
+    }
+    let here = module_names(inside);
+    // What this file imported of the store, which an import can begin with as well as with `crate`.
+    let mut imported: Vec<&str> = Vec::new();
+    for (at, _) in product(tokens).filter(|(at, _)| *at > 0 && tokens[at - 1].is("use")) {
+        for named in paths_from(tokens, at) {
+            let shown = named.iter().rfind(|name| **name != "self");
+            let Some((first, last)) = named.first().zip(shown) else { continue };
+            let own = ["crate", "self", "super"].contains(first);
+            let bare = *first == "store" || imported.contains(first);
+            let in_store = place_of_path(domain, &resolve(&here, &named)).room == "store";
+            if !bare && !(own && in_store) {
+                continue;
+            }
+            if !is_public(tokens, at - 1) {
+                imported.push(last);
+            } else if !last.starts_with(|letter: char| letter.is_ascii_uppercase()) {
+                let message = format!("{from} must not show {} of the store: only types", named.join("::"));
+                found.push(Finding::at_line(path, tokens[at].line, message));
+            }
+        }
+    }
+}
+
+/// Whether `pub` or `pub(…)` stands before `at`.
+fn is_public(tokens: &[Token], at: usize) -> bool {
+    let before = |back: usize| at.checked_sub(back).map(|index| &tokens[index]);
+    match before(1).map(|token| &token.kind) {
+        Some(Kind::Close(')')) => {
+            let open = tokens[..at].iter().rposition(|token| token.kind == Kind::Open('('));
+            open.and_then(|open| open.checked_sub(1)).is_some_and(|word| tokens[word].is("pub"))
+        }
+        _ => before(1).is_some_and(|token| token.is("pub")),
+    }
+}
+
+/// The modules that lead to a file below `src/`.
+fn module_names(inside: &str) -> Vec<&str> {
+    let names = inside.trim_end_matches(".rs").split('/');
+    names.filter(|name| !matches!(*name, "mod" | "lib" | "main")).collect()
 }
 
 /// The name of the module whose `{` is at `at`.

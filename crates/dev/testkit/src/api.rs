@@ -3,6 +3,8 @@
 use reqwest::{Method, header::HeaderMap};
 use serde_json::Value;
 
+use crate::eventually::note_seen;
+
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -68,7 +70,9 @@ impl Api {
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.expect("the server answers");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let path = response.url().path().to_owned();
         let text = response.text().await.expect("a body");
+        note_seen(|| format!("{path}: {status} {text}"));
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         Answer { status, headers, body, text }
     }

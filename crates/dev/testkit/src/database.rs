@@ -1,11 +1,13 @@
 //! A database per test.
 
-use kernel::Ambient;
-use pg::{Connect, Db, Roles};
+use std::fmt::Debug;
+
+use kernel::{Ambient, CorrelationId};
+use pg::{Connect, Db, Origin, Permit, Roles};
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::postgres::socket_dir;
+use crate::{eventually::note_seen, postgres::socket_dir};
 
 const ADMIN: &str = "gpuaas_super";
 const TEMPLATE_LOCK: i64 = 0x7465_6d70;
@@ -93,6 +95,20 @@ impl TestDb {
         run(&mut self.conn(Roles::Admin).await, statements).await;
     }
 
+    /// Runs statements as the superuser, past every trigger and foreign key.
+    pub async fn tamper(&self, statements: &str) {
+        self.sql(&format!("SET session_replication_role = replica; {statements}")).await;
+    }
+
+    /// The one value that a query gives, as the superuser sees it.
+    pub async fn one<T: Scalar>(&self, sql: &str) -> T {
+        let mut conn = self.conn(Roles::Admin).await;
+        let found = sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut conn).await;
+        let found = found.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        note_seen(|| format!("{sql}: {found:?}"));
+        found
+    }
+
     /// A copy of it as it is now, by its name. Nobody may be connected.
     pub async fn back_up(&self) -> String {
         let copy = format!("{}_backup", self.name);
@@ -126,6 +142,27 @@ impl TestDb {
         );
         run(&mut self.conn(Roles::Admin).await, &sql).await;
     }
+
+    /// The same while something runs that keeps policies in memory.
+    pub async fn change_global_policy(&self, key: &str, value: i64) {
+        self.set_global_policy(key, &value.to_string()).await;
+        let origin = Origin::internal(CorrelationId(self.db.ambient().uuid()));
+        let permit = Permit::system("a test changes a policy", origin);
+        let mut tx = self.db.write(permit, "policy.set").await.expect("begin");
+        tx.invalidate("policy".to_owned());
+        tx.commit(None).await.expect("commit");
+    }
+}
+
+/// What a column can be read as.
+pub trait Scalar:
+    for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Debug + Send + Unpin
+{
+}
+
+impl<T> Scalar for T where
+    T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Debug + Send + Unpin
+{
 }
 
 impl Drop for TestDb {

@@ -41,7 +41,7 @@ pub use agent::AgentProcess;
 pub use api::{Answer, Api};
 pub use browser::{Browser, Page, pkce};
 pub use callers::{Callers, DefaultPolicies};
-pub use database::{TestDb, admin_url};
+pub use database::{Scalar, TestDb, admin_url};
 pub use event_sample::{Fields, event_sample};
 pub use eventually::{eventually, eventually_within};
 pub use idp::{AUDIENCE, Idp};

@@ -15,7 +15,7 @@ use kernel::{
     ids::{OrgId, UserId},
 };
 use notify::{Notify, Relay, Settings, Smtp, WebhookClient, jobs, model::delivery::Channel};
-use pg::{Origin, Permit, Roles};
+use pg::{Origin, Permit};
 use serde_json::Value;
 use testkit::{Callers, TestDb};
 use testworld::Tenants;
@@ -116,8 +116,7 @@ impl World {
     }
 
     pub async fn count(&self, sql: &str) -> i64 {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut admin).await.unwrap()
+        self.test.one(sql).await
     }
 
     /// Tests are about other events than those of the people and organizations that they need.

@@ -20,7 +20,7 @@ use payments::{
     provider::{Checkout, Disabled, Provider, ProviderError, Span},
     service::{checkouts, intake, processing, topups},
 };
-use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
+use pg::{Actor, ActorKind, Origin, Permit, Scope, WriteTx};
 use serde_json::{Value, json};
 use testkit::TestDb;
 use tokio::sync::Semaphore;
@@ -240,15 +240,8 @@ impl Kit {
         self.test.db.write(permit, "test").await.unwrap()
     }
 
-    pub async fn one<T>(&self, sql: &str) -> T
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    pub async fn one<T: testkit::Scalar>(&self, sql: &str) -> T {
+        self.test.one(sql).await
     }
 
     pub async fn balances(&self) -> Balances {

@@ -115,7 +115,6 @@ async fn the_tour_comes_to_its_end_and_leaves_nothing_behind() {
 
 impl Product {
     async fn count(&self, sql: &str) -> i64 {
-        let mut conn = self.db.conn(pg::Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut conn).await.expect(sql)
+        self.db.one(sql).await
     }
 }

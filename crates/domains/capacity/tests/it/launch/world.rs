@@ -16,7 +16,7 @@ use kernel::{
     CorrelationId, Failure, Role, Secret,
     ids::{NodeId, OrgId, ProjectId, UserId},
 };
-use pg::{Origin, Permit, Roles, WriteTx};
+use pg::{Origin, Permit, WriteTx};
 use serde_json::{Value, json};
 use testfleet::{TestFleet, topology_in_numa_nodes};
 use testkit::{Callers, TestDb};
@@ -130,11 +130,7 @@ impl World {
     }
 
     pub async fn count(&self, sql: &str) -> i64 {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+        self.test.one(sql).await
     }
 
     pub async fn another_tenant(&self, slug: &str) -> Tenant {

@@ -10,7 +10,7 @@ use kernel::{
     text::Reason,
 };
 use node_proto::{SignedTask, Task};
-use pg::{Db, Origin, Permit, ReadTx, Roles, WriteTx};
+use pg::{Db, Origin, Permit, ReadTx, WriteTx};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tempfile::TempDir;
@@ -114,13 +114,12 @@ impl Kit {
     }
 
     pub async fn count(&self, sql: &str) -> i64 {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut admin).await.unwrap()
+        self.test.one(sql).await
     }
 
     /// Runs SQL as the superuser, past every trigger.
     pub async fn tamper(&self, sql: &str) {
-        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+        self.test.tamper(sql).await;
     }
 
     /// An enrolled node in service that believes `authorities` and has the list `keyset_serial`.

@@ -18,7 +18,7 @@ use node_proto::{
     catalog::{Collect, CollectInput},
     contract::{Ending, FailureCode, TaskFailure, TaskResult},
 };
-use pg::{Origin, Permit, Roles, WriteTx};
+use pg::{Origin, Permit, WriteTx};
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::{DefaultPolicies, TestDb};
@@ -141,8 +141,7 @@ impl Kit {
     }
 
     pub async fn text(&self, sql: String) -> String {
-        let mut conn = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut conn).await.unwrap()
+        self.test.one(&sql).await
     }
 
     pub async fn state(&self, task: TaskId) -> String {

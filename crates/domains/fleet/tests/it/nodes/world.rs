@@ -134,11 +134,7 @@ impl World {
     }
 
     pub async fn count(&self, sql: &str) -> i64 {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+        self.test.one(sql).await
     }
 
     /// Runs SQL as the superuser, with every trigger.
@@ -148,7 +144,7 @@ impl World {
 
     /// Runs SQL as the superuser, past every trigger.
     pub async fn tamper(&self, sql: &str) {
-        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+        self.test.tamper(sql).await;
     }
 
     /// Codes of refused enrolments, oldest first.

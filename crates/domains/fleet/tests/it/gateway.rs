@@ -39,12 +39,7 @@ async fn a_waiting_node_is_woken_at_once_and_tells_how_it_went() {
         let node = node.clone();
         async move { (node.wait(30, "").await, Instant::now()) }
     });
-    // Somebody waits when the listener says so.
-    eventually("the node waits", || async {
-        let metrics = page(&format!("{}/metrics", world.server.ops)).await;
-        metrics.lines().any(|line| line.starts_with("node_waiting") && line.ends_with(" 1")).then_some(())
-    })
-    .await;
+    node_waits(&world).await;
     let asked = Instant::now();
     let task = ask_for_diagnostics(&world, &node).await;
     let (tasks, answered) = waiting.await.unwrap();
@@ -72,8 +67,13 @@ async fn a_waiting_node_is_woken_at_once_and_tells_how_it_went() {
     );
 }
 
-async fn page(url: &str) -> String {
-    testkit::Api::new(url, None).get("").await.text
+/// Until one node waits for tasks; the listener says so.
+async fn node_waits(world: &World) {
+    eventually("a node waits", || async {
+        let metrics = testkit::Api::new(&world.server.ops, None).get("/metrics").await.text;
+        metrics.lines().any(|line| line.starts_with("node_waiting") && line.ends_with(" 1")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -85,11 +85,7 @@ async fn a_second_wait_takes_the_place_of_the_first_and_a_stop_ends_both_empty()
         tokio::spawn(async move { node.wait(30, "").await })
     };
     let first = spawn(&node);
-    eventually("the first waits", || async {
-        let metrics = page(&format!("{}/metrics", world.server.ops)).await;
-        metrics.lines().any(|line| line.starts_with("node_waiting") && line.ends_with(" 1")).then_some(())
-    })
-    .await;
+    node_waits(&world).await;
     let began = Instant::now();
     let second = spawn(&node);
     assert!(first.await.unwrap().is_empty());
@@ -118,6 +114,7 @@ async fn strangers_others_and_revoked_nodes_are_refused_and_audited() {
         let (api, path) = (one.api.clone(), one.path("tasks/wait?seconds=30"));
         async move { api.get(&path).await.status }
     });
+    node_waits(&world).await;
     let revoked = world
         .admin
         .post(&format!("/api/v1/platform/nodes/{}/certificates/revoke", one.id), json!({ "reason": "lost" }))

@@ -36,11 +36,17 @@ async fn an_address_waits_after_five_wrong_passwords_at_an_account() {
 async fn concurrent_guesses_cannot_outrun_the_count() {
     let kit = Kit::start().await;
     kit.sign_up(&mut Browser::default(), "ann@example.org").await;
-    let kit = &kit;
-    let guesses = (0..12).map(|_| async move {
-        kit.sign_in(&mut Browser::default(), "ann@example.org", "wrong").await.status
-    });
-    let statuses = futures_util::future::join_all(guesses).await;
+    let mut opened = Vec::new();
+    for _ in 0..12 {
+        let mut browser = Browser::default();
+        let form = kit.sign_in_form(&mut browser).await;
+        opened.push((browser, form));
+    }
+    let guesses = opened
+        .iter_mut()
+        .map(|(browser, form)| kit.sign_in_submit(browser, form, "ann@example.org", "wrong"));
+    let answers = futures_util::future::join_all(guesses).await;
+    let statuses: Vec<_> = answers.iter().map(|page| page.status).collect();
     assert!(statuses.iter().all(|s| *s == 401), "{statuses:?}");
     // Five periods of waiting, one for each guess that was let through.
     let spent = "SELECT round(extract(epoch FROM spent_until - now()) / 900)::bigint

@@ -89,8 +89,22 @@ impl Kit {
     }
 
     pub async fn sign_in(&self, browser: &mut Browser, email: &str, password: &str) -> Page {
-        let page = browser.open(self.url("/auth/login?continue=/auth/device"), None).await;
-        browser.submit(&page, "/auth/login", &[("email", email), ("password", password)], None).await
+        let page = self.sign_in_form(browser).await;
+        self.sign_in_submit(browser, &page, email, password).await
+    }
+
+    pub async fn sign_in_form(&self, browser: &mut Browser) -> Page {
+        browser.open(self.url("/auth/login?continue=/auth/device"), None).await
+    }
+
+    pub async fn sign_in_submit(
+        &self,
+        browser: &mut Browser,
+        form: &Page,
+        email: &str,
+        password: &str,
+    ) -> Page {
+        browser.submit(form, "/auth/login", &[("email", email), ("password", password)], None).await
     }
 
     pub fn authorize_url(&self, challenge: &str, more: &[(&str, &str)]) -> Url {
@@ -181,8 +195,7 @@ impl Kit {
 }
 
 pub async fn count(db: &TestDb, sql: &str) -> i64 {
-    let mut conn = db.conn(pg::Roles::Admin).await;
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut conn).await.expect(sql)
+    db.one(sql).await
 }
 
 /// What a superuser changes behind everybody's back.

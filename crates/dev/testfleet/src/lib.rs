@@ -24,6 +24,7 @@ use fleet::{
         text::{Hostname, Labels, RegionCode},
     },
     service::{
+        contacts::{Contact, Contacts},
         dispatch::{self, Ask, LeasedTask},
         enrollment::enroll,
         nodes::{NodeRequest, node_create, node_get},
@@ -208,6 +209,33 @@ impl TestFleet {
         self.moment_passes();
         let told = TaskResult { ending, phases: Vec::new() };
         dispatch::result(&self.fleet, node, task, told, &self.origin()).await
+    }
+
+    /// What a node without tenants reports now.
+    pub fn contact(&self, node: NodeId) -> Contact {
+        self.moment_passes();
+        let now = self.db.ambient().now();
+        Contact {
+            node,
+            seen_at: now,
+            agent_version: "1.0.0".to_owned(),
+            contract: "1.1".to_owned(),
+            certificate_expires_at: now + TimeDelta::days(1),
+            applied_version: 0,
+            keyset_serial: 0,
+            authority_ids: Vec::new(),
+            clock_offset_ms: 0,
+            boot_id: "b".to_owned(),
+            metrics: serde_json::json!({}),
+            inventory: serde_json::json!({}),
+        }
+    }
+
+    /// The report of a node is kept.
+    pub async fn contact_keep(&self, contact: Contact) {
+        let contacts = Contacts::new(&self.fleet);
+        contacts.note(contact, false).unwrap();
+        contacts.flush(&self.fleet).await.unwrap();
     }
 
     pub async fn detail(&self, node: NodeId) -> NodeDetail {

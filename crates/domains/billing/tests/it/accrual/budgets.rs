@@ -1,19 +1,22 @@
 //! Budgets are added up as money is spent, and crossed once a month.
 
-use billing::api::{Launch, funds_hold};
+use billing::{
+    api::funds_hold,
+    model::budget_resource::{BudgetAction, BudgetWanted},
+};
+use testmoney::launch_request;
 
 use super::kit::Kit;
 
-async fn with_budget(amount: i64, action: &str) -> Kit {
+async fn with_budget(amount: i64, action: BudgetAction) -> Kit {
     let kit = Kit::new().await;
-    let sql = format!(
-        "INSERT INTO budgets VALUES ('{}', '{}', {amount}, 50, '{action}', 1, '{now}', '{now}')",
-        kit.project.uuid(),
-        kit.org.uuid(),
-        now = kit.now()
-    );
-    kit.test.sql(&sql).await;
+    budget_set(&kit, amount, action).await;
     kit
+}
+
+async fn budget_set(kit: &Kit, amount_minor: i64, action: BudgetAction) {
+    let wanted = BudgetWanted { amount_minor, threshold_percent: 50, action };
+    kit.money.budget_set((kit.org, kit.project), wanted).await;
 }
 
 async fn spent(kit: &Kit) -> i64 {
@@ -21,17 +24,7 @@ async fn spent(kit: &Kit) -> i64 {
 }
 
 async fn launch_again(kit: &Kit) -> Result<(), String> {
-    let launch = Launch {
-        org: kit.org,
-        project: kit.project,
-        person: None,
-        sku: "h200".to_owned(),
-        unit: billing::api::MeterUnit::GpuHour,
-        units: 1,
-        unit_price_minor: 1,
-        currency: "USD".to_owned(),
-        allocations: vec![kit.test.db.ambient().id()],
-    };
+    let launch = launch_request(&kit.test.db, (kit.org, kit.project), 1, 1);
     let mut tx = kit.write("test.launch").await;
     let answer = funds_hold(&kit.billing, &mut tx, &launch).await.map_err(|failure| format!("{failure:?}"));
     tx.roll_back().await;
@@ -40,7 +33,7 @@ async fn launch_again(kit: &Kit) -> Result<(), String> {
 
 #[tokio::test]
 async fn a_budget_is_crossed_once_and_counts_what_was_given_back() {
-    let kit = with_budget(1000, "notify").await;
+    let kit = with_budget(1000, BudgetAction::Notify).await;
     kit.policy("billing.launch_hold_seconds", 900).await;
     let meter = kit.launch(3600, 1).await;
     kit.pass(480);
@@ -63,7 +56,7 @@ async fn a_budget_is_crossed_once_and_counts_what_was_given_back() {
 
 #[tokio::test]
 async fn a_new_month_begins_with_nothing_spent() {
-    let kit = with_budget(1000, "block").await;
+    let kit = with_budget(1000, BudgetAction::Block).await;
     kit.launch(3600, 1).await;
     kit.pass(600);
     kit.tick().await;
@@ -80,7 +73,7 @@ async fn a_new_month_begins_with_nothing_spent() {
 
 #[tokio::test]
 async fn a_budget_that_is_raised_lets_launches_through_at_once_and_can_be_crossed_again() {
-    let kit = with_budget(1000, "block").await;
+    let kit = with_budget(1000, BudgetAction::Block).await;
     kit.launch(3600, 1).await;
     kit.pass(600);
     kit.tick().await;
@@ -105,13 +98,7 @@ async fn a_new_budget_counts_what_was_spent_in_the_month_before_it() {
     kit.close(meter).await;
     kit.tick().await;
     kit.pass(3600);
-    let sql = format!(
-        "INSERT INTO budgets VALUES ('{}', '{}', 100, 50, 'release', 1, '{now}', '{now}')",
-        kit.project.uuid(),
-        kit.org.uuid(),
-        now = kit.now()
-    );
-    kit.test.sql(&sql).await;
+    budget_set(&kit, 100, BudgetAction::Release).await;
     kit.tick().await;
     assert_eq!((spent(&kit).await, kit.events_emitted("budget_crossed").await), (90, 1));
     let looked = "SELECT count(*) FROM audit_logs WHERE action = 'billing.evaluate'";

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 
 use billing::{
-    Billing, Settings,
-    api::{
-        Account, Fault, Launch, Line, Posting, PostingKind, credit, credit_end, funds_hold, meter_close,
-        meter_open, post,
-    },
+    Billing,
     service::accrual::{Ticked, tick},
 };
 use chrono::{DateTime, TimeDelta, Utc};
-use identity::api::Policies;
 use kernel::{
-    Ambient, CorrelationId, Failure, ManualClock, Secret,
+    Ambient, CorrelationId, Failure, ManualClock,
     ids::{AllocationId, FindingId, OrgId, ProjectId},
 };
-use pg::{Origin, Permit, Roles, WriteTx};
+use pg::{Origin, Permit, WriteTx};
 use testkit::TestDb;
+use testmoney::{TestMoney, launch_request};
 use testworld::{Tenant, Tenants};
+use uuid::Uuid;
 
 pub struct Kit {
     pub billing: Billing,
+    pub money: TestMoney,
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
     pub tenant: Tenant,
@@ -49,18 +47,17 @@ impl Kit {
     pub async fn on(test: TestDb, clock: Arc<ManualClock>) -> Self {
         let tenant = Tenants::new(&test.db).tenant("acme").await;
         let Tenant { org, project, .. } = tenant;
-        let kit = Self { billing: worker(&test), test, clock, tenant, org, project };
+        let (billing, money) = (worker(&test), TestMoney::new(&test.db));
+        let kit = Self { billing, money, test, clock, tenant, org, project };
         kit.policy("billing.launch_hold_seconds", 0).await;
+        // Whatever is given back for a fault, nobody is asked.
+        kit.policy("billing.credit_approval_minor", 1_000_000_000_000).await;
         kit.fund(org, 1_000_000).await;
         kit
     }
 
     pub async fn policy(&self, key: &str, value: i64) {
-        self.test.set_global_policy(key, &value.to_string()).await;
-        self.write("policy").await.roll_back().await;
-        let mut tx = self.write("policy.set").await;
-        tx.invalidate("policy".to_owned());
-        tx.commit(None).await.unwrap();
+        self.test.change_global_policy(key, value).await;
     }
 
     pub fn now(&self) -> DateTime<Utc> {
@@ -76,15 +73,8 @@ impl Kit {
         self.test.db.write(Permit::system("test", origin), action).await.unwrap()
     }
 
-    pub async fn one<T>(&self, sql: &str) -> T
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    pub async fn one<T: testkit::Scalar>(&self, sql: &str) -> T {
+        self.test.one(sql).await
     }
 
     pub async fn tick(&self) -> Ticked {
@@ -103,17 +93,7 @@ impl Kit {
     }
 
     pub async fn fund(&self, org: OrgId, amount: i64) {
-        let mut tx = self.write("test.fund").await;
-        let posting = Posting {
-            org,
-            kind: PostingKind::Topup,
-            reference: None,
-            reason: "test".to_owned(),
-            corrects: None,
-            lines: vec![Line::new(Account::Prepaid, amount), Line::new(Account::CashStripe, -amount)],
-        };
-        post(&self.billing, &mut tx, posting).await.unwrap().unwrap();
-        tx.commit(None).await.unwrap();
+        self.money.fund(org, amount).await;
     }
 
     /// An allocation that became active now.
@@ -122,48 +102,27 @@ impl Kit {
     }
 
     pub async fn launch_of(&self, tenant: Tenant, price: i64, units: i32) -> AllocationId {
-        let allocation: AllocationId = self.test.db.ambient().id();
-        let launch = Launch {
-            org: tenant.org,
-            project: tenant.project,
-            person: None,
-            sku: "h200".to_owned(),
-            unit: billing::api::MeterUnit::GpuHour,
-            units,
-            unit_price_minor: price,
-            currency: "USD".to_owned(),
-            allocations: vec![allocation],
-        };
-        let mut tx = self.write("test.launch").await;
-        funds_hold(&self.billing, &mut tx, &launch).await.unwrap();
-        meter_open(&mut tx, allocation, self.now()).await.unwrap();
-        tx.commit(None).await.unwrap();
-        allocation
+        let launch = launch_request(&self.test.db, (tenant.org, tenant.project), price, units);
+        self.money.launch(launch).await.unwrap()[0]
     }
 
     pub async fn close(&self, allocation: AllocationId) {
-        let mut tx = self.write("test.close").await;
-        meter_close(&mut tx, allocation, self.now()).await.unwrap();
-        tx.commit(None).await.unwrap();
+        self.money.meter_close(allocation).await;
     }
 
     /// Stands still since `ago` seconds.
     pub async fn pause(&self, allocation: AllocationId, ago: i64) {
-        let (since, now) = (self.now() - TimeDelta::seconds(ago), self.now());
-        let sql = format!(
-            "SELECT meter_pause('{}', '{since}', gen_random_uuid(), ROW(NULL, 'sick', '{{}}')::pause_cause, '{now}', gen_random_uuid(), gen_random_uuid())",
-            allocation.uuid()
-        );
-        self.one::<Option<i64>>(&sql).await.unwrap();
+        self.money.fault(allocation, self.now() - TimeDelta::seconds(ago), None).await;
     }
 
     pub async fn resume(&self, allocation: AllocationId) {
-        let (now, id) = (self.now(), allocation.uuid());
         let sql = format!(
-            "SELECT meter_resume(p.id, '{now}') FROM meter_pauses p JOIN meters m ON m.id = p.meter_id
-             WHERE m.allocation_id = '{id}' AND p.resumed_at IS NULL"
+            "SELECT finding_id FROM meter_pauses p JOIN meters m ON m.id = p.meter_id
+             WHERE m.allocation_id = '{}' AND p.resumed_at IS NULL",
+            allocation.uuid()
         );
-        assert!(self.one::<bool>(&sql).await);
+        let finding = FindingId::from(self.one::<Uuid>(&sql).await);
+        assert_eq!(self.money.fault_end(finding).await, 1);
     }
 
     /// A fault of the hardware, which is owed for; without an end it lasts.
@@ -173,18 +132,11 @@ impl Kit {
         since: DateTime<Utc>,
         until: Option<DateTime<Utc>>,
     ) -> FindingId {
-        let finding = self.test.db.ambient().id();
-        let mut tx = self.write("test.credit").await;
-        let fault = Fault { finding, code: "xid.79", part: "gpu", since, until, tenant_may_be_cause: false };
-        credit(&self.billing, &mut tx, allocation, fault).await.unwrap();
-        tx.commit(None).await.unwrap();
-        finding
+        self.money.fault(allocation, since, until).await
     }
 
     pub async fn healed(&self, finding: FindingId) {
-        let mut tx = self.write("test.credit_end").await;
-        credit_end(&mut tx, finding, self.now()).await.unwrap();
-        tx.commit(None).await.unwrap();
+        self.money.fault_end(finding).await;
     }
 
     pub async fn posted(&self, allocation: AllocationId) -> i64 {
@@ -216,6 +168,5 @@ impl Kit {
 
 /// A worker of its own: nothing in memory is shared with another.
 pub fn worker(test: &TestDb) -> Billing {
-    let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([7; 32]) };
-    Billing::new(test.db.clone(), Policies::new(test.db.clone()), settings)
+    TestMoney::new(&test.db).billing
 }

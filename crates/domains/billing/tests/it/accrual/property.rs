@@ -77,7 +77,8 @@ async fn play(steps: Vec<Step>) {
                 let Some(meter) = meters.get_mut(which) else { continue };
                 let Some(since) = meter.running_since.take() else { continue };
                 meter.seconds += (now - ago - since).max(0);
-                kit.pause(meter.allocation, ago).await;
+                // What was charged before it stood still and ran again is another fault's.
+                kit.pause(meter.allocation, ago.min((now - since).max(0))).await;
             }
             Step::Resume(which) => {
                 let Some(meter) = meters.get_mut(which) else { continue };

@@ -1,5 +1,7 @@
 //! How organizations stand, and what people are told.
 
+use testmoney::launch_request;
+
 use super::kit::Kit;
 
 /// An organization with so much and one meter that costs a minor unit each second.
@@ -161,22 +163,9 @@ async fn a_launch_sets_promotional_credit_aside_before_money_and_gives_it_back_a
     kit.tick().await;
     assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 100]);
     // A launch that fails gives back what it set aside, each as it was.
-    let mut tx = kit.write("test.hold").await;
-    let allocation = kit.test.db.ambient().id();
-    let launch = billing::api::Launch {
-        org: kit.org,
-        project: kit.project,
-        person: None,
-        sku: "h200".to_owned(),
-        unit: billing::api::MeterUnit::GpuHour,
-        units: 1,
-        unit_price_minor: 600,
-        currency: "USD".to_owned(),
-        allocations: vec![allocation],
-    };
-    billing::api::funds_hold(&kit.billing, &mut tx, &launch).await.unwrap();
-    billing::api::launch_failed(&mut tx, allocation).await.unwrap();
-    tx.commit(None).await.unwrap();
+    let launch = launch_request(&kit.test.db, (kit.org, kit.project), 600, 1);
+    kit.money.hold(&launch).await.unwrap();
+    kit.money.launch_fail(launch.allocations[0]).await;
     assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 100]);
     kit.holds().await;
 }

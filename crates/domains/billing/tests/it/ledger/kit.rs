@@ -23,7 +23,7 @@ use kernel::{
     ids::{AllocationId, OrgId, PostingId, ProjectId, UserId},
     ledger::{ExportFault, ExportVerifier, FaultReason, Verified},
 };
-use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope};
+use pg::{Actor, ActorKind, Origin, Permit, Scope};
 use testkit::TestDb;
 use testworld::{Tenant, Tenants};
 
@@ -155,24 +155,15 @@ impl Kit {
 
     /// Runs SQL as the superuser, past every trigger; `$org` is the organization.
     pub async fn tamper(&self, sql: &str) {
-        let sql = self.named(sql);
-        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+        self.test.tamper(&self.named(sql)).await;
     }
 
     fn named(&self, sql: &str) -> String {
         sql.replace("$org", &format!("'{}'", self.org.uuid()))
     }
 
-    pub async fn one<T>(&self, sql: &str) -> T
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        let sql = self.named(sql);
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.clone()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    pub async fn one<T: testkit::Scalar>(&self, sql: &str) -> T {
+        self.test.one(&self.named(sql)).await
     }
 
     pub async fn export(&self) -> String {

@@ -4,29 +4,26 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Router, body::Body};
 use billing::{
-    Billing, Settings,
-    api::{
-        Account, Launch, Line, Posting, PostingKind, funds_hold, launch_failed, meter_close, meter_open, post,
-    },
-    service::accrual::tick,
+    Billing,
+    api::{Launch, Line, Policies, Posting, PostingKind},
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use endpoint::Limits;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use identity::api::Policies;
 use kernel::{
-    CorrelationId, Failure, ManualClock, Role, Secret,
+    Failure, ManualClock, Role,
     ids::{AllocationId, OrgId, ProjectId, UserId},
 };
-use pg::{Origin, Permit, Roles, WriteTx};
 use serde_json::Value;
 use testkit::{Callers, TestDb};
+use testmoney::{TestMoney, launch_request};
 use testworld::{Tenant, Tenants};
 use tower::ServiceExt as _;
 
 pub struct Kit {
     pub billing: Billing,
+    money: TestMoney,
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
     pub org: OrgId,
@@ -81,9 +78,8 @@ impl Kit {
         let ambient = clock.ambient();
         let test = TestDb::create_with(ambient.clone()).await;
         test.lift_rate_limits().await;
-        let policies = Policies::new(test.db.clone());
-        let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([7; 32]) };
-        let billing = Billing::new(test.db.clone(), policies.clone(), settings);
+        let money = TestMoney::new(&test.db);
+        let billing = money.billing.clone();
         let tenants = Tenants::new(&test.db);
         let Tenant { org, project, owner } = tenants.tenant("acme").await;
         let projects = [project, tenants.project(org, "second").await.id];
@@ -96,9 +92,9 @@ impl Kit {
         for project in projects {
             callers.project(org, project);
         }
-        let services = callers.services(&test.db, policies);
+        let services = callers.services(&test.db, Policies::new(test.db.clone()));
         let router = endpoint::router(services, Limits::default(), billing::endpoints(&billing));
-        Self { billing, test, clock, org, projects, admin, other_admin, owner, viewer, router }
+        Self { billing, money, test, clock, org, projects, admin, other_admin, owner, viewer, router }
     }
 
     pub fn now(&self) -> DateTime<Utc> {
@@ -110,10 +106,7 @@ impl Kit {
     }
 
     pub async fn policy(&self, key: &str, value: i64) {
-        self.test.set_global_policy(key, &value.to_string()).await;
-        let mut tx = self.write("policy.set").await;
-        tx.invalidate("policy".to_owned());
-        tx.commit(None).await.unwrap();
+        self.test.change_global_policy(key, value).await;
     }
 
     pub async fn call(&self, who: UserId, method: Method, path: &str, body: Option<Value>) -> Answer {
@@ -149,48 +142,23 @@ impl Kit {
         self.call(self.admin, Method::POST, "/api/v1/platform/billing/adjustments", Some(body)).await
     }
 
-    pub async fn write(&self, action: &'static str) -> WriteTx {
-        let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
-        self.test.db.write(Permit::system("test", origin), action).await.unwrap()
-    }
-
-    pub async fn sql(&self, sql: &str) {
-        self.test.sql(sql).await;
-    }
-
     /// As the superuser, past every trigger.
     pub async fn tamper(&self, sql: &str) {
-        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+        self.test.tamper(sql).await;
     }
 
-    pub async fn one<T>(&self, sql: &str) -> T
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    pub async fn one<T: testkit::Scalar>(&self, sql: &str) -> T {
+        self.test.one(sql).await
     }
 
     pub async fn post(&self, kind: PostingKind, reason: &str, lines: Vec<Line>) {
-        let mut tx = self.write("test.post").await;
-        let posting = Posting {
-            org: self.org,
-            kind,
-            reference: None,
-            reason: reason.to_owned(),
-            corrects: None,
-            lines,
-        };
-        post(&self.billing, &mut tx, posting).await.unwrap().unwrap();
-        tx.commit(None).await.unwrap();
+        let reason = reason.to_owned();
+        let posting = Posting { org: self.org, kind, reference: None, reason, corrects: None, lines };
+        self.money.post(posting).await;
     }
 
     pub async fn fund(&self, amount: i64) {
-        let lines = vec![Line::new(Account::Prepaid, amount), Line::new(Account::CashStripe, -amount)];
-        self.post(PostingKind::Topup, "payment", lines).await;
+        self.money.fund(self.org, amount).await;
     }
 
     pub async fn held(
@@ -200,22 +168,16 @@ impl Kit {
         price: i64,
         units: i32,
     ) -> Result<AllocationId, Failure> {
-        let allocation: AllocationId = self.test.db.ambient().id();
-        let launch = Launch {
-            org: self.org,
-            project: self.projects[project],
-            person: Some(self.owner.uuid()),
-            sku: sku.to_owned(),
-            unit: billing::api::MeterUnit::GpuHour,
-            units,
-            unit_price_minor: price,
-            currency: "USD".to_owned(),
-            allocations: vec![allocation],
-        };
-        let mut tx = self.write("test.hold").await;
-        funds_hold(&self.billing, &mut tx, &launch).await?;
-        tx.commit(None).await.unwrap();
-        Ok(allocation)
+        let launch = self.request(project, sku, price, units);
+        self.money.hold(&launch).await?;
+        Ok(launch.allocations[0])
+    }
+
+    /// By the owner.
+    fn request(&self, project: usize, sku: &str, price: i64, units: i32) -> Launch {
+        let place = (self.org, self.projects[project]);
+        let request = launch_request(&self.test.db, place, price, units);
+        Launch { person: Some(self.owner.uuid()), sku: sku.to_owned(), ..request }
     }
 
     pub async fn launch(
@@ -225,44 +187,26 @@ impl Kit {
         price: i64,
         units: i32,
     ) -> Result<AllocationId, Failure> {
-        let allocation = self.held(project, sku, price, units).await?;
-        let mut tx = self.write("test.open").await;
-        meter_open(&mut tx, allocation, self.now()).await?;
-        tx.commit(None).await.unwrap();
-        Ok(allocation)
+        let made = self.money.launch(self.request(project, sku, price, units)).await?;
+        Ok(made[0])
     }
 
     pub async fn fail(&self, allocation: AllocationId) {
-        let mut tx = self.write("test.fail").await;
-        launch_failed(&mut tx, allocation).await.unwrap();
-        tx.commit(None).await.unwrap();
+        self.money.launch_fail(allocation).await;
     }
 
     pub async fn close(&self, allocation: AllocationId) {
-        let mut tx = self.write("test.close").await;
-        meter_close(&mut tx, allocation, self.now()).await.unwrap();
-        tx.commit(None).await.unwrap();
+        self.money.meter_close(allocation).await;
     }
 
     /// Stands still since `ago` seconds; what was charged since is given back.
     pub async fn pause(&self, allocation: AllocationId, ago: i64) {
-        let (since, now) = (self.now() - TimeDelta::seconds(ago), self.now());
-        self.sql(&format!(
-            "SELECT meter_pause('{}', '{since}', gen_random_uuid(), ROW(NULL, 'sick', '{{}}')::pause_cause, '{now}', gen_random_uuid(),
-             gen_random_uuid())",
-            allocation.uuid()
-        ))
-        .await;
+        self.money.fault(allocation, self.now() - TimeDelta::seconds(ago), None).await;
     }
 
     /// Accrues until nothing is due.
     pub async fn tick(&self) {
-        for _ in 0..1000 {
-            if !tick(&self.billing).await.unwrap().more {
-                return;
-            }
-        }
-        panic!("accrual does not end");
+        self.money.accrue().await;
     }
 
     /// What platform accounts gained by charges and gifts that were posted in a month.

@@ -42,21 +42,23 @@ async fn each_product_shows_what_could_be_launched_of_it() {
     let (catalog, permit) = (Catalog::new(&kit.test.db), permit(&kit));
     let db = &kit.test.db;
     assert_eq!(shown(db, &catalog, &permit, "h200-sxm-slice").await.regions, []);
-    let (big, _small) = (kit.node("gpu-1", 8).await, kit.node("gpu-2", 4).await);
+    kit.node("gpu-1", 8).await;
+    kit.node("gpu-2", 4).await;
     assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 12, 8, 2, 12));
     // Whole machines are sold with eight GPUs only.
     assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-baremetal-8g").await), (12, 12, 8, 2, 1));
-    let free = kit.free(big).await;
-    kit.active(big, "gpu_slice", &free[..3], "anna").await;
-    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 9, 5, 1, 9));
-    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-baremetal-8g").await), (12, 9, 5, 1, 0));
+    kit.sql("UPDATE nodes SET cordon_reason = 'x' WHERE hostname = 'gpu-2'").await;
+    let big = kit.active("h200-sxm-slice", Some(2)).await.node_id;
+    kit.sql("UPDATE nodes SET cordon_reason = NULL").await;
+    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 10, 6, 1, 10));
+    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-baremetal-8g").await), (12, 10, 6, 1, 0));
     // Cordoned, sick, or kept for another product: there, and not to be had.
     kit.sql("UPDATE nodes SET cordon_reason = 'x' WHERE hostname = 'gpu-2'").await;
-    kit.sql(&format!("UPDATE node_resource_slots SET health = 'failed' WHERE id = '{}'", free[7].uuid()))
-        .await;
-    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 4, 4, 0, 4));
+    let free = kit.free(big).await[0].uuid();
+    kit.sql(&format!("UPDATE node_resource_slots SET health = 'failed' WHERE id = '{free}'")).await;
+    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 5, 5, 0, 5));
     kit.sql("UPDATE nodes SET sku_eligibility = '{h200-sxm-slice}'").await;
-    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 4, 4, 0, 4));
+    assert_eq!(counts(&shown(db, &catalog, &permit, "h200-sxm-slice").await), (12, 5, 5, 0, 5));
     assert_eq!(shown(db, &catalog, &permit, "h200-sxm-baremetal-8g").await.regions, []);
 }
 

@@ -14,7 +14,7 @@ struct Client(Router);
 impl Client {
     fn new(kit: &Kit) -> Self {
         let callers = Callers::operators();
-        callers.service_account("machine", kit.org, kit.project);
+        callers.service_account("machine", kit.org, kit.creator.project);
         let services = callers.services(&kit.test.db, identity::api::Policies::new(kit.test.db.clone()));
         Self(endpoint::router(services, Limits::default(), capacity::endpoints(&kit.capacity)))
     }

@@ -189,7 +189,8 @@ async fn an_active_allocation_that_its_node_does_not_know() {
     let healthy = Healthy::new().await;
     healthy.kit.reports(healthy.whole, &[], &[]).await;
     let mend = format!(
-        "UPDATE node_contacts SET inventory = '{{\"users\": [\"anna\"]}}' WHERE node_id = '{}'",
+        "UPDATE node_contacts SET inventory = '{{\"users\": [\"{}\"]}}' WHERE node_id = '{}'",
+        healthy.account,
         healthy.whole.uuid()
     );
     is_found(&healthy, (Kind::MissingOnNode, &healthy.machine.to_string()), &mend).await;

@@ -1,16 +1,22 @@
 //! A system in which all is well.
 
-use capacity::jobs::consistency::check_once;
+use capacity::{jobs::consistency::check_once, model::allocation::Allocation};
 use chrono::TimeDelta;
 use kernel::ids::{AllocationId, NodeId};
+use node_proto::catalog::{CandidateSlot, SlotKind};
+use testfleet::{candidate, topology_of};
 
 use super::kit::Kit;
 
+const WHOLE: &str = "h200-sxm-baremetal-8g";
+const SLICE: &str = "h200-sxm-slice";
+
 pub struct Healthy {
     pub kit: Kit,
-    /// Whole, with an active allocation of `anna`.
+    /// Whole, with an active allocation whose account is `account`.
     pub whole: NodeId,
     pub machine: AllocationId,
+    pub account: String,
     /// With an active slice of two GPUs and one that is being launched.
     pub shared: NodeId,
     pub slice: AllocationId,
@@ -20,23 +26,18 @@ pub struct Healthy {
 impl Healthy {
     pub async fn new() -> Self {
         let kit = Kit::new().await;
-        let (whole, shared) = (kit.node("gpu-1", 8).await, kit.node("gpu-2", 8).await);
-        let all = kit.free(whole).await;
-        let machine = kit.active(whole, "baremetal", &all, "anna").await;
-        let free = kit.free(shared).await;
-        let slice = kit.active(shared, "gpu_slice", &free[..2], "berta").await;
-        let launching = kit.requested(shared, "gpu_slice", &free[2..3], "clara").await;
+        let whole = kit.node("gpu-1", 8).await;
+        let Allocation { id: machine, username: account, .. } = kit.active(WHOLE, None).await;
+        let shared = kit.node("gpu-2", 8).await;
+        let slice = kit.active(SLICE, Some(2)).await.id;
+        let launching = kit.requested(SLICE, Some(1)).await.id;
         // A node with slots of two kinds.
-        let mixed = kit.node("mixed-1", 4).await.uuid();
-        kit.sql(&format!(
-            "INSERT INTO node_resource_slots (id, node_id, slot_index, kind, state, health, created_at, updated_at)
-             VALUES (gen_random_uuid(), '{mixed}', 9, 'cpu', 'available', 'healthy', now(), now())"
-        ))
-        .await;
+        let cpu = CandidateSlot { kind: SlotKind::Cpu, ..candidate(9) };
+        kit.node_with("mixed-1", &topology_of((0..4).map(candidate).chain([cpu]).collect())).await;
         kit.pass(TimeDelta::minutes(5));
-        kit.reports(whole, &["anna"], &[]).await;
+        kit.reports(whole, &[account.as_str()], &[]).await;
         kit.reports(shared, &[], &[slice.to_string()]).await;
-        Self { kit, whole, machine, shared, slice, launching }
+        Self { kit, whole, machine, account, shared, slice, launching }
     }
 
     /// All rows that a repair could touch, as one number.

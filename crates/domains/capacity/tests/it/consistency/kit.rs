@@ -2,46 +2,32 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use capacity::{
-    Capacity, Parts, Reimager, Unbilled,
-    workflow::reimage::{Installs, Reimaging},
+    Capacity, Unbilled, model::allocation::Allocation, service::launch::Creator, workflow::reimage::Installs,
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use identity::api::Policies;
 use kernel::{
-    CorrelationId, Failure, ManualClock, Permission, Role,
-    ids::{AllocationId, NodeId, OrgId, ProjectId, SlotId, UserId},
+    CorrelationId, ManualClock, Permission, Role,
+    ids::{NodeId, OrgId, SlotId, UserId},
 };
+use node_proto::catalog::Topology;
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
-use testfleet::{TestFleet, topology_in_numa_nodes};
+use testcapacity::{InstantReimager, TestCapacity, wanted};
+use testfleet::topology_in_numa_nodes;
 use testkit::TestDb;
-use testworld::{Tenant, Tenants};
+use testworld::Tenants;
 use uuid::Uuid;
-
-struct NoReimaging;
-
-#[async_trait]
-impl Reimager for NoReimaging {
-    fn installs(&self) -> Installs {
-        Installs::Every
-    }
-    async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
-        Ok(Reimaging::Done)
-    }
-}
 
 pub struct Kit {
     pub capacity: Capacity,
-    fleet: TestFleet,
+    made: TestCapacity,
     pub test: TestDb,
     pub clock: Arc<ManualClock>,
     pub org: OrgId,
-    pub project: ProjectId,
+    /// Who launches.
+    pub creator: Creator,
+    /// An operator.
     pub person: UserId,
 }
 
@@ -52,20 +38,21 @@ impl Kit {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
         let ambient = clock.ambient();
         let test = TestDb::create_with(ambient).await;
-        let policies = Policies::new(test.db.clone());
-        let parts = testfleet::Parts {
+        let parts = testcapacity::Parts {
             clock: Some(clock.clone()),
-            policies: Arc::new(policies.clone()),
-            completions: Vec::new(),
-            auto_approve_simulated: false,
+            policies: Policies::new(test.db.clone()),
+            money: Arc::new(Unbilled),
+            reimager: Arc::new(InstantReimager(Installs::Every)),
         };
-        let fleet = TestFleet::start(&test.db, parts).await;
-        fleet.region(REGION).await;
-        let (db, money, reimager) = (test.db.clone(), Arc::new(Unbilled), Arc::new(NoReimaging));
-        let parts = Parts { db, fleet: fleet.fleet.clone(), policies, money, reimager };
-        let Tenant { org, project, .. } = Tenants::new(&test.db).tenant("first").await;
+        let made = TestCapacity::start(&test.db, parts).await;
+        made.fleet.region(REGION).await;
+        let tenants = Tenants::new(&test.db);
+        let tenant = tenants.tenant("first").await;
+        let user = tenants.member_of(tenant, "creator").await;
+        tenants.ssh_key(user, "creator").await;
+        let creator = Creator { org: tenant.org, project: tenant.project, user };
         let person = test.db.ambient().id();
-        Self { capacity: Capacity::new(parts), fleet, test, clock, org, project, person }
+        Self { capacity: made.capacity.clone(), made, test, clock, org: tenant.org, creator, person }
     }
 
     pub fn now(&self) -> DateTime<Utc> {
@@ -83,18 +70,11 @@ impl Kit {
 
     /// Runs SQL as the superuser, past every trigger and reference.
     pub async fn tamper(&self, sql: &str) {
-        self.test.sql(&format!("SET session_replication_role = replica; {sql}")).await;
+        self.test.tamper(sql).await;
     }
 
-    pub async fn one<T>(&self, sql: &str) -> T
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    pub async fn one<T: testkit::Scalar>(&self, sql: &str) -> T {
+        self.test.one(sql).await
     }
 
     pub fn origin(&self) -> Origin {
@@ -114,9 +94,12 @@ impl Kit {
     }
 
     /// An active node with so many healthy GPUs to sell.
-    pub async fn node(&self, hostname: &str, gpus: i32) -> NodeId {
-        let gpus = usize::try_from(gpus).unwrap();
-        self.fleet.node_active(REGION, hostname, &topology_in_numa_nodes(gpus)).await.id
+    pub async fn node(&self, hostname: &str, gpus: usize) -> NodeId {
+        self.node_with(hostname, &topology_in_numa_nodes(gpus)).await
+    }
+
+    pub async fn node_with(&self, hostname: &str, topology: &Topology) -> NodeId {
+        self.made.fleet.node_active(REGION, hostname, topology).await.id
     }
 
     /// The node's free slots, in the order of their places.
@@ -127,34 +110,14 @@ impl Kit {
         ids.into_iter().map(SlotId::from).collect()
     }
 
-    /// An allocation with its claims, as a launch leaves it, with a live workflow.
-    pub async fn requested(
-        &self,
-        node: NodeId,
-        shape: &str,
-        slots: &[SlotId],
-        username: &str,
-    ) -> AllocationId {
-        let (id, now): (AllocationId, _) = (self.test.db.ambient().id(), self.now().to_rfc3339());
-        let list = |of: String| vec![of; slots.len()].join(", ");
-        let taken = slots.iter().map(|slot| format!("'{}'", slot.uuid())).collect::<Vec<_>>().join(", ");
-        let (alloc, node) = (id.uuid(), node.uuid());
-        let (allocs, nodes) = (list(format!("'{alloc}'")), list(format!("'{node}'")));
-        let (org, project, person) = (self.org.uuid(), self.project.uuid(), self.person.uuid());
-        let gpus = slots.len();
-        let answer: String = self
-            .one(&format!(
-                "SELECT capacity_reserve('{now}', ROW('{org}', '{project}', 'user', '{person}', NULL, NULL, 'some-sku',
-                     '{shape}', '{REGION}', {gpus}, '{{\"name\": \"p\", \"gpus\": {gpus}}}', 'gpu_hour', 450, 'USD',
-                     'user-revoke')::launch_terms, ROW(1000, 1000, 1000)::reserve_limits, ROW(ARRAY['{alloc}'::uuid], ARRAY['a'], ARRAY['{node}'::uuid],
-                     ARRAY['{username}'], ARRAY[20000], ARRAY['h'], ARRAY[22], ARRAY['x'::bytea])::allocation_batch,
-                     ROW(ARRAY[{allocs}]::uuid[], ARRAY[{nodes}]::uuid[], ARRAY[{taken}]::uuid[])::claim_batch,
-                     ROW('user', '{person}', gen_random_uuid())::write_origin)"
-            ))
-            .await;
-        assert_eq!(answer, "ok");
-        self.run(&id.to_string()).await;
-        id
+    /// An allocation with its claims and a live workflow, as a launch leaves it.
+    pub async fn requested(&self, sku: &str, gpus: Option<i32>) -> Allocation {
+        self.made.launched(self.creator, wanted(sku, gpus)).await
+    }
+
+    /// The same, as the workflow leaves it when the machine is ready.
+    pub async fn active(&self, sku: &str, gpus: Option<i32>) -> Allocation {
+        self.made.active(self.creator, wanted(sku, gpus)).await
     }
 
     /// A live workflow about a subject.
@@ -178,31 +141,10 @@ impl Kit {
         .await;
     }
 
-    /// The same, as the workflow leaves it when the machine is ready.
-    pub async fn active(&self, node: NodeId, shape: &str, slots: &[SlotId], username: &str) -> AllocationId {
-        let id = self.requested(node, shape, slots, username).await;
-        let (alloc, now) = (id.uuid(), self.now().to_rfc3339());
-        self.sql(&format!(
-            "UPDATE allocations SET state = 'provisioning' WHERE id = '{alloc}';
-             UPDATE allocations SET state = 'active', active_at = '{now}', meter_opened_at = '{now}',
-                 state_changed_at = '{now}' WHERE id = '{alloc}';
-             UPDATE node_resource_slots SET state = 'in_use', updated_at = '{now}'
-                 WHERE id IN (SELECT slot_id FROM capacity_claims WHERE allocation_id = '{alloc}')"
-        ))
-        .await;
-        self.run_ends(&id.to_string()).await;
-        id
-    }
-
     /// The node tells what is in use on it.
     pub async fn reports(&self, node: NodeId, users: &[&str], machines: &[String]) {
-        let (node, now) = (node.uuid(), self.now().to_rfc3339());
-        let inventory = serde_json::json!({ "users": users, "machines": machines });
-        self.sql(&format!(
-            "INSERT INTO node_contacts (node_id, first_seen_at, last_seen_at, agent_version, contract, inventory)
-             VALUES ('{node}', '{now}', '{now}', '1.0.0', '1.1', '{inventory}')
-             ON CONFLICT (node_id) DO UPDATE SET last_seen_at = excluded.last_seen_at, inventory = excluded.inventory"
-        ))
-        .await;
+        let mut contact = self.made.fleet.contact(node);
+        contact.inventory = serde_json::json!({ "users": users, "machines": machines });
+        self.made.fleet.contact_keep(contact).await;
     }
 }

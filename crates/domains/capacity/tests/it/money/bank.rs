@@ -2,58 +2,30 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use billing::{
-    Billing, Settings,
-    api::{Account, Balances, Line, Posting, PostingKind, balances_of, post},
-};
+use billing::api::Balances;
 use capacity::{Billed, Money, jobs::consumers};
 use identity::api::Policies;
-use kernel::{
-    CorrelationId, Secret,
-    ids::{AllocationId, OrgId},
-};
-use pg::{Db, Origin, Permit};
+use kernel::ids::{AllocationId, OrgId};
+use pg::Db;
 use testkit::{TestDb, invariants};
+use testmoney::{TestMoney, billing_start};
 
 use super::kit::{GPUS, Kit};
 
 /// Of what the kit launches, by the hour.
 pub const RATE: i64 = 450 * GPUS as i64;
 
-pub fn billing(db: &Db, policies: &Policies) -> Billing {
-    let settings = Settings { currency: "USD".to_owned(), checkpoint_seed: Secret::new([9; 32]) };
-    Billing::new(db.clone(), policies.clone(), settings)
-}
-
 pub fn billed(db: &Db, policies: &Policies) -> Arc<dyn Money> {
-    Arc::new(Billed(billing(db, policies)))
+    Arc::new(Billed(billing_start(db, policies)))
 }
 
 /// Money comes (or goes) as an administrator would have it.
 pub async fn gain(db: &Db, org: OrgId, amount: i64) -> Balances {
-    let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
-    let mut tx = db.write(Permit::system("test", origin), "ledger.test").await.unwrap();
-    let billing = billing(db, &Policies::new(db.clone()));
-    let posting = Posting {
-        org,
-        kind: if amount > 0 { PostingKind::Topup } else { PostingKind::Correction },
-        reference: None,
-        reason: "a test".to_owned(),
-        corrects: None,
-        lines: vec![
-            Line::new(Account::Prepaid, amount),
-            Line::new(if amount > 0 { Account::CashStripe } else { Account::Revenue }, -amount),
-        ],
-    };
-    let posted = post(&billing, &mut tx, posting).await.unwrap().unwrap();
-    tx.commit(None).await.unwrap();
-    posted.balances
+    TestMoney::new(db).fund(org, amount).await
 }
 
 pub async fn balances(test: &TestDb, org: OrgId) -> Balances {
-    let mut conn = test.conn(pg::Roles::Admin).await;
-    let billing = billing(&test.db, &Policies::new(test.db.clone()));
-    balances_of(&billing, &mut conn, org).await.unwrap().0
+    TestMoney::new(&test.db).balances(org).await
 }
 
 pub async fn hold(test: &TestDb) {

@@ -1,40 +1,43 @@
 //! A project that has spent its budget and wants that ends what it runs, and only that.
 
+use billing::model::budget_resource::BudgetWanted;
 use capacity::service::forced::release_overdue;
-use events::billing::BudgetCrossed;
+use events::billing::{BudgetAction, BudgetCrossed};
+use testmoney::TestMoney;
 
 use super::{
     bank::{self, Bank, RATE},
     kit::SLICE,
 };
 
-/// It has spent its budget, and nobody was told.
-async fn spent(bank: &Bank, action: &str) {
-    let (org, project) = (bank.org.uuid(), bank.project.uuid());
-    let now = bank.test.db.ambient().now();
-    bank.sql(&format!(
-        "INSERT INTO budgets (project_id, org_id, amount_minor, threshold_percent, action, created_at, updated_at)
-             VALUES ('{project}', '{org}', 100, 100, '{action}', now(), now())
-             ON CONFLICT (project_id) DO UPDATE SET action = excluded.action;
-         INSERT INTO budget_progress (project_id, org_id, month, spent_minor, through_seq, crossed_at)
-             VALUES ('{project}', '{org}', date_trunc('month', '{0}'::timestamptz AT TIME ZONE 'UTC')::date, 100, 1, '{0}')
-             ON CONFLICT DO NOTHING",
-        now.to_rfc3339()
-    ))
-    .await;
+const AMOUNT: i64 = 10;
+
+async fn budget_set(bank: &Bank, amount_minor: i64, action: BudgetAction) {
+    let wanted = BudgetWanted { amount_minor, threshold_percent: 100, action };
+    TestMoney::new(&bank.test.db).budget_set((bank.org, bank.project), wanted).await;
 }
 
-async fn crossed(bank: &Bank, action: &str) {
+/// It has spent its budget, and nobody has heard of it yet.
+async fn spent(bank: &Bank, action: BudgetAction) {
+    budget_set(bank, AMOUNT, action).await;
+    bank.later(120);
+    TestMoney::new(&bank.test.db).accrue().await;
+    let crossed = "SELECT count(*) FROM budget_progress WHERE crossed_at IS NOT NULL";
+    assert_eq!(bank.one::<i64>(crossed).await, 1);
+}
+
+/// The same, and it is heard of, as often as it is called.
+async fn crossed(bank: &Bank, action: BudgetAction) {
     spent(bank, action).await;
     let permit = pg::Permit::system("test", bank.origin());
     let mut tx = bank.test.db.write(permit, "budget.test").await.unwrap();
     let event = BudgetCrossed {
         org_id: bank.org,
         project_id: bank.project,
-        action: action.parse().unwrap(),
-        amount_minor: 100,
+        action,
+        amount_minor: AMOUNT,
         threshold_percent: 100,
-        spent_minor: 100,
+        spent_minor: AMOUNT,
         currency: "USD".to_owned(),
     };
     tx.emit_for(bank.org, Some(bank.project), &event).unwrap();
@@ -46,11 +49,11 @@ async fn crossed(bank: &Bank, action: &str) {
 async fn a_spent_budget_releases_only_when_the_project_wants_that() {
     let bank = Bank::with(10 * RATE).await;
     let id = bank.active(SLICE).await;
-    for action in ["notify", "block"] {
+    for action in [BudgetAction::Notify, BudgetAction::Block] {
         crossed(&bank, action).await;
         assert_eq!((bank.state(id).await.as_str(), bank.meter(id).await.as_str()), ("active", "open"));
     }
-    crossed(&bank, "release").await;
+    crossed(&bank, BudgetAction::Release).await;
     assert_eq!((bank.state(id).await.as_str(), bank.meter(id).await.as_str()), ("releasing", "closed"));
     let cause: String =
         bank.one(&format!("SELECT release_cause FROM allocations WHERE id = '{}'", id.uuid())).await;
@@ -63,9 +66,8 @@ async fn a_spent_budget_releases_only_when_the_project_wants_that() {
 async fn a_budget_that_was_raised_meanwhile_releases_nothing() {
     let bank = Bank::with(10 * RATE).await;
     let id = bank.active(SLICE).await;
-    crossed(&bank, "notify").await;
-    bank.sql("UPDATE budgets SET amount_minor = 1000").await;
-    bank.sql("UPDATE budgets SET action = 'release'").await;
+    crossed(&bank, BudgetAction::Notify).await;
+    budget_set(&bank, 10 * RATE, BudgetAction::Release).await;
     let permit = pg::Permit::system("test", bank.origin());
     let mut tx = bank.test.db.write(permit, "budget.test").await.unwrap();
     let due = capacity::service::money::Due::Budget(bank.org, bank.project);
@@ -79,11 +81,11 @@ async fn a_budget_that_was_raised_meanwhile_releases_nothing() {
 async fn a_spent_budget_releases_though_the_event_was_lost_or_came_before_its_action_was_release() {
     let bank = Bank::with(10 * RATE).await;
     let (running, launching) = (bank.active(SLICE).await, bank.launch(SLICE).await);
-    crossed(&bank, "block").await;
+    crossed(&bank, BudgetAction::Block).await;
     assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "it blocks launches only");
-    bank.sql("UPDATE budgets SET action = 'release', amount_minor = 1000").await;
+    budget_set(&bank, 10 * RATE, BudgetAction::Release).await;
     assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "it was raised");
-    bank.sql("UPDATE budgets SET amount_minor = 100").await;
+    budget_set(&bank, AMOUNT, BudgetAction::Release).await;
     assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 2);
     assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 0, "once");
     for id in [running, launching] {
@@ -96,7 +98,7 @@ async fn a_spent_budget_releases_though_the_event_was_lost_or_came_before_its_ac
     assert_eq!(bank.meter(launching).await, "void");
     bank.sql("DELETE FROM budget_progress; DELETE FROM budgets").await;
     let next = bank.active(SLICE).await;
-    spent(&bank, "release").await;
+    spent(&bank, BudgetAction::Release).await;
     assert_eq!(release_overdue(&bank.capacity).await.unwrap(), 1, "nobody was told at all");
     assert_eq!(bank.drive(&next.to_string()).await, "succeeded");
     bank::hold(&bank.test).await;

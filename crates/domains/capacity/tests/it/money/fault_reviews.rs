@@ -4,12 +4,12 @@ use billing::{
     model::adjustment::{Adjustment, AdjustmentState},
     service::adjustments::{adjustment_approve, adjustment_list, adjustment_reject},
 };
-use identity::api::Policies;
 use kernel::{
     Code, Failure, PageQuery, Permission, Role,
     ids::{AdjustmentId, AllocationId, UserId},
 };
 use pg::{Actor, ActorKind, Permit, Scope, WriteTx};
+use testmoney::TestMoney;
 
 use super::{
     bank::{self, Bank, RATE},
@@ -35,7 +35,7 @@ impl Bank {
     }
 
     pub async fn approved(&self, id: AdjustmentId) -> Result<Adjustment, Failure> {
-        let billing = bank::billing(&self.test.db, &Policies::new(self.test.db.clone()));
+        let billing = TestMoney::new(&self.test.db).billing;
         let mut tx = self.as_treasurer(self.other).await;
         match adjustment_approve(&billing, &mut tx, self.other, id).await {
             Ok(done) => {
@@ -50,7 +50,7 @@ impl Bank {
     }
 
     async fn rejected(&self, id: AdjustmentId) {
-        let billing = bank::billing(&self.test.db, &Policies::new(self.test.db.clone()));
+        let billing = TestMoney::new(&self.test.db).billing;
         let mut tx = self.as_treasurer(self.other).await;
         adjustment_reject(&billing, &mut tx, self.other, id).await.unwrap();
         tx.commit(None).await.unwrap();

@@ -1,11 +1,10 @@
 //! For what time and to whom credits go: bounded by what the gateway saw, each second once, promotional as promotional.
 
-use billing::api::{Account, Line, Posting, PostingKind, post};
+use billing::api::{Account, Line, Posting, PostingKind};
 use capacity::service::launch::{Creator, Wanted, launch};
 use chrono::{DateTime, TimeDelta};
-use identity::api::Policies;
 use kernel::ids::{AllocationId, NodeId};
-use pg::Permit;
+use testmoney::TestMoney;
 
 use super::{
     bank::{self, Bank, RATE},
@@ -190,8 +189,6 @@ async fn billed_from(bank: &Bank, id: AllocationId) -> DateTime<chrono::Utc> {
 
 /// Promotional credit, as an administrator gives it.
 async fn promote(bank: &Bank, amount: i64) {
-    let mut tx = bank.test.db.write(Permit::system("test", bank.origin()), "ledger.test").await.unwrap();
-    let billing = bank::billing(&bank.test.db, &Policies::new(bank.test.db.clone()));
     let posting = Posting {
         org: bank.org,
         kind: PostingKind::Promo,
@@ -200,8 +197,7 @@ async fn promote(bank: &Bank, amount: i64) {
         corrects: None,
         lines: vec![Line::new(Account::Promo, amount), Line::new(Account::CreditsGranted, -amount)],
     };
-    post(&billing, &mut tx, posting).await.unwrap().unwrap();
-    tx.commit(None).await.unwrap();
+    TestMoney::new(&bank.test.db).post(posting).await;
 }
 
 #[tokio::test]

@@ -16,36 +16,35 @@ fn reason() -> Reason {
     Reason::parse("looked at it, nothing is left").unwrap()
 }
 
-/// An allocation in a state, with two slots in `slot_state` that it claims, or claimed.
+/// A launch whose allocation and two slots came into these states, `live` with its claims; only one that is under way
+/// has a live run. Which of the services could have left it so does not matter to who cleans up.
 async fn with_slots(world: &World, state: &str, slot_state: &str, live: bool) -> (AllocationId, Vec<SlotId>) {
-    let id = world.allocation(state).await;
-    let mut slots: Vec<SlotId> = vec![world.test.db.ambient().id(), world.test.db.ambient().id()];
+    let made = world.launched().await;
+    let (a, mut slots) = (made.id.uuid(), made.slot_ids);
     slots.sort_unstable();
-    let (a, s, t) = (id.uuid(), slots[0].uuid(), slots[1].uuid());
-    let (org, project, creator) = (world.org.uuid(), world.project.uuid(), world.creator.uuid());
-    let freed = if live { "NULL" } else { "now()" };
+    let (opened, closed) = match state {
+        "active" => ("now()", "NULL"),
+        "release_failed" => ("now()", "now()"),
+        _ => ("NULL", "NULL"),
+    };
+    let finished = if state == "failed" { "now()" } else { "NULL" };
+    let end = "UPDATE saga_runs SET state = 'succeeded', finished_at = now() WHERE subject =";
+    let run = if state == "provisioning" { String::new() } else { format!("{end} '{}'", made.id) };
+    let free = "UPDATE capacity_holdings SET gpus = gpus - 2, allocations = allocations - 1";
+    let freed = if live { "" } else { free };
     world
-        .sql(&format!(
-            "INSERT INTO regions (code, name, created_at, updated_at) VALUES ('eu', 'EU', now(), now())
-                 ON CONFLICT DO NOTHING;
-             INSERT INTO nodes (id, hostname, region, state, state_changed_at, created_at, updated_at)
-                 SELECT node_id, node_id::text, 'eu', 'active', now(), now(), now() FROM allocations WHERE id = '{a}';
-             INSERT INTO node_resource_slots (id, node_id, slot_index, kind, state, model, health, fabric_mode,
-                     fabric_vf, created_at, updated_at)
-                 SELECT s, a.node_id, n - 1, 'gpu', '{slot_state}', 'H200', 'healthy', 'vf', 'vf' || n, now(), now()
-                 FROM allocations a, unnest(ARRAY['{s}'::uuid, '{t}'::uuid]) WITH ORDINALITY AS l (s, n) WHERE a.id = '{a}';
-             UPDATE allocations SET slot_ids = ARRAY['{s}'::uuid, '{t}'::uuid] WHERE id = '{a}';
-             INSERT INTO capacity_node_modes SELECT node_id, false FROM allocations WHERE id = '{a}';
-             INSERT INTO capacity_claims (allocation_id, node_id, slot_id, exclusive, claimed_at, freed_at)
-                 SELECT a.id, a.node_id, s, false, now(), {freed}
-                 FROM allocations a, unnest(a.slot_ids) AS s WHERE a.id = '{a}';
-             INSERT INTO capacity_holdings SELECT '{org}', k, h, 1, 1 FROM (VALUES ('1_org', '{org}'::uuid),
-                 ('2_project', '{project}'::uuid), ('3_person', '{creator}'::uuid)) AS v (k, h) WHERE {live}
-                 ON CONFLICT (org_id, kind, holder) DO UPDATE SET gpus = capacity_holdings.gpus + 1,
-                     allocations = capacity_holdings.allocations + 1"
+        .test
+        .tamper(&format!(
+            "UPDATE allocations SET state = '{state}', meter_opened_at = {opened}, meter_closed_at = {closed},
+                 finished_at = {finished} WHERE id = '{a}';
+             UPDATE node_resource_slots SET state = '{slot_state}'
+                 WHERE id IN (SELECT slot_id FROM capacity_claims WHERE allocation_id = '{a}');
+             UPDATE capacity_claims SET freed_at = now() WHERE allocation_id = '{a}' AND NOT {live};
+             {run}; {freed};
+             SELECT node_capacity_refresh(array_agg(id)) FROM nodes"
         ))
         .await;
-    (id, slots)
+    (made.id, slots)
 }
 
 async fn slots_in(world: &World, slots: &[SlotId], state: &str) -> i64 {

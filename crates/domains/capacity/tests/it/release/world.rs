@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use capacity::{
-    Capacity, Money, Parts, Reimager,
-    service::{money::Meter, release::Asked},
-    workflow::reimage::{Installs, Reimaging},
+    Capacity, Money,
+    model::allocation::Allocation,
+    service::{launch::Creator, money::Meter, release::Asked},
+    workflow::reimage::Installs,
 };
 use chrono::{DateTime, Utc};
 use fleet::{Fleet, api::OrderedWork};
 use identity::api::Policies;
 use kernel::{
     Code, CorrelationId, Failure, Permission, Role,
-    ids::{AllocationId, NodeId, OrgId, ProjectId, UserId},
+    ids::{AllocationId, OrgId, ProjectId, UserId},
 };
 use node_proto::catalog::{VmRestart, VmRestartInput};
 use pg::{Actor, ActorKind, Origin, Permit, Roles, Scope, WriteTx};
-use testfleet::TestFleet;
+use testcapacity::{InstantReimager, TestCapacity, wanted};
+use testfleet::topology;
 use testkit::TestDb;
 use testworld::{Tenant, Tenants};
 
@@ -59,22 +61,6 @@ impl Money for Counting {
     }
 }
 
-struct NoReimaging;
-
-#[async_trait]
-impl Reimager for NoReimaging {
-    fn installs(&self) -> Installs {
-        Installs::Every
-    }
-    async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
-        Ok(Reimaging::Done)
-    }
-}
-
 pub struct World {
     pub capacity: Capacity,
     pub fleet: Fleet,
@@ -86,29 +72,21 @@ pub struct World {
     pub creator: UserId,
     pub other: UserId,
     pub operator: UserId,
-    _made: TestFleet,
+    pub made: TestCapacity,
 }
 
 impl World {
     pub async fn new() -> Arc<Self> {
         let test = TestDb::create().await;
-        let policies = Policies::new(test.db.clone());
-        let parts = testfleet::Parts {
+        let parts = testcapacity::Parts {
             clock: None,
-            policies: Arc::new(policies.clone()),
-            completions: Vec::new(),
-            auto_approve_simulated: false,
-        };
-        let made = TestFleet::start(&test.db, parts).await;
-        let fleet = made.fleet.clone();
-        let db = test.db.clone();
-        let capacity = Capacity::new(Parts {
-            db,
-            fleet: fleet.clone(),
-            policies,
+            policies: Policies::new(test.db.clone()),
             money: Arc::new(Counting),
-            reimager: Arc::new(NoReimaging),
-        });
+            reimager: Arc::new(InstantReimager(Installs::Every)),
+        };
+        let made = TestCapacity::start(&test.db, parts).await;
+        made.fleet.region("eu").await;
+        let (capacity, fleet) = (made.capacity.clone(), made.fleet.fleet.clone());
         test.sql(
             "CREATE TABLE test_meters (allocation uuid, what text);
              GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
@@ -120,7 +98,7 @@ impl World {
             (tenants.member_of(tenant, "creator").await, tenants.member_of(tenant, "other").await);
         let operator = tenants.user("operator").await;
         let Tenant { org, project, .. } = tenant;
-        Arc::new(Self { capacity, fleet, tenants, test, org, project, creator, other, operator, _made: made })
+        Arc::new(Self { capacity, fleet, tenants, test, org, project, creator, other, operator, made })
     }
 
     pub async fn sql(&self, sql: &str) {
@@ -128,11 +106,7 @@ impl World {
     }
 
     pub async fn count(&self, sql: &str) -> i64 {
-        let mut admin = self.test.conn(Roles::Admin).await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
-            .fetch_one(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+        self.test.one(sql).await
     }
 
     pub async fn stores_key(&self, user: UserId, key: &str) {
@@ -210,6 +184,15 @@ impl World {
             .await;
         }
         ids
+    }
+
+    /// A slice of two GPUs that was requested, on a node of its own.
+    pub async fn launched(&self) -> Allocation {
+        let name = self.test.db.ambient().uuid().simple().to_string();
+        self.stores_key(self.creator, &name).await;
+        self.made.fleet.node_active("eu", &format!("gpu-{name}"), &topology(2, 0)).await;
+        let creator = Creator { org: self.org, project: self.project, user: self.creator };
+        self.made.launched(creator, wanted("h200-sxm-slice", Some(2))).await
     }
 
     /// What their launches authorised.

@@ -92,7 +92,7 @@ pub struct Kit {
     pub admin: tokio::sync::Mutex<PgConnection>,
     listening: tokio::task::JoinHandle<()>,
     pub tenants: Tenants,
-    _made: TestFleet,
+    pub made: TestFleet,
 }
 
 impl Drop for Kit {
@@ -160,7 +160,7 @@ impl Kit {
             admin,
             listening,
             tenants,
-            _made: made,
+            made,
         };
         kit.product(MACHINE, Shape::Baremetal).await;
         kit.product(SLICE, Shape::GpuSlice).await;

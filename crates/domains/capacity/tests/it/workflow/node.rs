@@ -4,15 +4,12 @@ use chrono::TimeDelta;
 use fleet::service::dispatch::{self, Ask};
 use kernel::ids::{NodeId, TaskId};
 use node_proto::{
-    Task, Work,
-    catalog::{
-        DeprovisionedUser, GpuReading, HealthReport, InstalledKeys, ProvisionedUser, ProvisionedVm, Rebooted,
-        ReleasedVm, RestartedVm, TaskType,
-    },
+    Task,
+    catalog::TaskType,
     contract::{Ending, FailureCode, Phase, TaskFailure, TaskResult},
 };
-use serde_json::{Value, json};
 use sqlx::Row as _;
+use testcapacity::output;
 
 use super::kit::{GPUS, Kit, TASK_SECONDS};
 
@@ -40,7 +37,8 @@ impl Kit {
         let signed: Task = serde_json::from_slice(&payload).unwrap();
         let scripted =
             self.script.lock().unwrap().get_mut(kind.name()).filter(|e| !e.is_empty()).map(|e| e.remove(0));
-        let ending = scripted.unwrap_or_else(|| Ending::Succeeded { output: done(signed.work().unwrap()) });
+        let ending =
+            scripted.unwrap_or_else(|| Ending::Succeeded { output: output(signed.work().unwrap(), GPUS) });
         let known = kind.phases().iter().map(|name| (*name).to_owned());
         let phases = known.chain([format!("host-{}", node.uuid())]);
         let started_at = self.test.db.ambient().now();
@@ -63,62 +61,5 @@ impl Kit {
         let kind: String = row.get("task_type");
         let (id, node): (uuid::Uuid, uuid::Uuid) = (row.get("id"), row.get("node_id"));
         (id.into(), node.into(), TaskType::parse(&kind).unwrap(), row.get("payload"))
-    }
-}
-
-/// What a healthy node answers.
-fn done(work: Work) -> Value {
-    let gpus = u32::try_from(GPUS).unwrap();
-    let value = match work {
-        Work::ProvisionUser(input) => serde_json::to_value(ProvisionedUser {
-            home: format!("/home/{}", input.account.username),
-            username: input.account.username,
-            uid: input.account.uid,
-            gid: input.account.gid,
-            keys: 1,
-            created: true,
-        }),
-        Work::DeprovisionUser(_) => serde_json::to_value(DeprovisionedUser::default()),
-        Work::InstallAuthorizedKeys(_)
-        | Work::VmAuthorizedKeys(_)
-        | Work::RetainAuthorizedKeys(_)
-        | Work::VmRetainAuthorizedKeys(_) => serde_json::to_value(InstalledKeys { keys: 1, changed: true }),
-        Work::VmProvision(input) => serde_json::to_value(ProvisionedVm {
-            owner: input.owner,
-            ssh_host: "203.0.113.9".to_owned(),
-            ssh_port: 2201,
-            gpus_visible: gpus,
-            created: true,
-        }),
-        Work::VmRelease(_) => serde_json::to_value(ReleasedVm {
-            machine_removed: true,
-            disks_wiped: gpus,
-            devices_reset: gpus,
-            lease_removed: true,
-        }),
-        Work::VmRestart(_) => serde_json::to_value(RestartedVm { gpus_visible: gpus }),
-        Work::Reboot(_) => {
-            serde_json::to_value(Rebooted { boot_id_before: "a".to_owned(), boot_id_after: "b".to_owned() })
-        }
-        Work::HealthProbe(input) => serde_json::to_value(HealthReport {
-            profile: input.profile,
-            passed: true,
-            checks: Vec::new(),
-            gpus: (0..input.expected_gpus).map(gpu).collect(),
-        }),
-        other => Ok(json!({ "unexpected": other.kind().name() })),
-    };
-    value.unwrap()
-}
-
-fn gpu(n: u32) -> GpuReading {
-    GpuReading {
-        pci_address: format!("0000:0{n}:00.0"),
-        model: "T1".to_owned(),
-        driver: "1".to_owned(),
-        memory_mib: 1,
-        temperature_celsius: None,
-        utilization_percent: None,
-        ecc_uncorrected: None,
     }
 }

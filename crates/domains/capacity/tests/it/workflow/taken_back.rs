@@ -2,6 +2,7 @@
 //! so it is sold again only after what follows a release.
 
 use capacity::service::release::allocation_release;
+use fleet::service::contacts::Contact;
 use kernel::ids::AllocationId;
 use node_proto::{
     TaskType,
@@ -175,12 +176,12 @@ async fn a_node_that_never_makes_a_new_key_is_fenced_with_what_to_do() {
     let id = kit.launch(MACHINE).await;
     let node = kit.node_of(id).await;
     kit.certified(node, "aa").await;
-    let now = kit.test.db.ambient().now().to_rfc3339();
-    kit.sql(&format!(
-        "INSERT INTO node_contacts (node_id, first_seen_at, last_seen_at, agent_version, contract)
-         VALUES ('{node}', '{now}', '{now}', '0.9.0', '1.0')"
-    ))
-    .await;
+    let outdated = Contact {
+        agent_version: "0.9.0".to_owned(),
+        contract: "1.0".to_owned(),
+        ..kit.made.contact(node.into())
+    };
+    kit.made.contact_keep(outdated).await;
     kit.taken_back(id, Fault::DriverCheck).await;
     let slot = format!("SELECT slot_ids[1] FROM allocations WHERE id = '{}'", id.uuid());
     let slot: Uuid = kit.one(&slot).await;

@@ -36,6 +36,7 @@ mod restored_certificates;
 mod restored_edges;
 mod revoked_streams;
 mod tenancy;
+mod tenant_rows;
 mod tools;
 mod tour;
 mod unread_answers;

@@ -143,8 +143,8 @@ fn check_reexports(
             let Some((first, last)) = named.first().zip(shown) else { continue };
             let own = ["crate", "self", "super"].contains(first);
             let bare = *first == "store" || imported.contains(first);
-            let in_store = place_of_path(domain, &resolve(&here, &named)).room == "store";
-            if !bare && !(own && in_store) {
+            let of_store = own && place_of_path(domain, &resolve(&here, &named)).room == "store";
+            if !(bare || of_store) {
                 continue;
             }
             if !is_public(tokens, at - 1) {

@@ -1,7 +1,5 @@
 //! Somebody may no longer log in, or a machine can be reached again that has to learn it.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use bus::{ConsumeError, ConsumerPolicy, Reconciler};
 use events::{
@@ -9,23 +7,10 @@ use events::{
     fleet::NodeRecovered,
     identity::{AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted},
 };
-use kernel::{CorrelationId, event::Envelope, ids::UserId};
-use pg::Origin;
+use kernel::{event::Envelope, ids::UserId};
 
+use super::{envelope_origin, reconciler_policy};
 use crate::{Capacity, model::access::MachinesOf, service::key_removal::keys_remove};
-
-/// A removal has many transactions: few at once.
-fn policy() -> ConsumerPolicy {
-    ConsumerPolicy { concurrency: 2, handler_timeout: Duration::from_secs(90), ..ConsumerPolicy::default() }
-}
-
-fn origin(envelope: &Envelope) -> Origin {
-    Origin {
-        correlation_id: CorrelationId(envelope.correlation_id),
-        source_ip: None,
-        traceparent: envelope.traceparent.clone(),
-    }
-}
 
 events::event_set! {
     /// Somebody left, lost a role, deleted a key, or was disabled.
@@ -55,11 +40,11 @@ impl Reconciler for AccessLostConsumer {
     const REASON: &'static str = "somebody may no longer log in to machines";
 
     fn policy(&self) -> ConsumerPolicy {
-        policy()
+        reconciler_policy()
     }
 
     async fn reconcile(&self, event: &AccessLost, envelope: &Envelope) -> Result<(), ConsumeError> {
-        keys_remove(&self.0, MachinesOf::Person(event.user_id()), &origin(envelope)).await?;
+        keys_remove(&self.0, MachinesOf::Person(event.user_id()), &envelope_origin(envelope)).await?;
         Ok(())
     }
 }
@@ -75,11 +60,11 @@ impl Reconciler for NodeBackConsumer {
     const REASON: &'static str = "a node can be reached again";
 
     fn policy(&self) -> ConsumerPolicy {
-        policy()
+        reconciler_policy()
     }
 
     async fn reconcile(&self, event: &NodeRecovered, envelope: &Envelope) -> Result<(), ConsumeError> {
-        keys_remove(&self.0, MachinesOf::Node(event.node_id), &origin(envelope)).await?;
+        keys_remove(&self.0, MachinesOf::Node(event.node_id), &envelope_origin(envelope)).await?;
         Ok(())
     }
 }

@@ -9,7 +9,9 @@ pub mod restore;
 
 use std::time::Duration;
 
-use bus::periodic::every;
+use bus::{ConsumerPolicy, periodic::every};
+use kernel::{CorrelationId, event::Envelope};
+use pg::Origin;
 
 use crate::{
     Capacity,
@@ -23,6 +25,20 @@ use money_consumers::{BudgetConsumer, DepletionConsumer};
 
 const OVERDUE_EVERY: Duration = Duration::from_secs(30);
 const KEYS_EVERY: Duration = Duration::from_secs(60);
+
+/// Of consumers that work in many transactions, to release machines or to take keys off them: few at once.
+fn reconciler_policy() -> ConsumerPolicy {
+    ConsumerPolicy { concurrency: 2, handler_timeout: Duration::from_secs(90), ..ConsumerPolicy::default() }
+}
+
+/// What such a transaction continues.
+fn envelope_origin(envelope: &Envelope) -> Origin {
+    Origin {
+        correlation_id: CorrelationId(envelope.correlation_id),
+        source_ip: None,
+        traceparent: envelope.traceparent.clone(),
+    }
+}
 
 /// Every consumer of this domain.
 pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {

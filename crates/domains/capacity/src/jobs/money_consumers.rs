@@ -1,16 +1,14 @@
 //! What money says, and what is released for it.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use bus::{ConsumeError, ConsumerPolicy, Reconciler};
 use events::{
     ConsumerName,
     billing::{BalanceDepleted, BudgetAction, BudgetCrossed},
 };
-use kernel::{CorrelationId, event::Envelope};
-use pg::Origin;
+use kernel::event::Envelope;
 
+use super::{envelope_origin, reconciler_policy};
 use crate::{
     Capacity,
     service::{
@@ -18,19 +16,6 @@ use crate::{
         money::Due,
     },
 };
-
-/// A release has many transactions: few at once.
-fn policy() -> ConsumerPolicy {
-    ConsumerPolicy { concurrency: 2, handler_timeout: Duration::from_secs(90), ..ConsumerPolicy::default() }
-}
-
-fn origin(envelope: &Envelope) -> Origin {
-    Origin {
-        correlation_id: CorrelationId(envelope.correlation_id),
-        source_ip: None,
-        traceparent: envelope.traceparent.clone(),
-    }
-}
 
 fn log(due: Due, forced: Forced) {
     tracing::info!(
@@ -52,12 +37,12 @@ impl Reconciler for DepletionConsumer {
     const REASON: &'static str = "the balance of an organization is used up";
 
     fn policy(&self) -> ConsumerPolicy {
-        policy()
+        reconciler_policy()
     }
 
     async fn reconcile(&self, event: &BalanceDepleted, envelope: &Envelope) -> Result<(), ConsumeError> {
         let due = Due::Depletion(event.org_id);
-        log(due, release_all(&self.0, due, &origin(envelope)).await?);
+        log(due, release_all(&self.0, due, &envelope_origin(envelope)).await?);
         Ok(())
     }
 }
@@ -73,7 +58,7 @@ impl Reconciler for BudgetConsumer {
     const REASON: &'static str = "a project has spent its budget";
 
     fn policy(&self) -> ConsumerPolicy {
-        policy()
+        reconciler_policy()
     }
 
     async fn reconcile(&self, event: &BudgetCrossed, envelope: &Envelope) -> Result<(), ConsumeError> {
@@ -81,7 +66,7 @@ impl Reconciler for BudgetConsumer {
             return Ok(());
         }
         let due = Due::Budget(event.org_id, event.project_id);
-        log(due, release_all(&self.0, due, &origin(envelope)).await?);
+        log(due, release_all(&self.0, due, &envelope_origin(envelope)).await?);
         Ok(())
     }
 }

@@ -6,5 +6,6 @@ mod consistency;
 mod launch;
 mod money;
 mod placement;
+mod recording_money;
 mod release;
 mod workflow;

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use capacity::{
-    Capacity, Money,
+    Capacity,
     model::allocation::Allocation,
-    service::{launch::Creator, money::Meter, release::Asked},
+    service::{launch::Creator, release::Asked},
     workflow::reimage::Installs,
 };
-use chrono::{DateTime, Utc};
 use fleet::{Fleet, api::OrderedWork};
 use identity::api::Policies;
 use kernel::{
@@ -24,42 +22,7 @@ use testfleet::topology;
 use testkit::TestDb;
 use testworld::{Tenant, Tenants};
 
-/// Writes what it is told into a table, in the transaction in which it is told.
-struct Counting;
-
-impl Counting {
-    async fn note(tx: &mut WriteTx, allocation: AllocationId, what: &str) -> Result<(), Failure> {
-        sqlx::query("INSERT INTO test_meters VALUES ($1, $2)")
-            .bind(allocation.uuid())
-            .bind(what)
-            .execute(tx.conn())
-            .await?;
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Money for Counting {
-    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, _: DateTime<Utc>) -> Result<(), Failure> {
-        Self::note(tx, meter.allocation, "open").await
-    }
-
-    async fn meter_close(&self, tx: &mut WriteTx, id: AllocationId, _: DateTime<Utc>) -> Result<(), Failure> {
-        Self::note(tx, id, "close").await
-    }
-
-    async fn launch_failed(&self, tx: &mut WriteTx, id: AllocationId) -> Result<(), Failure> {
-        Self::note(tx, id, "launch_failed").await
-    }
-}
+use crate::recording_money::{self, RecordingMoney};
 
 pub struct World {
     pub capacity: Capacity,
@@ -81,17 +44,13 @@ impl World {
         let parts = testcapacity::Parts {
             clock: None,
             policies: Policies::new(test.db.clone()),
-            money: Arc::new(Counting),
+            money: Arc::new(RecordingMoney::default()),
             reimager: Arc::new(InstantReimager(Installs::Every)),
         };
         let made = TestCapacity::start(&test.db, parts).await;
         made.fleet.region("eu").await;
         let (capacity, fleet) = (made.capacity.clone(), made.fleet.fleet.clone());
-        test.sql(
-            "CREATE TABLE test_meters (allocation uuid, what text);
-             GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
-        )
-        .await;
+        recording_money::table_create(&test).await;
         let tenants = Tenants::new(&test.db);
         let tenant = tenants.tenant("first").await;
         let (creator, other) =

@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use async_trait::async_trait;
 use capacity::{
     Capacity, Money, Parts,
     model::{
@@ -15,16 +14,15 @@ use capacity::{
     service::{
         catalog::managing::{PriceRequest, SkuRequest, sku_create, sku_profile_create},
         launch::{Creator, Wanted, launch},
-        money::Meter,
         release::Asked,
     },
     workflow::{completion, reimage::SimulatedReimager, sagas},
 };
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use fleet::Fleet;
 use identity::api::Policies;
 use kernel::{
-    CorrelationId, Failure, ManualClock, Permission, Role,
+    CorrelationId, ManualClock, Permission, Role,
     ids::{AllocationId, NodeId, OrgId, ProjectId, SagaRunId, UserId},
     text::{Name, Slug},
 };
@@ -37,36 +35,7 @@ use testkit::TestDb;
 use testworld::{Tenant, Tenants};
 use uuid::Uuid;
 
-/// Writes what it is told into a table, in the transaction in which it is told.
-struct Counting;
-
-impl Counting {
-    async fn note(tx: &mut WriteTx, allocation: AllocationId, what: &str) -> Result<(), Failure> {
-        let note = sqlx::query("INSERT INTO test_meters VALUES ($1, $2)").bind(allocation.uuid()).bind(what);
-        note.execute(tx.conn()).await?;
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Money for Counting {
-    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
-    }
-    async fn meter_open(&self, tx: &mut WriteTx, meter: &Meter, _: DateTime<Utc>) -> Result<(), Failure> {
-        assert_eq!((meter.units, meter.unit_price_minor), (GPUS, 450), "the pinned price");
-        Self::note(tx, meter.allocation, "open").await
-    }
-    async fn meter_close(&self, tx: &mut WriteTx, id: AllocationId, _: DateTime<Utc>) -> Result<(), Failure> {
-        Self::note(tx, id, "close").await
-    }
-    async fn launch_failed(&self, tx: &mut WriteTx, id: AllocationId) -> Result<(), Failure> {
-        Self::note(tx, id, "launch_failed").await
-    }
-}
+use crate::recording_money::{self, RecordingMoney};
 
 /// What is launched here, always.
 pub const GPUS: i32 = 2;
@@ -103,19 +72,14 @@ impl Drop for Kit {
 
 impl Kit {
     pub async fn new() -> Arc<Self> {
-        Self::with(|_, _| Arc::new(Counting)).await
+        Self::with(|_, _| Arc::new(RecordingMoney { pinned: Some((GPUS, 450)) })).await
     }
 
     pub async fn with(money: impl FnOnce(&pg::Db, &Policies) -> Arc<dyn Money>) -> Arc<Self> {
         let clock = ManualClock::starting_at("2031-05-06T07:08:09Z".parse().unwrap());
         let ambient = clock.ambient();
         let test = TestDb::create_with(ambient.clone()).await;
-        test.sql(
-            "CREATE TABLE test_meters (allocation uuid, what text);
-             CREATE INDEX ON test_meters (allocation);
-             GRANT SELECT, INSERT ON test_meters TO gpuaas_app, gpuaas_system",
-        )
-        .await;
+        recording_money::table_create(&test).await;
         let tenants = Tenants::new(&test.db);
         let tenant = tenants.tenant("first").await;
         let (creator, other) =

@@ -4,13 +4,15 @@ use std::{
     io::Write as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::Value;
 
-use crate::{eventually_within, program};
+use crate::{
+    process::{child_exit, child_kill},
+    program,
+};
 
 /// `gpuaas-agent` with a state directory of its own, killed when dropped.
 pub struct AgentProcess {
@@ -121,22 +123,13 @@ impl AgentProcess {
 
     /// kill -9, and waits until it is gone.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        child_kill(&mut self.child);
     }
 
     /// SIGTERM, and waits for a clean end; gives the exit code.
     pub async fn stop(&mut self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
-        let mut child = self.child.take()?;
-        let status = eventually_within(Duration::from_secs(40), "the agent stops", || {
-            let status = child.try_wait().expect("wait for the agent");
-            async move { status }
-        })
-        .await;
-        status.code()
+        child_exit(&mut self.child, "the agent").await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use kernel::{Ambient, CorrelationId};
+use lifecycle::Lifecycle;
 use pg::{Connect, Db, Origin, Permit, Roles};
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -107,6 +108,16 @@ impl TestDb {
         let found = found.unwrap_or_else(|error| panic!("{sql}: {error}"));
         note_seen(|| format!("{sql}: {found:?}"));
         found
+    }
+
+    /// The table of a lifecycle in the code is the one that the database enforces.
+    pub async fn assert_lifecycle<L: Lifecycle>(&self) {
+        let sql = "SELECT from_state, to_state FROM lifecycle_transitions WHERE lifecycle = $1 ORDER BY 1, 2";
+        let mut conn = self.conn(Roles::Admin).await;
+        let rows: Vec<(String, String)> =
+            sqlx::query_as(sql).bind(L::NAME).fetch_all(&mut conn).await.expect("the table");
+        let rows: Vec<(&str, &str)> = rows.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
+        assert_eq!(rows, L::rows(), "{}", L::NAME);
     }
 
     /// A copy of it as it is now, by its name. Nobody may be connected.

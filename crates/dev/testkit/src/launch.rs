@@ -10,7 +10,7 @@ use std::{
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use crate::{Answer, Api, Person, ServerOptions, World, eventually_within, program};
+use crate::{Answer, Api, Person, ServerOptions, World, eventually_within, process::child_kill, program};
 
 /// Where the simulated nodes stand.
 pub const REGION: &str = "test";
@@ -64,10 +64,7 @@ impl SimulatedNodes {
 
     /// kill -9: all nodes are gone from one moment to the next. Their disks stay, for the next start.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        child_kill(&mut self.child);
     }
 
     pub fn log(&self) -> String {

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{eventually, free_port};
+use crate::{eventually, free_port, process::child_kill};
 
 /// Listens on its port while it is up. Addresses that begin with `later-` are put off once, those with `never-` refused.
 pub struct MailServer {
@@ -47,10 +47,7 @@ impl MailServer {
     }
 
     pub fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        child_kill(&mut self.child);
     }
 
     /// What arrived so far, in order: `from`, `to`, `headers`, `text`, `html`.

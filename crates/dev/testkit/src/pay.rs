@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::Value;
 use url::Url;
 
-use crate::{Api, Browser, Page, ServerOptions, eventually, free_port, program};
+use crate::{Api, Browser, Page, ServerOptions, eventually, free_port, process::child_kill, program};
 
 /// Where the control plane hears what became of payments.
 pub const WEBHOOK_PATH: &str = "/webhooks/payments";
@@ -73,10 +73,7 @@ impl PaySim {
     }
 
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        child_kill(&mut self.child);
     }
 
     pub fn file(&self, name: &str) -> PathBuf {

@@ -3,11 +3,15 @@
 use std::{
     net::TcpListener,
     path::PathBuf,
+    process::Child,
     sync::{
         Mutex,
         atomic::{AtomicU16, Ordering},
     },
+    time::Duration,
 };
+
+use crate::eventually_within;
 
 /// A port that nobody listens on, and that no other test will be given while this process runs.
 pub fn free_port() -> u16 {
@@ -44,6 +48,25 @@ pub fn program(name: &str) -> PathBuf {
         "{name} is not built: run tests with `cargo xtask test`, which builds the programs first"
     );
     path
+}
+
+/// kill -9, and waits until it is gone.
+pub(crate) fn child_kill(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Waits for the end of a process that was told to stop; gives its exit code.
+pub(crate) async fn child_exit(child: &mut Option<Child>, name: &str) -> Option<i32> {
+    let mut child = child.take()?;
+    let status = eventually_within(Duration::from_secs(40), &format!("{name} stops"), || {
+        let status = child.try_wait().expect("wait for a process");
+        async move { status }
+    })
+    .await;
+    status.code()
 }
 
 /// The HTTP client of tests: it waits a minute at most, follows no redirects, and makes a connection per request (one

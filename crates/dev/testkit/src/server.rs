@@ -8,7 +8,11 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use crate::{Api, TestDb, eventually_within, free_port, program};
+use crate::{
+    Api, TestDb, free_port,
+    process::{child_exit, child_kill},
+    program,
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
@@ -133,22 +137,13 @@ impl Server {
 
     /// kill -9, and waits until it is gone.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        child_kill(&mut self.child);
     }
 
     /// SIGTERM, and waits for a clean end; gives the exit code.
     pub async fn stop(&mut self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
-        let mut child = self.child.take()?;
-        let status = eventually_within(Duration::from_secs(40), "gpuaasd stops", || {
-            let status = child.try_wait().expect("wait for gpuaasd");
-            async move { status }
-        })
-        .await;
-        status.code()
+        child_exit(&mut self.child, "gpuaasd").await
     }
 }
 

@@ -5,7 +5,6 @@ use bus::{
     dead_letter::{self, DeadLetter, DeadLetterLifecycle, Filter, State},
 };
 use kernel::{Code, Failure, PageQuery, Problem, ids::DeadLetterId, text::Reason};
-use lifecycle::Lifecycle as _;
 use sqlx::Executor as _;
 use tokio_util::sync::CancellationToken;
 
@@ -235,16 +234,7 @@ async fn lists_filter_by_consumer_and_state() {
 async fn the_database_holds_the_same_lifecycle_and_refuses_anything_else() {
     let fixture = Fixture::create().await;
     let mut admin = fixture.admin().await;
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "SELECT from_state, to_state FROM lifecycle_transitions WHERE lifecycle = $1 ORDER BY 1, 2",
-    )
-    .bind(DeadLetterLifecycle::NAME)
-    .fetch_all(&mut admin)
-    .await
-    .unwrap();
-    let rows: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-    assert_eq!(rows, DeadLetterLifecycle::rows());
-
+    fixture.test.assert_lifecycle::<DeadLetterLifecycle>().await;
     fixture.publish([1]).await;
     fixture.bus().runner(poisoned().registered()).run_once().await.unwrap();
     let refused = admin.execute("UPDATE dead_letters SET state = 'resolved'").await.unwrap_err();

@@ -4,7 +4,6 @@ use kernel::{
     CorrelationId, Permission, Role,
     ids::{OrgId, UserId},
 };
-use lifecycle::Lifecycle as _;
 use pg::{Actor, ActorKind, Origin, Permit, Scope};
 use saga::{RunLifecycle, StartError};
 use serde_json::json;
@@ -84,13 +83,5 @@ fn permit_of(fixture: &Fixture, org: OrgId) -> Permit {
 #[tokio::test]
 async fn the_table_of_the_lifecycle_is_that_of_the_database() {
     let fixture = Fixture::create().await;
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "SELECT from_state, to_state FROM lifecycle_transitions WHERE lifecycle = $1 ORDER BY 1, 2",
-    )
-    .bind(RunLifecycle::NAME)
-    .fetch_all(&mut fixture.admin().await)
-    .await
-    .unwrap();
-    let rows: Vec<(&str, &str)> = rows.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    assert_eq!(rows, RunLifecycle::rows());
+    fixture.test.assert_lifecycle::<RunLifecycle>().await;
 }

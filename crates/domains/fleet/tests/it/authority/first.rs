@@ -4,27 +4,15 @@ use fleet::authority::{
     model::{authority::AuthorityLifecycle, signer::SignerLifecycle},
 };
 use kernel::{Code, Permission, Secret};
-use lifecycle::Lifecycle;
 use node_proto::SignerState;
 
 use super::kit::{DOMAIN, Kit, code, csr, judge, signed, task};
 
-async fn rows(kit: &Kit, name: &str) -> Vec<(String, String)> {
-    let sql = "SELECT from_state, to_state FROM lifecycle_transitions WHERE lifecycle = $1 ORDER BY 1, 2";
-    sqlx::query_as(sql).bind(name).fetch_all(kit.read().await.conn()).await.unwrap()
-}
-
-async fn same<L: Lifecycle>(kit: &Kit) {
-    let rows = rows(kit, L::NAME).await;
-    let rows: Vec<(&str, &str)> = rows.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    assert_eq!(rows, L::rows());
-}
-
 #[tokio::test]
 async fn the_lifecycles_in_the_code_equal_those_in_the_database() {
     let kit = Kit::new().await;
-    same::<AuthorityLifecycle>(&kit).await;
-    same::<SignerLifecycle>(&kit).await;
+    kit.test.assert_lifecycle::<AuthorityLifecycle>().await;
+    kit.test.assert_lifecycle::<SignerLifecycle>().await;
 }
 
 #[tokio::test]

@@ -10,27 +10,14 @@ use lifecycle::{Lifecycle, Named as _};
 
 use super::world::{World, code};
 
-async fn assert_equal<L: Lifecycle>(world: &World) {
-    let mut read = world.read().await;
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "SELECT from_state, to_state FROM lifecycle_transitions WHERE lifecycle = $1 ORDER BY 1, 2",
-    )
-    .bind(L::NAME)
-    .fetch_all(read.conn())
-    .await
-    .unwrap();
-    let rows: Vec<(&str, &str)> = rows.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    assert_eq!(rows, L::rows(), "{}", L::NAME);
-}
-
 #[tokio::test]
 async fn every_lifecycle_in_the_code_equals_the_one_in_the_database() {
     let world = World::new().await;
-    assert_equal::<NodeLifecycle>(&world).await;
-    assert_equal::<OnboardingLifecycle>(&world).await;
-    assert_equal::<SlotLifecycle>(&world).await;
-    assert_equal::<TaskLifecycle>(&world).await;
-    assert_equal::<FindingLifecycle>(&world).await;
+    world.test.assert_lifecycle::<NodeLifecycle>().await;
+    world.test.assert_lifecycle::<OnboardingLifecycle>().await;
+    world.test.assert_lifecycle::<SlotLifecycle>().await;
+    world.test.assert_lifecycle::<TaskLifecycle>().await;
+    world.test.assert_lifecycle::<FindingLifecycle>().await;
 }
 
 #[tokio::test]

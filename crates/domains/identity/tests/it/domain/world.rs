@@ -47,10 +47,6 @@ impl World {
         self.db().read(&permit).await.expect("read")
     }
 
-    pub async fn read_system(&self) -> pg::ReadTx {
-        self.db().read(&Permit::system("a test looks", self.origin())).await.expect("read")
-    }
-
     pub async fn user(&self, name: &str) -> UserId {
         let id: UserId = self.db().ambient().id();
         let mut admin = self.test.conn(Roles::Admin).await;

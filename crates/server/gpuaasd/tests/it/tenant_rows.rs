@@ -260,7 +260,8 @@ async fn a_query_without_a_tenant_filter_sees_only_its_own_organization() {
         let mut seen: Vec<Uuid> =
             sqlx::query_scalar("SELECT id FROM users").fetch_all(read.conn()).await.unwrap();
         let mut members: Vec<Uuid> = people.iter().map(|user| user.uuid()).collect();
-        (seen.sort_unstable(), members.sort_unstable());
+        seen.sort_unstable();
+        members.sort_unstable();
         assert_eq!(seen, members, "only members of the organization");
     }
 }

@@ -55,7 +55,7 @@ refused() {
     show "$@"
     gpuaas "$@" || code=$?
     [ "$code" = "$wanted" ] || fail "the command above should have ended with exit code $wanted, not $code."
-    say "(exit code $code, as it should be)"
+    say "(exit code $code, as expected)"
 }
 
 # Chooses for the commands that follow.
@@ -136,7 +136,7 @@ fill_forms() {
         new="${GPUAAS_TOUR_NEW_PASSWORD:-}"
         if [ -z "$new" ]; then
             new="$(head -c 18 /dev/urandom | base64 | tr '+/' '-_')"
-            say "The one-time password is changed. The new one, shown only now: $new"
+            say "The one-time password is changed. The new one, shown only once: $new"
         fi
         (umask 077 && printf '%s' "$new" >"$WORK/new")
         hidden_fields
@@ -176,7 +176,7 @@ sign_in_by_form() {
 
 sign_in() {
     if gpuaas auth whoami >/dev/null 2>&1; then
-        say "You are signed in already."
+        say "You are already signed in."
     elif [ -n "${GPUAAS_TOUR_PASSWORD:-}" ]; then
         sign_in_by_form
     elif [ -t 0 ]; then
@@ -207,7 +207,7 @@ enter_org() {
             run orgs get
             return
         fi
-        say "$slug still has money, of a tour that did not come to its end."
+        say "$slug still has a balance from a tour that was interrupted."
     done
     fail "the organizations tour to tour-$MOST_ORGS all have money; give it back (gpuaas platform billing refunds create) and try again."
 }
@@ -256,7 +256,7 @@ pay() {
     browse "$url" >/dev/null
     grep -q SIMULATED "$WORK/page" || fail "payments are not simulated here, and the tour does not spend real money."
     say ""
-    say "The checkout page says that it is SIMULATED: no real money moves. Its button \"Pay\" is pressed:"
+    say "The checkout page says that it is SIMULATED: no real money moves. Press its button \"Pay\":"
     say "$ curl -X POST $url/pay"
     # Where people are sent back to afterwards is not opened.
     curl --silent --show-error --fail --max-time 20 --noproxy 127.0.0.1,localhost --output /dev/null --data '' "$url/pay" ||
@@ -271,7 +271,7 @@ log_in() {
     if [ "$(rows nodes list --simulated false --limit 1)" = "" ]; then
         say "All nodes of this installation are simulated: there is no machine to log in to. On a real one: gpuaas ssh $MACHINE"
     else
-        say "To log in: gpuaas ssh $MACHINE (with a key of yours; on a simulated node there is nobody to answer)."
+        say "To log in: gpuaas ssh $MACHINE (with a key of yours; simulated nodes run no SSH server)."
     fi
 }
 
@@ -317,7 +317,7 @@ check_books() {
     run ledger export -f "$export"
     run ledger verify --file "$export"
     say ""
-    say "Somebody makes $AMOUNT into 30.00 in the file, which is one byte:"
+    say "Change $AMOUNT to 30.00 in the file, which is one byte:"
     # The first such amount only.
     sed "0,/\"amount_minor\":$AMOUNT_MINOR,/s//\"amount_minor\":3000,/" "$export" >"$changed"
     [ "$(cmp -l "$export" "$changed" | wc -l)" = 1 ] || fail "the export has no such amount."
@@ -355,7 +355,7 @@ add_key
 heading "What there is"
 run catalog
 say ""
-say "Use is charged by the second and posted once in each window of a minute. For the tour, windows have $WINDOW_SECONDS s:"
+say "Usage is charged by the second and posted once per window of a minute. For the tour, a window is $WINDOW_SECONDS s:"
 shorten_window
 
 heading "Without money there is no machine"
@@ -373,7 +373,7 @@ say ""
 log_in
 
 heading "Watch the cost"
-say "The first charge may take a minute: the worker learns of shorter windows when a long one is over."
+say "The first charge may take a minute: the worker reads the new length when the current window has ended."
 watch_cost
 run billing balance
 run billing records --limit 3
@@ -394,4 +394,4 @@ run billing statements list
 heading "As it was"
 restore_window run
 say ""
-say "Everything went as expected, in $((SECONDS - began)) s."
+say "Everything succeeded, in $((SECONDS - began)) s."

@@ -1,4 +1,4 @@
-//! What every command works with.
+//! State that every command uses.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -40,7 +40,7 @@ impl App {
         let server = given.server.clone().or_else(|| config.server.clone());
         let server = server_address(server.as_deref().unwrap_or(DEFAULT_SERVER))?;
         let org = given.org.clone().or_else(|| config.org.clone());
-        // A project belongs to an organization: another organization leaves the context's project behind.
+        // A project belongs to an organization: with another organization, the context's project does not apply.
         let same_org = given.org.is_none() || given.org == config.org;
         let project = given.project.clone().or_else(|| config.project.clone().filter(|_| same_org));
         let http = sdk::http_client(concat!("gpuaas-cli/", env!("CARGO_PKG_VERSION")))?;
@@ -67,7 +67,7 @@ impl App {
         Ok(Session::new(self.server.clone(), origin, credentials, self.http.clone(), self.ambient.clone()))
     }
 
-    /// A client with credentials. Asked first, so that a missing sign-in is said before anything else.
+    /// A client with credentials. Called first, so that a missing sign-in is reported before any other error.
     pub async fn client(&self) -> Result<Client> {
         let session = self.session()?;
         session.current_token().await?;
@@ -78,7 +78,7 @@ impl App {
         sdk::connect(&self.server, self.http.clone(), Arc::new(Anonymous))
     }
 
-    /// Whether there is somebody to ask.
+    /// Whether the program may prompt.
     pub fn may_ask(&self) -> bool {
         !self.no_input && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
     }
@@ -87,13 +87,13 @@ impl App {
         self.no_input
     }
 
-    /// Asks before something is lost; without anybody to ask, `--yes` must have been given.
+    /// Asks for confirmation; where the program cannot prompt, `--yes` is required.
     pub fn confirm(&self, confirm: &Confirm, what: &str) -> Result {
         if confirm.yes {
             return Ok(());
         }
         if !self.may_ask() {
-            return Err(Failure::client(format!("{what} needs confirmation")).suggest("Add --yes."));
+            return Err(Failure::client(format!("confirmation is required: {what}")).suggest("Add --yes."));
         }
         eprint!("{what}? [y/N] ");
         let mut answer = String::new();
@@ -101,18 +101,18 @@ impl App {
         std::io::stdin().read_line(&mut answer).map_err(local("the answer cannot be read"))?;
         match answer.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => Err(Failure::client("nothing was done")),
+            _ => Err(Failure::client("cancelled; nothing was changed")),
         }
     }
 }
 
-/// One spelling for each server: it is the name under which its sign-in is kept.
+/// The canonical form of an address: credentials are stored under it.
 fn server_address(text: &str) -> Result<String> {
     let wrong = |why: &str| {
-        Err(Failure::client(format!("{text:?} is not a server's address: {why}"))
-            .suggest("Give one like https://gpuaas.example.org."))
+        Err(Failure::client(format!("{text:?} is not a valid server address: {why}"))
+            .suggest("Use an address such as https://gpuaas.example.org."))
     };
-    let Ok(url) = sdk::reqwest::Url::parse(text) else { return wrong("it is no URL") };
+    let Ok(url) = sdk::reqwest::Url::parse(text) else { return wrong("it is not a URL") };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return wrong("it must start with https:// or http://");
     }
@@ -121,7 +121,7 @@ fn server_address(text: &str) -> Result<String> {
         || !url.username().is_empty()
         || url.password().is_some()
     {
-        return wrong("it must have neither user, query nor fragment");
+        return wrong("it must not contain a user, a query or a fragment");
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }

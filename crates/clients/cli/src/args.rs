@@ -27,24 +27,24 @@ pub struct Args {
 }
 
 #[derive(ClapArgs)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// How to print results.
+    /// Output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Leave out the headers of tables and CSV.
+    /// Print tables and CSV without headers.
     #[arg(long, global = true)]
     pub no_headers: bool,
-    /// Never ask anything; fail instead.
+    /// Never prompt; fail instead.
     #[arg(long, global = true)]
     pub no_input: bool,
-    /// The server's address; otherwise that of the context.
+    /// Server address; defaults to that of the context.
     #[arg(long, global = true, env = "GPUAAS_SERVER", value_name = "URL")]
     pub server: Option<String>,
-    /// The organization, by id or slug; otherwise that of the context.
+    /// Organization, by id or slug; defaults to that of the context.
     #[arg(long, global = true, env = "GPUAAS_ORG", value_name = "ORG")]
     pub org: Option<String>,
-    /// The project, by id or slug; otherwise that of the context.
+    /// Project, by id or slug; defaults to that of the context.
     #[arg(short, long, global = true, env = "GPUAAS_PROJECT", value_name = "PROJECT")]
     pub project: Option<String>,
 }
@@ -57,10 +57,10 @@ pub enum Format {
     Csv,
 }
 
-/// How much of a list to fetch.
+/// How many items of a list to fetch.
 #[derive(ClapArgs)]
 pub struct Limit {
-    /// At most this many; all when not given.
+    /// Maximum number of items; all by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
 }
@@ -71,7 +71,7 @@ impl Limit {
     }
 }
 
-/// For what cannot be taken back.
+/// For operations that cannot be undone.
 #[derive(ClapArgs)]
 pub struct Confirm {
     /// Do not ask for confirmation.
@@ -79,29 +79,29 @@ pub struct Confirm {
     pub yes: bool,
 }
 
-/// For what a node does in its own time.
+/// For operations that complete asynchronously.
 #[derive(ClapArgs)]
 pub struct Wait {
-    /// Follow the work until it has ended; fail when it failed.
+    /// Wait until the operation has completed; exit with an error if it failed.
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most. The work itself goes on.
+    /// Maximum time to wait. The operation continues after a timeout.
     #[arg(long, value_name = "SECONDS", requires = "wait", default_value_t = 900,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 
 impl Wait {
-    /// How long, if at all.
+    /// The timeout, when waiting was requested.
     pub fn limit(&self) -> Option<Duration> {
         self.wait.then(|| Duration::from_secs(self.timeout))
     }
 }
 
-/// For what must not be done twice.
+/// For operations that must not be executed twice.
 #[derive(ClapArgs)]
 pub struct Once {
-    /// Of a command whose end you did not see: repeated with the same key, it has one effect.
+    /// Idempotency key. Repeat a command whose result you did not see with the same key: it is executed once.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -135,10 +135,10 @@ impl Role {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Sign in and out, see who you are.
+    /// Sign in, sign out, show the current user.
     #[command(subcommand)]
     Auth(auth::Command),
-    /// The server, organization and project that commands work with.
+    /// The default server, organization and project of commands.
     #[command(subcommand)]
     Context(context::Command),
     /// Organizations that you belong to.
@@ -156,59 +156,59 @@ pub enum Command {
     /// Your SSH public keys.
     #[command(subcommand)]
     SshKeys(ssh_keys::Command),
-    /// What can be launched, where, and for how much.
+    /// Products that can be launched, with regions and prices.
     Catalog(catalog::Command),
-    /// Machines that you launch, use and release.
+    /// Launch, use and release machines.
     #[command(subcommand, visible_alias = "alloc")]
     Allocations(allocations::Command),
-    /// Several machines that are launched together, all or none.
+    /// Launch several machines together, all or none.
     #[command(subcommand)]
     Groups(groups::Command),
     /// Log in to an allocation.
     Ssh(ssh::Command),
-    /// Machines that act in a project, and their keys.
+    /// Service accounts of a project, and their keys.
     #[command(subcommand)]
     ServiceAccounts(service_accounts::Command),
-    /// Limits and settings, and why they are what they are.
+    /// Limits and settings, and where each value comes from.
     #[command(subcommand)]
     Policy(policy::Command),
-    /// Balance, use and what it cost, top-ups, budgets, statements.
+    /// Balance, usage and cost, top-ups, budgets, statements.
     #[command(subcommand)]
     Billing(billing::Command),
-    /// The ledger: read it, export it, check it.
+    /// List, export and verify the ledger.
     #[command(subcommand)]
     Ledger(billing::ledger::Command),
-    /// What you were told, and what you want to be told.
+    /// Your notifications and notification preferences.
     #[command(subcommand)]
     Notifications(notifications::Command),
-    /// Where an organization's events are posted.
+    /// Webhooks that receive an organization's events.
     #[command(subcommand)]
     Webhooks(webhooks::Command),
     /// The audit trail.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Work of platform administrators: organizations, people, local accounts, allocations.
+    /// Platform administration: organizations, users, local accounts, allocations.
     #[command(subcommand)]
     Platform(platform::Command),
-    /// Work of operators: outbox, dead letters, workflow runs, records that disagree.
+    /// Operations: outbox, dead letters, workflow runs, capacity discrepancies.
     #[command(subcommand)]
     Ops(ops::Command),
-    /// Nodes of the fleet: join, look over, approve, serve, drain, leave.
+    /// Nodes of the fleet: register, discover, approve, drain, retire.
     #[command(subcommand)]
     Nodes(nodes::Command),
-    /// Parts of nodes that can be sold by themselves.
+    /// Slots: parts of nodes that are sold separately.
     #[command(subcommand)]
     Slots(slots::Command),
     /// Products, their sizes and prices.
     #[command(subcommand)]
     Skus(skus::Command),
-    /// Work that nodes were given.
+    /// Tasks that were queued for nodes.
     #[command(subcommand)]
     Tasks(tasks::Command),
-    /// What nodes reported about their health.
+    /// Health findings that nodes reported.
     #[command(subcommand)]
     Findings(findings::Command),
-    /// What is done about findings.
+    /// Rules that decide the action for a health finding.
     #[command(subcommand)]
     Health(health::Command),
     /// Regions of the fleet.
@@ -217,17 +217,17 @@ pub enum Command {
     /// Pools of nodes within a region.
     #[command(subcommand)]
     Pools(pools::Command),
-    /// Agent programs that nodes can be given.
+    /// Agent versions that can be installed on nodes.
     #[command(subcommand)]
     Agents(agents::Command),
-    /// Whom nodes believe: certificate authorities and signers of work.
+    /// Trust of nodes: certificate authorities and task signers.
     #[command(subcommand)]
     Trust(trust::Command),
-    /// Any request of the API, with your credentials.
+    /// Send an arbitrary API request with your credentials.
     Api(api::Command),
-    /// Check that this machine can work with the server.
+    /// Check the connection to the server, the clock and the credentials.
     Doctor(doctor::Command),
-    /// Print the completion script of a shell.
+    /// Print a shell completion script.
     Completion(completion::Command),
 }
 

@@ -25,12 +25,12 @@ pub struct Config {
     pub project: Option<String>,
 }
 
-/// Our directory, which need not exist yet.
+/// The configuration directory, which may not exist yet.
 pub fn directory() -> Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
     base.map(|base| base.join("gpuaas")).ok_or_else(|| {
-        Failure::client("there is no place for the configuration").suggest("Set HOME or XDG_CONFIG_HOME.")
+        Failure::client("the configuration directory is unknown").suggest("Set HOME or XDG_CONFIG_HOME.")
     })
 }
 
@@ -68,7 +68,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Made anew, so that the mode is ours and nobody's link is followed.
+        // A new file, so that the mode is ours and no symbolic link is followed.
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;

@@ -1,7 +1,7 @@
 //! Tokens, kept in `credentials.json` beside the context, one sign-in per server.
 //!
 //! The file is readable by its owner only, and one that others can read is refused. Refreshing uses up the
-//! refresh token, so only one process may do it at a time: a lock file is held from reading to writing.
+//! refresh token, so only one process may do it at a time: a lock file is locked from reading to writing.
 
 use std::{
     collections::BTreeMap,
@@ -22,8 +22,8 @@ use crate::{
 
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_POLL: Duration = Duration::from_millis(50);
-/// A token that ends this soon counts as ended: the server ends an answer with the token that asked for it, and lets a
-/// question wait for half a minute.
+/// A token that expires this soon counts as expired: the server ends a response when the token of its request expires,
+/// and a long poll lasts up to half a minute.
 const MARGIN_SECONDS: i64 = 40;
 
 /// A sign-in. No `Debug`: it holds tokens.
@@ -31,7 +31,7 @@ const MARGIN_SECONDS: i64 = 40;
 pub struct SignIn {
     pub issuer: String,
     pub client_id: String,
-    /// What an issuer elsewhere has to be told when the tokens are renewed.
+    /// The audience that an external issuer needs when the tokens are refreshed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
     pub access_token: String,
@@ -62,7 +62,7 @@ impl SignIn {
     }
 }
 
-/// Whether a token that ends then (Unix seconds) is good for another request.
+/// Whether a token that expires at this time (Unix seconds) is valid for another request.
 pub fn is_fresh(expires_at: i64, now: i64) -> bool {
     expires_at.saturating_sub(now) > MARGIN_SECONDS
 }
@@ -77,7 +77,7 @@ pub struct Credentials {
     path: PathBuf,
 }
 
-/// Held while the file is read and written. Ends with the value, or with the process.
+/// A file lock, taken while the file is read and written. Released with the value, or by the kernel with the process.
 pub struct Locked<'a> {
     file: &'a Credentials,
     _lock: fs::File,
@@ -121,12 +121,12 @@ impl Credentials {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::default()),
             Err(error) => return Err(unreadable(error)),
         };
-        // Of the opened file, so that it cannot be swapped in between.
+        // The mode of the opened file, so that the file cannot be replaced between check and read.
         let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             let message = format!("{} can be read by others (mode {mode:03o})", self.path.display());
             return Err(Failure::new(Exit::Auth, message).suggest(format!(
-                "Others may have your tokens: `gpuaas auth login` anew after `chmod 600 {}`.",
+                "Others may have read your tokens: run `chmod 600 {}`, then sign in again with `gpuaas auth login`.",
                 self.path.display()
             )));
         }
@@ -134,7 +134,7 @@ impl Credentials {
         file.read_to_string(&mut text).map_err(unreadable)?;
         // The error's own text could quote a token.
         serde_json::from_str(&text).map_err(|_| {
-            Failure::new(Exit::Auth, format!("{} is damaged", self.path.display()))
+            Failure::new(Exit::Auth, format!("{} is not a valid credentials file", self.path.display()))
                 .suggest("Remove it and sign in again with `gpuaas auth login`.")
         })
     }
@@ -151,7 +151,7 @@ impl Locked<'_> {
         self.write(&content)
     }
 
-    /// Says whether there was anything to forget.
+    /// Returns whether there was a sign-in to remove.
     pub fn forget(&self, server: &str) -> Result<bool> {
         let mut content = self.file.load()?;
         let known = content.servers.remove(server).is_some();

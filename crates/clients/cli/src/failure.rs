@@ -1,4 +1,4 @@
-//! How a command fails: what is shown, and the exit code.
+//! Errors of commands: the message, the suggestion, and the exit code.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::output::printable;
 pub enum Exit {
     /// The command line, a file, or the request itself.
     Client = 1,
-    /// The server or the way to it.
+    /// The server or the network.
     Server = 2,
     /// Not signed in, or not allowed.
     Auth = 3,
@@ -18,7 +18,7 @@ pub enum Exit {
     Conflict = 5,
     /// No capacity, over quota, or no funds.
     Capacity = 6,
-    /// The person stopped the program, as a shell says it.
+    /// Interrupted by the user (128 + SIGINT, as in a shell).
     Interrupted = 130,
 }
 
@@ -79,7 +79,7 @@ fn exit_of(status: u16, code: &str) -> Exit {
         (404, _) => Exit::NotFound,
         (409, _) => Exit::Conflict,
         (429 | 500.., _) => Exit::Server,
-        // A redirect or the like: not an answer of this API.
+        // For example a redirect: not a response of this API.
         (..=399, _) => Exit::Server,
         _ => Exit::Client,
     }
@@ -112,7 +112,7 @@ impl From<sdk::Error> for Failure {
             sdk::Error::Network(_) => {
                 let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
                 Self::new(Exit::Server, format!("the server cannot be reached{cause}")).suggest(
-                    "Check the address with `gpuaas context show`, and the way to it with `gpuaas doctor`.",
+                    "Check the address with `gpuaas context show`, and the connection with `gpuaas doctor`.",
                 )
             }
             sdk::Error::Auth(message) => Self::new(Exit::Auth, message),

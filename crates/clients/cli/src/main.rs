@@ -1,12 +1,12 @@
 //! The command line program `gpuaas`.
 //!
 //! A run is: read the command line (`args`), the context (`config`) and the credentials (`credentials`,
-//! `session`); send requests through the generated client (`sdk`); print the answer in the wanted form
+//! `session`); send requests through the generated client (`sdk`); print the response in the requested format
 //! (`output`) to standard output, and everything else to standard error. Each group of commands is one file in
-//! `commands`; `coverage` says which operation of the API each of them reaches, and a test fails for one that
-//! nobody does.
+//! `commands`; `coverage` lists which API operation each of them calls, and a test fails for an operation that
+//! no command calls.
 //!
-//! Promises: data goes to standard output and nothing else does; JSON is complete and stable; the exit code says
+//! Guarantees: data goes to standard output and nothing else does; JSON is complete and stable; the exit code says
 //! what kind of failure it was (`failure::Exit`); secrets are kept in a file that only its owner can read and
 //! never appear in an address or an argument; every wait has a limit.
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are answers, everything else is a mistake in the command line.
+            // Help and version are results; everything else is an error in the command line.
             let _ = error.print();
             return if error.use_stderr() { Exit::Client.into() } else { ExitCode::SUCCESS };
         }
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: the program could not start: {error}");
+            eprintln!("error: cannot start the async runtime: {error}");
             return Exit::Client.into();
         }
     };

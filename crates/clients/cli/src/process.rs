@@ -7,7 +7,7 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Asks the desktop to open an address. It may fail silently: the address is printed as well.
+/// Opens an address in the default browser. It may fail silently: the address is printed as well.
 #[allow(clippy::disallowed_methods, reason = "the one place")]
 pub fn open_browser(address: &str) {
     let started = Command::new("xdg-open")

@@ -1,5 +1,5 @@
-//! Which organization or project is meant: an id, a slug, or the only one there is; which node, pool, allocation or
-//! person: an id or a name.
+//! Resolves arguments: an organization or project by id, slug, or as the only one; a node, pool, allocation or
+//! user by id or name.
 
 use sdk::{Client, types};
 
@@ -73,7 +73,7 @@ pub async fn node(client: &Client, text: &str) -> Result<String> {
     ))?;
     found.first().map(|node| node.id.to_string()).ok_or_else(|| {
         Failure::new(Exit::NotFound, format!("there is no node {text:?}"))
-            .suggest("See which there are with `gpuaas nodes list`.")
+            .suggest("List the nodes with `gpuaas nodes list`.")
     })
 }
 
@@ -95,12 +95,15 @@ pub async fn pool(client: &Client, text: &str, region: Option<&str>) -> Result<S
     match pools.as_slice() {
         [pool] => Ok(pool.id.to_string()),
         [] => Err(Failure::new(Exit::NotFound, format!("there is no pool {text:?}"))
-            .suggest("See which there are with `gpuaas pools list`.")),
-        _ => Err(Failure::client(format!("several regions have a pool {text:?}")).suggest("Give its id.")),
+            .suggest("List the pools with `gpuaas pools list`.")),
+        _ => Err(Failure::client(format!(
+            "the name {text:?} is ambiguous: several regions have a pool of this name"
+        ))
+        .suggest("Give its id.")),
     }
 }
 
-/// An allocation of a project by its id or name. Of those with the same name, one that is not over is meant.
+/// An allocation of a project by its id or name. Among several with the same name, the one that has not ended wins.
 pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<String> {
     if is_whole_id(text, "alloc_") {
         return Ok(text.to_owned());
@@ -137,7 +140,7 @@ pub async fn group(client: &Client, project: &str, text: &str) -> Result<String>
     one_of(&found, "group", text, "gpuaas groups list")
 }
 
-/// Somebody who can enter a project, by id or e-mail address.
+/// A member of the organization by id or e-mail address.
 pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> {
     if is_whole_id(text, "user_") {
         return Ok(text.to_owned());
@@ -153,8 +156,8 @@ pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> 
         pages!(None, |page| client.member_list(&org, page.cursor(), page.size()))?;
     let found = members.iter().find(|member| same(&member.email));
     found.map(|member| member.id.to_string()).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is nobody {text:?} in the organization"))
-            .suggest("See who there is with `gpuaas members list`.")
+        Failure::new(Exit::NotFound, format!("the organization has no member {text:?}"))
+            .suggest("List the members with `gpuaas members list`.")
     })
 }
 
@@ -162,13 +165,13 @@ fn one_of(ids: &[String], kind: &str, text: &str, list: &str) -> Result<String> 
     match ids {
         [id] => Ok(id.clone()),
         [] => Err(Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} in the project"))
-            .suggest(format!("See which there are with `{list}`."))),
-        _ => Err(Failure::client(format!("several are called {text:?}: {}", ids.join(", ")))
+            .suggest(format!("List them with `{list}`."))),
+        _ => Err(Failure::client(format!("the name {text:?} is ambiguous: {}", ids.join(", ")))
             .suggest("Give its id.")),
     }
 }
 
-/// For what people name as they like: only what has the form of an id is one.
+/// For resources whose names are free text: only text with the form of an id counts as an id.
 fn is_whole_id(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix)
         .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
@@ -183,12 +186,12 @@ fn only(ids: impl Iterator<Item = String>, kind: &str, flag: &str) -> Result<Str
     let ids: Vec<String> = ids.collect();
     match ids.as_slice() {
         [id] => Ok(id.clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no {kind} that you belong to"))),
+        [] => Err(Failure::new(Exit::NotFound, format!("you do not belong to any {kind}"))),
         _ => Err(Failure::client(format!("which {kind}?"))
             .suggest(format!("Give --{flag}, or choose one with `gpuaas context use --{flag} …`."))),
     }
 }
 
 fn unknown(kind: &str, text: &str) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} among yours"))
+    Failure::new(Exit::NotFound, format!("you do not belong to a {kind} {text:?}"))
 }

@@ -1,4 +1,4 @@
-//! Every command of this program that a document tells somebody to type is one that it takes.
+//! Every `gpuaas` command in the documents parses.
 
 use std::{fs, path::Path};
 
@@ -8,28 +8,28 @@ use crate::args::Args;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
 
-/// A command, and whether it stands alone on its line, to be typed as it is.
-struct Told {
+/// A command, and whether it is a whole line of a code block, to be typed unchanged.
+struct DocumentedCommand {
     text: String,
     whole: bool,
 }
 
-fn commands(document: &str) -> Vec<Told> {
-    let mut told = Vec::new();
+fn commands(document: &str) -> Vec<DocumentedCommand> {
+    let mut found = Vec::new();
     let mut in_block = false;
     for line in document.replace("\\\n", " ").lines() {
         if line.starts_with("```") {
             in_block = !in_block;
         } else if in_block {
             if line.starts_with("gpuaas ") {
-                told.push(Told { text: line.to_owned(), whole: true });
+                found.push(DocumentedCommand { text: line.to_owned(), whole: true });
             }
         } else {
             let spans = line.split('`').skip(1).step_by(2).filter(|span| span.starts_with("gpuaas "));
-            told.extend(spans.map(|span| Told { text: span.to_owned(), whole: false }));
+            found.extend(spans.map(|span| DocumentedCommand { text: span.to_owned(), whole: false }));
         }
     }
-    told
+    found
 }
 
 /// As a shell splits it: quotes hold words together, and a comment ends the line.
@@ -50,14 +50,14 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-fn problem(told: &Told) -> Option<String> {
-    let error = Args::command().try_get_matches_from(words(&told.text)).err()?;
+fn problem(command: &DocumentedCommand) -> Option<String> {
+    let error = Args::command().try_get_matches_from(words(&command.text)).err()?;
     let named_only = matches!(
         error.kind(),
         ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     // In a sentence a command may be named without what it needs.
-    (told.whole || !named_only).then(|| format!("{}\n    {error}", told.text))
+    (command.whole || !named_only).then(|| format!("{}\n    {error}", command.text))
 }
 
 #[test]
@@ -67,9 +67,9 @@ fn every_command_in_a_document_parses() {
     files.push(Path::new(ROOT).join("README.md"));
     let (mut seen, mut wrong) = (0, Vec::new());
     for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "md")) {
-        for told in commands(&fs::read_to_string(file).unwrap()) {
+        for command in commands(&fs::read_to_string(file).unwrap()) {
             seen += 1;
-            wrong.extend(problem(&told).map(|why| format!("{}: {why}", file.display())));
+            wrong.extend(problem(&command).map(|why| format!("{}: {why}", file.display())));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -78,9 +78,9 @@ fn every_command_in_a_document_parses() {
 
 #[test]
 fn a_command_that_does_not_exist_is_noticed() {
-    let told = |text: &str, whole| problem(&Told { text: text.to_owned(), whole }).is_some();
-    assert!(told("gpuaas nodes paint gpu-01", false) && told("gpuaas nodes show", true));
-    assert!(!told("gpuaas nodes show", false) && !told("gpuaas nodes show gpu-01   # all of it", true));
+    let refused = |text: &str, whole| problem(&DocumentedCommand { text: text.to_owned(), whole }).is_some();
+    assert!(refused("gpuaas nodes paint gpu-01", false) && refused("gpuaas nodes show", true));
+    assert!(!refused("gpuaas nodes show", false) && !refused("gpuaas nodes show gpu-01   # all of it", true));
     assert_eq!(words(r#"gpuaas a --reason "new disks" # x"#), ["gpuaas", "a", "--reason", "new disks"]);
 }
 

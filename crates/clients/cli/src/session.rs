@@ -40,8 +40,8 @@ pub async fn sign_in_config(http: &sdk::reqwest::Client, server: &str) -> Result
     })
 }
 
-/// A server that is its own issuer needs no telling. One that goes by another name than the address we use is
-/// told, and does not mind.
+/// None for a server that is its own issuer. A server whose issuer has another address than the one we use gets the
+/// audience and ignores it.
 fn audience_to_ask_for(server: &str, issuer: &str, audience: String) -> Option<String> {
     (server.trim_end_matches('/') != issuer.trim_end_matches('/')).then_some(audience)
 }
@@ -78,14 +78,14 @@ impl Origin {
     }
 }
 
-/// Gives tokens, renewing them when they have run out.
+/// Returns tokens, refreshing them when they have expired.
 pub struct Session {
     pub server: String,
     pub origin: Origin,
     pub credentials: Credentials,
     http: sdk::reqwest::Client,
     ambient: Ambient,
-    /// The token of this run and when it ends.
+    /// The token of this run and when it expires.
     current: Mutex<Option<(String, i64)>>,
 }
 
@@ -114,7 +114,7 @@ impl Session {
         let (token, expires_at) = match &self.origin {
             Origin::Environment(token) => (token.clone(), i64::MAX),
             Origin::ServiceAccount(key) => {
-                // Keys are ours, so they are exchanged at the server itself, wherever people sign in.
+                // The server itself issues service account keys, so it exchanges them, whatever the issuer of users.
                 let issuer = Issuer::discover_at(&self.http, &self.server).await?;
                 let tokens = issuer.service_account(&self.http, key).await?;
                 let client = PublicClient { id: key.id().to_owned(), audience: None };
@@ -130,7 +130,7 @@ impl Session {
         Ok(token)
     }
 
-    /// The stored sign-in, refreshed when it has run out.
+    /// The stored sign-in, refreshed when it has expired.
     async fn stored(&self) -> Result<SignIn> {
         match self.credentials.get(&self.server)? {
             Some(sign_in) if sign_in.is_fresh(self.now()) => return Ok(sign_in),
@@ -148,7 +148,7 @@ impl Session {
         let client = sign_in.client();
         match issuer.refresh(&self.http, &client, refresh_token).await {
             Ok(mut tokens) => {
-                // An issuer that does not rotate leaves the old one in force.
+                // An issuer that does not rotate refresh tokens keeps the old one valid.
                 tokens.refresh_token = tokens.refresh_token.or_else(|| sign_in.refresh_token.clone());
                 let fresh = SignIn::new(&sign_in.issuer, &client, tokens, self.now());
                 locked.put(&self.server, fresh.clone())?;
@@ -168,7 +168,7 @@ impl Session {
     }
 
     fn expired(&self) -> Failure {
-        Failure::new(Exit::Auth, format!("your sign-in to {} has ended", self.server))
+        Failure::new(Exit::Auth, format!("your sign-in to {} has expired", self.server))
             .suggest("Sign in again with `gpuaas auth login`.")
     }
 }
@@ -185,10 +185,10 @@ impl TokenSource for Session {
 mod tests {
     use super::*;
 
-    /// The server ends an answer with the token that asked for it, so what waits half a minute for its answer must not
-    /// begin with a token that has less.
+    /// The server ends a response when the token of its request expires, so a long poll of half a minute must not start
+    /// with a token that expires earlier.
     #[tokio::test]
-    async fn a_long_run_renews_its_token_before_a_question_can_outlive_it() {
+    async fn a_long_run_refreshes_its_token_before_a_long_poll_can_outlive_it() {
         let directory = tempfile::tempdir().unwrap();
         let credentials = Credentials::at(directory.path());
         let ambient = Ambient::system();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_issuer_elsewhere_is_told_the_audience() {
+    fn only_an_external_issuer_gets_the_audience() {
         let asked = |issuer| audience_to_ask_for("https://gpu.example.org", issuer, "gpuaas".to_owned());
         assert_eq!(asked("https://gpu.example.org/"), None);
         assert_eq!(asked("https://id.example.org").as_deref(), Some("gpuaas"));

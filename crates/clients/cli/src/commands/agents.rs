@@ -11,7 +11,7 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List the agent programs on offer.
+    /// List the available agent programs.
     List,
 }
 
@@ -37,8 +37,8 @@ pub async fn digest(client: &Client, version: &str, architecture: Option<&str>) 
     let found: Vec<&types::AgentProgram> = programs.iter().filter(fits).collect();
     match found.as_slice() {
         [program] => Ok(program.sha256.clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no agent program {version} on offer"))
-            .suggest("See which there are with `gpuaas agents list`.")),
+        [] => Err(Failure::new(Exit::NotFound, format!("there is no agent program {version}"))
+            .suggest("List them with `gpuaas agents list`.")),
         _ => {
             let names: Vec<&str> = found.iter().map(|program| program.architecture.as_str()).collect();
             Err(Failure::client(format!("there is a program {version} for {}", names.join(" and for ")))

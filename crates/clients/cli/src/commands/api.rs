@@ -18,7 +18,7 @@ use crate::{
     output::{write, write_bytes},
 };
 
-/// Paths are those of the API document; `/orgs` stands for `/api/v1/orgs`. Mutations carry an idempotency key
+/// Paths are those of the API document; `/orgs` means `/api/v1/orgs`. Mutations get an idempotency key
 /// unless one is given with --header.
 #[derive(ClapArgs)]
 pub struct Command {
@@ -26,10 +26,10 @@ pub struct Command {
     #[arg(value_parser = method)]
     method: Method,
     path: String,
-    /// The JSON body: as it is, `@file`, or `-` for standard input.
+    /// The JSON body: literal, `@file`, or `-` for standard input.
     #[arg(short, long, value_name = "JSON")]
     data: Option<String>,
-    /// Another header, such as `If-Match: 3`.
+    /// Additional header, such as `If-Match: 3`.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
 }
@@ -79,7 +79,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             write(&serde_yaml_ng::to_string(&value).map_err(local("the result cannot be printed"))?)
         }
         Ok(value) => write(&format!("{value:#}\n")),
-        // Not JSON, such as an export: as it came.
+        // Not JSON, such as an export: print it unchanged.
         Err(_) => write_bytes(&bytes),
     }
 }

@@ -31,19 +31,19 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Write the whole trail as NDJSON.
+    /// Export the whole trail as NDJSON.
     Export {
         #[command(flatten)]
         trail: Trail,
-        /// Where to; standard output when not given.
+        /// Output file; standard output by default.
         #[arg(long, value_name = "FILE")]
         out: Option<String>,
     },
-    /// Check that no row was changed, removed or inserted.
+    /// Verify that no row was changed, removed or inserted.
     Verify {
         #[command(flatten)]
         trail: Trail,
-        /// Check an export instead, without the server; `-` for standard input.
+        /// Verify an export offline instead; `-` for standard input.
         #[arg(long, value_name = "FILE", conflicts_with = "platform")]
         file: Option<String>,
     },
@@ -64,7 +64,7 @@ pub enum Outcome {
 
 #[derive(ClapArgs)]
 pub struct Filter {
-    /// Only what this user or service account did.
+    /// Only actions of this user or service account.
     #[arg(long, value_name = "ID")]
     actor: Option<String>,
     /// Only this action, such as project.create.
@@ -72,13 +72,13 @@ pub struct Filter {
     action: Option<String>,
     #[arg(long, value_enum)]
     result: Option<Outcome>,
-    /// Only what was done to this thing.
+    /// Only actions on this resource.
     #[arg(long, value_name = "ID")]
     target: Option<String>,
-    /// Only from this time on (RFC 3339).
+    /// Only entries at or after this time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only before this time (RFC 3339).
+    /// Only entries before this time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
@@ -153,7 +153,7 @@ async fn list(app: &App, trail: Trail, filter: Filter, limit: &Limit) -> Result 
     app.out.list(&rows, COLUMNS)
 }
 
-/// Streamed as it comes: an export may be larger than memory.
+/// Streamed: an export may be larger than memory.
 async fn export(app: &App, client: &Client, trail: Trail, out: Option<String>) -> Result {
     let mut stream = if trail.platform {
         send!(client.platform_audit_export(app.given.org.as_deref()))
@@ -194,11 +194,11 @@ async fn verify(app: &App, trail: Trail) -> Result {
         let fault = serde_json::to_value(fault).ok()?;
         serde_json::from_value::<kernel::audit_chain::ChainFault>(fault).ok()
     });
-    let what = first.map(|fault| fault.to_string()).unwrap_or_else(|| "a chain is broken".to_owned());
-    Err(Failure::new(Exit::Server, format!("the audit trail is not whole: {what}")))
+    let what = first.map(|fault| fault.to_string()).unwrap_or_else(|| "a chain is invalid".to_owned());
+    Err(Failure::new(Exit::Server, format!("the audit trail failed verification: {what}")))
 }
 
-/// An export, checked on this machine, line by line.
+/// Verifies an export locally, line by line.
 fn verify_file(app: &App, file: &str) -> Result {
     let unreadable = || local(format!("{file} cannot be read"));
     let reader: Box<dyn std::io::BufRead> = match file {
@@ -207,8 +207,9 @@ fn verify_file(app: &App, file: &str) -> Result {
     };
     let mut verifier = ExportVerifier::default();
     let broken = |fault: ExportFault| {
-        Failure::client(format!("the audit trail is not whole: {fault}"))
-            .suggest("Compare with a new export, and check the server with `gpuaas audit verify`.")
+        Failure::client(format!("the audit trail failed verification: {fault}")).suggest(
+            "Compare with a new export, and verify the trail on the server with `gpuaas audit verify`.",
+        )
     };
     for line in reader.split(b'\n') {
         let line = line.map_err(unreadable())?;

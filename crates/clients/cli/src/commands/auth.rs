@@ -15,32 +15,32 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Sign in as a person.
+    /// Sign in as a user.
     Login {
-        /// Confirm with a code on another device, for a machine without a browser.
+        /// Sign in with a code on another device (device flow), for a machine without a browser.
         #[arg(long)]
         device: bool,
-        /// Only print the address, do not open it.
+        /// Print the address instead of opening a browser.
         #[arg(long, conflicts_with = "device")]
         no_browser: bool,
     },
-    /// Show who you are and where you belong.
+    /// Show the current user with organizations and projects.
     Whoami,
-    /// Change your name.
+    /// Change your display name.
     Rename { name: String },
-    /// End this session and forget its tokens.
+    /// Sign out: revoke this session and delete its tokens.
     Logout,
-    /// Sessions of yours: where you are signed in.
+    /// Your sessions.
     #[command(subcommand)]
     Sessions(sessions::Command),
 }
 
-/// Whoever signs in somewhere means to work there: the next command goes to the same server.
+/// Makes the server of the sign-in the default of later commands.
 fn remember_server(app: &App) -> Result {
     if app.config.server.as_ref() == Some(&app.server) {
         return Ok(());
     }
-    // What belonged to another server means nothing here.
+    // Organization and project belong to the previous server.
     Config { server: Some(app.server.clone()), org: None, project: None }.save(&app.directory)
 }
 
@@ -67,8 +67,8 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Whoami => {
             let client = app.client().await?;
-            let mut me =
-                serde_json::to_value(send!(client.me_get())).map_err(local("the answer cannot be shown"))?;
+            let mut me = serde_json::to_value(send!(client.me_get()))
+                .map_err(local("the response cannot be printed"))?;
             if app.out.is_table() {
                 summarise(&mut me);
             }
@@ -84,12 +84,12 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// The tokens are forgotten in any case; what the server did not hear of is said.
+/// Deletes the local tokens in any case, and reports a session that the server did not revoke.
 async fn logout(app: &App) -> Result {
     let session = app.session()?;
     if !matches!(session.origin, Origin::Stored) {
         return Err(Failure::client(format!(
-            "this run uses {}, which cannot be signed out",
+            "this command uses {}, which has no session to sign out",
             session.origin.describe()
         )));
     }
@@ -97,7 +97,7 @@ async fn logout(app: &App) -> Result {
     let known = app.credentials().lock().await?.forget(&app.server)?;
     match revoked {
         Err(failure) if known && failure.exit != Exit::Auth => Err(failure.suggest(
-            "The tokens are forgotten, but the session may live on: revoke it with `gpuaas auth sessions`.",
+            "The local tokens were deleted, but the session may still be valid: revoke it with `gpuaas auth sessions`.",
         )),
         _ if known => {
             note(&format!("Signed out of {}.", app.server));

@@ -11,10 +11,10 @@ use crate::{
     output::{Columns, money},
 };
 
-/// What is free is true at the moment of the answer and promises nothing.
+/// Availability is a snapshot and not a reservation.
 #[derive(ClapArgs)]
 pub struct Command {
-    /// Only products that this region has machines for.
+    /// Only products that are available in this region.
     #[arg(long)]
     region: Option<String>,
 }
@@ -43,11 +43,11 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// `2.50 USD per GPU and hour`.
+/// `2.50 USD per GPU hour`.
 pub fn price(minor: i64, currency: &str, unit: &str) -> String {
     let unit = match unit {
-        "gpu_hour" => "GPU and hour",
-        "node_hour" => "machine and hour",
+        "gpu_hour" => "GPU hour",
+        "node_hour" => "machine hour",
         other => other,
     };
     format!("{} per {unit}", money(minor, currency))

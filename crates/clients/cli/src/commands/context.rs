@@ -13,11 +13,11 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Show what commands work with.
+    /// Show the current context.
     Show,
-    /// Remember the --server, --org and --project that are given with this command.
+    /// Store --server, --org and --project of this command as defaults.
     Use {
-        /// Forget the organization and the project.
+        /// Remove the organization and the project from the context.
         #[arg(long)]
         clear: bool,
     },
@@ -40,7 +40,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 async fn choose(app: &App, clear: bool) -> Result {
     let given = &app.given;
     if given.server.is_none() && given.org.is_none() && given.project.is_none() && !clear {
-        return Err(Failure::client("nothing to remember").suggest("Give --server, --org or --project."));
+        return Err(Failure::client("nothing to store").suggest("Give --server, --org or --project."));
     }
     let mut config = if clear {
         Config { server: app.config.server.clone(), ..Config::default() }
@@ -48,7 +48,7 @@ async fn choose(app: &App, clear: bool) -> Result {
         app.config.clone()
     };
     if given.server.is_some() && config.server.as_ref() != Some(&app.server) {
-        // What belonged to another server means nothing here.
+        // Organization and project belong to the previous server.
         config = Config { server: Some(app.server.clone()), org: None, project: None };
     }
     if let Some(org) = &given.org {

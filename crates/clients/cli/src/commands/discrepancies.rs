@@ -8,18 +8,18 @@ use crate::{app::App, args::Limit, failure::Result, output::Columns};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List them. Nothing is repaired by itself.
+    /// List discrepancies. Nothing is repaired automatically.
     List {
-        /// Those that are resolved too.
+        /// Include resolved ones.
         #[arg(long)]
         all: bool,
-        /// Only those of a kind.
+        /// Only those of this kind.
         #[arg(long)]
         kind: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show one, and what to do about it.
+    /// Show a discrepancy, and what to do about it.
     #[command(visible_alias = "get")]
     Show { discrepancy: String },
 }

@@ -12,7 +12,7 @@ use crate::{
     session::Origin,
 };
 
-/// Checks the way to the server, this machine's clock, and the credentials.
+/// Checks the connection to the server, the local clock, and the credentials.
 #[derive(ClapArgs)]
 pub struct Command {}
 
@@ -23,7 +23,7 @@ struct Check {
     finding: String,
 }
 
-/// Tokens are judged by their times; a larger difference makes good ones look bad.
+/// Tokens have validity times; a larger clock skew makes valid tokens be refused.
 const TOLERATED_SKEW_SECONDS: i64 = 30;
 const COLUMNS: Columns = &[("CHECK", "check"), ("OK", "ok"), ("FINDING", "finding")];
 
@@ -50,33 +50,33 @@ pub async fn run(app: &App, _: Command) -> Result {
     app.out.list(&checks, COLUMNS)?;
     match exit {
         None => Ok(()),
-        Some(exit) => Err(Failure::new(exit, "not everything is in order")),
+        Some(exit) => Err(Failure::new(exit, "one or more checks failed")),
     }
 }
 
 fn clock(app: &App, response: &sdk::reqwest::Response) -> Result<String> {
     let date = response.headers().get("date").and_then(|date| date.to_str().ok());
     let Some(theirs) = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) else {
-        return Ok("the server does not tell the time".to_owned());
+        return Ok("not checked: the server sent no Date header".to_owned());
     };
     let skew = (app.ambient.now() - theirs.to_utc()).num_seconds();
     if skew.abs() <= TOLERATED_SKEW_SECONDS {
-        return Ok("agrees with the server's".to_owned());
+        return Ok("in sync with the server".to_owned());
     }
     let direction = if skew > 0 { "ahead of" } else { "behind" };
-    Err(Failure::new(Exit::Client, format!("this machine is {} s {direction} the server", skew.abs())))
+    Err(Failure::new(Exit::Client, format!("the local clock is {} s {direction} the server", skew.abs())))
 }
 
 async fn issuer(app: &App) -> Result<String> {
     let config = crate::session::sign_in_config(&app.http, &app.server).await?;
     sdk::oidc::Issuer::discover(&app.http, &config.issuer).await?;
-    Ok(format!("{} can be used", config.issuer))
+    Ok(format!("{} is reachable", config.issuer))
 }
 
 async fn credentials(app: &App) -> Result<String> {
     let origin = app.session()?.origin;
     let client = app.client().await?;
-    // A service account is nobody, but by now its key has been exchanged for a token.
+    // A service account is not a user, but by now its key has been exchanged for a token.
     if let Origin::ServiceAccount(_) = origin {
         return Ok(format!("{} works", origin.describe()));
     }

@@ -12,13 +12,13 @@ pub enum Command {
     List {
         #[arg(long, value_parser = ["open", "acknowledged", "resolved"])]
         state: Option<String>,
-        /// Only those of a node, by id or host name.
+        /// Only findings of this node, by id or host name.
         #[arg(long)]
         node: Option<String>,
-        /// Only those with this code, such as xid.79.
+        /// Only findings with this code, such as xid.79.
         #[arg(long)]
         code: Option<String>,
-        /// Only those with this consequence.
+        /// Only findings with this action.
         #[arg(long, value_parser = super::health::ACTIONS)]
         action: Option<String>,
         #[command(flatten)]
@@ -27,16 +27,16 @@ pub enum Command {
     /// Show a finding with its evidence.
     #[command(visible_alias = "get")]
     Show { finding: String },
-    /// Say that you take care of a finding.
+    /// Acknowledge a finding.
     Acknowledge {
         finding: String,
         #[arg(long)]
         note: Option<String>,
     },
-    /// Say that a finding is over. What was done about it stays: uncordon or release the node yourself.
+    /// Resolve a finding. Its action is not reverted: uncordon or release the node yourself.
     Resolve {
         finding: String,
-        /// What it was, and what was done.
+        /// Cause and fix.
         #[arg(long)]
         note: String,
     },

@@ -21,7 +21,7 @@ use crate::{
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Groups are named by id, or by a name that only one of the project has.
+/// Groups are given by id, or by a name that is unique in the project.
 #[derive(Subcommand)]
 pub enum Command {
     /// Launch several machines together: all or none, in one region.
@@ -34,7 +34,7 @@ pub enum Command {
     /// Show a group with its members.
     #[command(visible_alias = "show")]
     Get { group: String },
-    /// Release all members of a group: what is on them is lost, and they cost nothing from now on.
+    /// Release all members of a group: their data is deleted, and billing stops.
     Release {
         group: String,
         #[command(flatten)]
@@ -48,13 +48,13 @@ pub enum Command {
 pub struct Create {
     #[command(flatten)]
     what: What,
-    /// How many machines.
+    /// Number of machines.
     #[arg(long)]
     members: NonZeroU32,
-    /// What to call the group; its members are numbered.
+    /// Name of the group; its members are numbered.
     #[arg(long)]
     name: Option<String>,
-    /// What virtual machines are made from.
+    /// Image of virtual machines.
     #[arg(long)]
     image: Option<String>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         }
         Command::Release { group, wait, confirm } => {
             let id = resolve::group(client, project, &group).await?;
-            app.confirm(&confirm, &format!("Release all members of {group} and lose what is on them"))?;
+            app.confirm(&confirm, &format!("Release all members of {group} and delete their data"))?;
             let releasing = send!(client.allocation_group_release(project, &id));
             let Some(limit) = wait.limit() else { return show(app, &releasing) };
             let moving =
@@ -126,7 +126,7 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
     let sent = Box::pin(place.client.allocation_group_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
     let Some(limit) = wait.limit() else {
-        note(&format!("Look at it with `gpuaas groups get {}`.", made.id.as_str()));
+        note(&format!("Follow it with `gpuaas groups get {}`.", made.id.as_str()));
         return show(place.app, &made);
     };
     let id = made.id.to_string();
@@ -135,13 +135,14 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
         let failed = settled.allocations.iter().find(|one| one.state == types::AllocationState::Failed);
         let why =
             failed.map(|one| format!(": {} failed: {}", one.name, one.state_reason)).unwrap_or_default();
-        return Err(Failure::new(Exit::Server, format!("{id} is {}{why}", settled.state))
-            .suggest(format!("The others are released with it. See them with `gpuaas groups get {id}`.")));
+        return Err(Failure::new(Exit::Server, format!("{id} is {}{why}", settled.state)).suggest(format!(
+            "The other members are released as well. See them with `gpuaas groups get {id}`."
+        )));
     }
     show(place.app, &settled)
 }
 
-/// Looks at a group until it is in none of these states, saying how its members are.
+/// Polls a group until it has left these states, and prints the states of its members.
 async fn settled(
     place: &Place<'_>,
     mut group: types::AllocationGroupDetail,
@@ -150,7 +151,7 @@ async fn settled(
 ) -> Result<types::AllocationGroupDetail> {
     let deadline = Instant::now() + limit;
     let id = group.id.to_string();
-    let go_on = format!("It goes on without you. Look at it with `gpuaas groups get {id}`.");
+    let go_on = format!("The operation continues. Follow it with `gpuaas groups get {id}`.");
     let mut told: HashMap<String, types::AllocationState> = HashMap::new();
     loop {
         for one in &group.allocations {
@@ -164,7 +165,7 @@ async fn settled(
                 Exit::Server,
                 format!("{} could not be released: {}", one.name, one.state_reason),
             )
-            .suggest(format!("Try again with `gpuaas allocations retry {}`.", one.id.as_str())));
+            .suggest(format!("Retry with `gpuaas allocations retry {}`.", one.id.as_str())));
         }
         if !moving.contains(&group.state) {
             return Ok(group);

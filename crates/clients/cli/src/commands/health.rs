@@ -15,7 +15,7 @@ pub const ACTIONS: [&str; 5] = ["observe", "warn", "cordon", "quarantine", "cred
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// The table that decides what is done about a finding; the longest matching pattern wins.
+    /// The rules that decide the action for a finding; the longest matching pattern wins.
     #[command(subcommand)]
     Rules(RulesCommand),
 }
@@ -27,13 +27,13 @@ pub enum RulesCommand {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Make or change a rule.
+    /// Create or change a rule.
     Set {
-        /// A code (xid.79), or a beginning with a star (xid.*).
+        /// A code (xid.79), or a prefix with a wildcard (xid.*).
         pattern: String,
         #[arg(long, value_parser = ACTIONS)]
         action: String,
-        /// What the finding means, for people.
+        /// Description of the finding.
         #[arg(long)]
         meaning: String,
     },

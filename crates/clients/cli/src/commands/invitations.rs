@@ -42,15 +42,15 @@ pub enum Command {
     },
     /// Show an invitation.
     Get { invitation: String },
-    /// Invite somebody. They are mailed a link where mail is sent; otherwise pass on the token, which is shown only now.
+    /// Invite a user. The link is sent by mail if mail is configured; otherwise pass on the token, which is shown only once.
     Create {
         email: String,
         #[arg(long, value_enum, default_value_t = Role::Member)]
         role: Role,
     },
-    /// Take an invitation back.
+    /// Revoke an invitation.
     Revoke { invitation: String },
-    /// Accept an invitation that you were given, by its token or the code that the mailed link shows.
+    /// Accept an invitation, with its token or the code that the mailed link shows.
     Accept {
         invitation: String,
         /// The file with the token; `-` for standard input.
@@ -92,7 +92,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                      and invite again to have it sent again. The token, shown only now, is for somebody who has an account."
                 )),
                 None => note(
-                    "No mail is sent. Pass id and token on to whom you invite: the token is shown only now.",
+                    "Mail is not configured. Pass the id and the token to the invited user: the token is shown only once.",
                 ),
             }
             app.out.item(&made, COLUMNS)
@@ -104,7 +104,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             Ok(())
         }
         Command::Accept { invitation, token_file } => {
-            // Not an argument: those can be seen by everybody on the machine.
+            // Not an argument: every user of the machine can read arguments of processes.
             let token = read_input(&token_file)?;
             let body = types::InvitationAccept { token: token.trim().to_owned() };
             app.out.item(&send!(client.invitation_accept(&invitation, &body)), MEMBERS)

@@ -109,8 +109,8 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// A value that is no plain text, such as one of an enumeration; checked before anything is sent. Texts are checked
-/// by the server.
+/// A value that is not free text, such as one of an enumeration; validated before anything is sent. The server
+/// validates texts.
 pub fn field<T: FromStr<Err: Display>>(name: &str, text: impl AsRef<str>) -> Result<T> {
     text.as_ref().parse().map_err(|error| Failure::client(format!("{name}: {error}")))
 }

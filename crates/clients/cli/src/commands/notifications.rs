@@ -14,25 +14,25 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List them, newest first.
+    /// List notifications, newest first.
     List {
-        /// Only those that were not read.
+        /// Only unread ones.
         #[arg(long)]
         unread: bool,
-        /// Go on with what comes, until interrupted.
+        /// Follow new notifications until interrupted.
         #[arg(long)]
         watch: bool,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Mark one as read, or all.
+    /// Mark one notification, or all, as read.
     Read {
         #[arg(required_unless_present = "all")]
         notification: Option<String>,
         #[arg(long, conflicts_with = "notification")]
         all: bool,
     },
-    /// What you want to be told, and how.
+    /// Your notification preferences by kind and channel.
     #[command(subcommand)]
     Preferences(PreferencesCommand),
 }
@@ -40,7 +40,7 @@ pub enum Command {
 #[derive(Subcommand)]
 pub enum PreferencesCommand {
     Show,
-    /// Switch a kind of notification on or off.
+    /// Enable or disable a kind of notification.
     Set {
         /// Such as low_balance.
         kind: String,
@@ -94,8 +94,8 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Preferences(PreferencesCommand::Set { kind, email, in_app }) => {
             let known = send!(client.notification_preferences_get());
             let Some(mut wanted) = known.items.into_iter().find(|item| item.kind.to_string() == kind) else {
-                return Err(Failure::client(format!("there is no kind {kind:?}"))
-                    .suggest("See them with `gpuaas notifications preferences show`."));
+                return Err(Failure::client(format!("unknown kind {kind:?}"))
+                    .suggest("List the kinds with `gpuaas notifications preferences show`."));
             };
             wanted.email = email.unwrap_or(wanted.email);
             wanted.in_app = in_app.unwrap_or(wanted.in_app);
@@ -103,7 +103,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 "items": [{ "kind": wanted.kind, "email": wanted.email, "in_app": wanted.in_app }]
             });
             let body: types::NotificationPreferencesUpdate =
-                serde_json::from_value(value).map_err(local("the request cannot be made"))?;
+                serde_json::from_value(value).map_err(local("the request is not valid"))?;
             app.out.list(&send!(client.notification_preferences_update(&body)).items, PREFERENCES)
         }
     }
@@ -122,21 +122,24 @@ async fn follow(app: &App, client: &Client) -> Result {
             };
             let Some(Ok(piece)) = piece else { break };
             for frame in frames.feed(&piece)? {
-                let told: types::Notification = serde_json::from_str(&frame.data)
-                    .map_err(local("the server's answer is not understood"))?;
-                after = after.max(told.seq);
+                let notification: types::Notification = serde_json::from_str(&frame.data)
+                    .map_err(local("the server sent an invalid response"))?;
+                after = after.max(notification.seq);
                 let line = if app.out.format == Format::Json {
                     frame.data
                 } else {
-                    let at = told.created_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
-                    printable(&format!("{at}  {}  {}  {}", told.severity, told.title, told.text))
+                    let at = notification.created_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+                    printable(&format!(
+                        "{at}  {}  {}  {}",
+                        notification.severity, notification.title, notification.text
+                    ))
                 };
                 if !write_on(format!("{line}\n").as_bytes())? {
                     return Ok(());
                 }
             }
         }
-        // The server ends streams now and then; it is not asked without a pause.
+        // The server ends streams after some minutes; pause before reconnecting.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
 }

@@ -13,24 +13,24 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// What waits to be published.
+    /// Events that are not published yet.
     Outbox {
-        /// Only what could not be published yet.
+        /// Only events whose publication failed.
         #[arg(long)]
         failing: bool,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Messages that a consumer could not handle.
+    /// Dead letters: messages that a consumer failed to handle.
     #[command(subcommand)]
     Dlq(DlqCommand),
-    /// Runs of workflows.
+    /// Workflow runs.
     #[command(subcommand)]
     Sagas(sagas::Command),
-    /// Records of capacity that disagree.
+    /// Discrepancies between records of capacity, tasks and nodes.
     #[command(subcommand)]
     Discrepancies(discrepancies::Command),
-    /// After a restore from a backup: what differs from the nodes, and going on.
+    /// Restore from a backup: settle the differences from the nodes, then resume.
     #[command(subcommand)]
     Restore(restore::Command),
 }
@@ -47,7 +47,7 @@ pub enum State {
 pub enum DlqCommand {
     /// List dead letters, newest first.
     List {
-        /// Only those of a consumer.
+        /// Only those of this consumer.
         #[arg(long)]
         consumer: Option<String>,
         #[arg(long, value_enum)]
@@ -57,12 +57,12 @@ pub enum DlqCommand {
     },
     /// Show a dead letter with its message.
     Show { letter: String },
-    /// Give a message to its consumer again.
+    /// Requeue a message for its consumer.
     Requeue { letter: String },
-    /// Give a message up: it will never have an effect.
+    /// Discard a message: its consumer never handles it.
     Discard {
         letter: String,
-        /// Why; it is kept in the audit trail.
+        /// Reason, recorded in the audit trail.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -103,7 +103,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 
 async fn outbox(app: &App, client: &Client, state: Option<types::OutboxState>, limit: &Limit) -> Result {
     let limit = limit.get().unwrap_or(usize::MAX);
-    // Every page brings the figures along; those of the first are shown with the events of all.
+    // Every page carries the counts; print those of the first page.
     let mut pages = sdk::Pages::new(async |page: sdk::PageRequest| {
         let page = Box::pin(client.outbox_list(page.cursor(), page.size(), state)).await?.into_inner();
         let next = page.next_cursor.clone();
@@ -123,7 +123,7 @@ async fn outbox(app: &App, client: &Client, state: Option<types::OutboxState>, l
     shown.next_cursor = None;
     if matches!(app.out.format, Format::Table | Format::Csv) {
         let types::Outbox { pending, failing, oldest_age_seconds, .. } = shown;
-        note(&format!("{pending} pending, {failing} failing, the oldest for {oldest_age_seconds} s."));
+        note(&format!("{pending} pending, {failing} failing, oldest {oldest_age_seconds} s ago."));
         return app.out.list(&shown.items, EVENTS);
     }
     app.out.item(&shown, EVENTS)
@@ -150,7 +150,7 @@ async fn dlq(app: &App, client: &Client, command: DlqCommand) -> Result {
         DlqCommand::Requeue { letter } => app.out.item(&send!(client.dead_letter_requeue(&letter)), LETTERS),
         DlqCommand::Discard { letter, reason, confirm } => {
             let body = types::DeadLetterDiscard { reason };
-            app.confirm(&confirm, &format!("Give up {letter}: its message will never have an effect"))?;
+            app.confirm(&confirm, &format!("Discard {letter}: its consumer never handles the message"))?;
             let discarded = send!(client.dead_letter_discard(&letter, &body));
             note(&format!("Discarded {letter}."));
             app.out.item(&discarded, LETTERS)

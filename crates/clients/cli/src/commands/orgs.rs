@@ -12,7 +12,7 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show an organization; that of the context when none is named.
+    /// Show an organization; defaults to that of the context.
     Get { org: Option<String> },
     /// Change an organization's name.
     Rename { org: String, name: String },

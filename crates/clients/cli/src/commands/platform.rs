@@ -16,7 +16,7 @@ pub enum Command {
     /// All organizations.
     #[command(subcommand)]
     Orgs(OrgsCommand),
-    /// All people, and what they may do on the platform.
+    /// All users, and their platform roles.
     #[command(subcommand)]
     Users(UsersCommand),
     /// Accounts of the built-in issuer.
@@ -25,13 +25,13 @@ pub enum Command {
     /// Allocations of all organizations.
     #[command(subcommand)]
     Allocations(platform_allocations::Command),
-    /// Money of all organizations.
+    /// Billing of all organizations.
     #[command(subcommand)]
     Billing(platform_billing::Command),
-    /// Changes that two people make.
+    /// Changes that need the approval of a second administrator.
     #[command(subcommand)]
     Changes(platform_changes::Command),
-    /// Mail and webhooks on their way.
+    /// Deliveries of mail and webhooks.
     #[command(subcommand)]
     Deliveries(platform_billing::DeliveriesCommand),
 }
@@ -45,19 +45,19 @@ pub enum OrgsCommand {
     },
     /// Create an enterprise organization.
     Create {
-        /// Short name, unique: lower-case letters, digits and hyphens.
+        /// Slug, unique: lower-case letters, digits and hyphens.
         slug: String,
-        /// The name to show; the slug when not given.
+        /// Display name; defaults to the slug.
         #[arg(long)]
         name: Option<String>,
-        /// The person who owns it; you when not given.
+        /// The owner; defaults to you.
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
     },
-    /// Suspend an organization: it can be read but not changed.
+    /// Suspend an organization: it becomes read-only.
     Suspend {
         org: String,
-        /// Why; its members see it.
+        /// Reason, visible to its members.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -89,15 +89,15 @@ impl PlatformRole {
 
 #[derive(Subcommand)]
 pub enum UsersCommand {
-    /// List all people.
+    /// List all users.
     List {
-        /// Only those with this e-mail address.
+        /// Only users with this e-mail address.
         #[arg(long)]
         email: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Set the platform roles of a person; none takes them all away.
+    /// Set the platform roles of a user; without roles, all are revoked.
     SetRoles {
         user: String,
         #[arg(value_enum)]
@@ -112,25 +112,25 @@ pub enum AccountsCommand {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Create an account. The answer holds a password to pass on; it is shown only once.
+    /// Create an account and print its one-time password, which is shown only once.
     Create {
         email: String,
         #[arg(long)]
         name: Option<String>,
     },
-    /// Give an account a new one-time password, unlock it and end its sessions.
+    /// Set a new one-time password, unlock the account and revoke its sessions.
     ResetPassword {
         account: String,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Stop an account from signing in and end its sessions.
+    /// Disable an account and revoke its sessions.
     Disable {
         account: String,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Let a disabled account sign in again.
+    /// Enable a disabled account.
     Enable { account: String },
 }
 
@@ -177,7 +177,7 @@ async fn orgs(app: &App, client: &Client, command: OrgsCommand) -> Result {
         }
         OrgsCommand::Suspend { org, reason, confirm } => {
             let body = types::OrgSuspend { reason };
-            app.confirm(&confirm, &format!("Suspend {org} for everybody in it"))?;
+            app.confirm(&confirm, &format!("Suspend {org} for all its members"))?;
             app.out.item(&send!(client.platform_org_suspend(&org, &body)), ORGS)
         }
         OrgsCommand::Resume { org } => app.out.item(&send!(client.platform_org_resume(&org)), ORGS),
@@ -203,7 +203,7 @@ async fn users(app: &App, client: &Client, command: UsersCommand) -> Result {
 }
 
 async fn accounts(app: &App, client: &Client, command: AccountsCommand) -> Result {
-    const ONCE: &str = "Pass the password on: it is shown only now.";
+    const ONCE: &str = "Pass the password on: it is shown only once.";
     match command {
         AccountsCommand::List { limit } => {
             let accounts: Vec<types::Account> =
@@ -217,13 +217,13 @@ async fn accounts(app: &App, client: &Client, command: AccountsCommand) -> Resul
             app.out.item(&made, NEW_ACCOUNT)
         }
         AccountsCommand::ResetPassword { account, confirm } => {
-            app.confirm(&confirm, &format!("Reset the password of {account} and end its sessions"))?;
+            app.confirm(&confirm, &format!("Reset the password of {account} and revoke its sessions"))?;
             let reset = send!(client.platform_account_reset_password(&account));
             note(ONCE);
             app.out.item(&reset, PASSWORD)
         }
         AccountsCommand::Disable { account, confirm } => {
-            app.confirm(&confirm, &format!("Disable {account} and end its sessions"))?;
+            app.confirm(&confirm, &format!("Disable {account} and revoke its sessions"))?;
             app.out.item(&send!(client.platform_account_disable(&account)), ACCOUNTS)
         }
         AccountsCommand::Enable { account } => {

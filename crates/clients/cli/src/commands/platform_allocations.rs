@@ -20,34 +20,34 @@ pub enum Command {
             "requested", "provisioning", "active", "releasing", "released", "release_failed", "failed",
         ])]
         state: Option<String>,
-        /// Only those on a node, by id or host name.
+        /// Only allocations on this node, by id or host name.
         #[arg(long)]
         node: Option<String>,
-        /// Only those of a product.
+        /// Only allocations of this product.
         #[arg(long)]
         sku: Option<String>,
-        /// Only those of an organization, by id.
+        /// Only allocations of this organization, by id.
         #[arg(long, value_name = "ORG")]
         of_org: Option<String>,
-        /// Only those of a project, by id.
+        /// Only allocations of this project, by id.
         #[arg(long, value_name = "PROJECT")]
         of_project: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show an allocation, where it is, and what its workflows did.
+    /// Show an allocation with its node and its workflow runs.
     #[command(visible_alias = "show")]
     Get { allocation: String },
-    /// Release somebody's allocation, or try a failed release again.
+    /// Release an allocation of any organization, or retry a failed release.
     ForceRelease {
         allocation: String,
-        /// Why; its project can read it.
+        /// Reason, visible to the project.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// End a release that cannot be finished: its capacity is sold again.
+    /// Complete a release that cannot finish by itself: its capacity is sold again.
     ForceCleanup {
         allocation: String,
         #[command(flatten)]
@@ -57,13 +57,13 @@ pub enum Command {
     },
 }
 
-/// What only a person can say.
+/// What only a person can confirm.
 #[derive(clap::Args)]
 pub struct Verified {
-    /// You looked at the machine, and nothing of the former user is left there.
+    /// You checked the machine: no data of the former user is left on it.
     #[arg(long, required = true)]
     runtime_verified_absent: bool,
-    /// Why, and how you made sure; its project can read it.
+    /// Reason and how you checked, visible to the project.
     #[arg(long)]
     reason: String,
 }
@@ -110,7 +110,7 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         }
         Command::ForceRelease { allocation, reason, confirm } => {
             let body = types::ForceRelease { reason };
-            app.confirm(&confirm, &format!("Release {allocation}; its user loses what is on it"))?;
+            app.confirm(&confirm, &format!("Release {allocation} and delete its data"))?;
             app.out.item(&send!(client.platform_allocation_force_release(id(&allocation)?, &body)), COLUMNS)
         }
         Command::ForceCleanup { allocation, verified, confirm } => {
@@ -127,7 +127,7 @@ fn id(text: &str) -> Result<&str> {
         return Ok(text);
     }
     Err(Failure::client(format!("{text:?} is not the id of an allocation"))
-        .suggest("Find it with `gpuaas platform allocations list`."))
+        .suggest("List allocations with `gpuaas platform allocations list`."))
 }
 
 fn show(app: &App, found: &types::PlatformAllocationDetail) -> Result {

@@ -18,40 +18,40 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Credits and corrections that administrators post.
+    /// Adjustments: credits and corrections by administrators.
     #[command(subcommand)]
     Adjustments(AdjustmentsCommand),
     /// Payments of all organizations.
     #[command(subcommand)]
     Payments(super::billing::PaymentsCommand),
-    /// Money that goes back.
+    /// Refunds.
     #[command(subcommand)]
     Refunds(platform_refunds::Command),
     /// Disputes of all organizations.
     #[command(subcommand)]
     Disputes(super::billing::DisputesCommand),
-    /// Where books and world disagree. Nothing is repaired by itself.
+    /// Billing findings: where ledgers, records and the provider disagree. Nothing is repaired automatically.
     #[command(subcommand)]
     Findings(FindingsCommand),
     /// Messages of the payment provider.
     #[command(subcommand)]
     WebhookEvents(EventsCommand),
-    /// Days that were compared with the provider.
+    /// Daily reconciliations with the payment provider.
     #[command(subcommand)]
     Reconciliations(DaysCommand),
-    /// Check every ledger.
+    /// Verify every ledger.
     Verify,
-    /// Each account over all ledgers; together they are zero.
+    /// Trial balance: each account over all ledgers; the sum is zero.
     Totals,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Kind {
-    /// Money that is given.
+    /// Real money, granted.
     Credit,
-    /// Credit that is used before money and never goes back to a card.
+    /// Promotional credit, spent before real money and never refunded.
     Promo,
-    /// What an entry should have been.
+    /// The correction of an entry.
     Correction,
 }
 
@@ -72,39 +72,39 @@ pub enum AdjustmentsCommand {
     },
     #[command(visible_alias = "get")]
     Show { adjustment: String },
-    /// Post one, or propose it when it is so large that another administrator must approve it. For the organization of
+    /// Post an adjustment, or propose it when its amount needs the approval of another administrator. For the organization of
     /// `--org` or of the context.
     Create {
         #[arg(long, value_enum)]
         kind: Kind,
-        /// Such as 25.00; negative to take away, for corrections only.
+        /// Amount, such as 25.00; negative amounts only for corrections.
         #[arg(long, allow_hyphen_values = true)]
         amount: String,
         #[arg(long)]
         reason: String,
-        /// The entry that it corrects, by id.
+        /// The corrected entry, by id.
         #[arg(long, value_name = "ID")]
         corrects: Option<String>,
         #[command(flatten)]
         once: Once,
     },
-    /// Approve what another administrator proposed.
+    /// Approve an adjustment that another administrator proposed.
     Approve {
         adjustment: String,
         #[command(flatten)]
         once: Once,
     },
-    /// Refuse what was proposed.
+    /// Reject a proposed adjustment.
     Reject { adjustment: String },
 }
 
 #[derive(Subcommand)]
 pub enum FindingsCommand {
     List {
-        /// Those that are resolved too.
+        /// Include resolved ones.
         #[arg(long)]
         all: bool,
-        /// Only those of a kind.
+        /// Only those of this kind.
         #[arg(long)]
         kind: Option<String>,
         #[command(flatten)]
@@ -130,7 +130,7 @@ pub enum EventsCommand {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Process one again.
+    /// Process a message again.
     Requeue {
         event: String,
         #[arg(long)]
@@ -144,7 +144,7 @@ pub enum DaysCommand {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Compare a day with the provider's list.
+    /// Reconcile a day with the provider's list.
     Start {
         /// Such as 2026-11-15.
         day: String,
@@ -153,14 +153,14 @@ pub enum DaysCommand {
 
 #[derive(Subcommand)]
 pub enum DeliveriesCommand {
-    /// Mail and webhooks on their way.
+    /// Deliveries of mail and webhooks.
     List {
         #[arg(long, value_enum)]
         state: Option<DeliveryState>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Send one again that was given up.
+    /// Retry an abandoned delivery.
     Retry { delivery: String },
 }
 
@@ -281,7 +281,7 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             }
             Err(Failure::new(
                 Exit::Server,
-                format!("{broken} ledgers are not whole; -o json names the faults"),
+                format!("{broken} ledgers failed verification; -o json lists the faults"),
             ))
         }
         Command::Totals => app.out.priced(&send!(client.platform_ledger_totals()).accounts, TOTALS),

@@ -1,4 +1,4 @@
-//! `gpuaas platform changes`: changes that one person proposes and another applies.
+//! `gpuaas platform changes`: changes that one administrator proposes and another approves.
 
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
@@ -22,12 +22,12 @@ pub enum Command {
     },
     #[command(visible_alias = "get")]
     Show { change: String },
-    /// Propose a value for a policy that two people change, such as the amount above which money needs two.
+    /// Propose a value for a policy that needs two administrators, such as the approval threshold of adjustments.
     ProposePolicy {
         key: String,
-        /// What the key takes; without it the stored value is removed.
+        /// The new value; without it the stored value is removed.
         value: Option<String>,
-        /// For this organization (by id) rather than the whole platform.
+        /// For this organization (by id) instead of the platform.
         #[arg(long, value_name = "ORG_ID")]
         for_org: Option<String>,
         #[arg(long)]
@@ -35,7 +35,7 @@ pub enum Command {
         #[command(flatten)]
         once: Once,
     },
-    /// Propose all the platform roles of a person, when they include the right to approve.
+    /// Propose the complete platform roles of a user, when they include the permission to approve.
     ProposeRoles {
         user: String,
         #[arg(value_enum)]
@@ -45,13 +45,13 @@ pub enum Command {
         #[command(flatten)]
         once: Once,
     },
-    /// Apply what another administrator proposed.
+    /// Approve and apply a change that another administrator proposed.
     Approve {
         change: String,
         #[command(flatten)]
         once: Once,
     },
-    /// Reject what another administrator proposed.
+    /// Reject a change that another administrator proposed.
     Reject {
         change: String,
         #[command(flatten)]
@@ -120,18 +120,20 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         }
         Command::Reject { change, once } => {
             let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_reject(&change));
-            note("The proposal is rejected. Nothing was changed.");
+            note("Rejected the proposal. Nothing was changed.");
             app.out.item(&done, CHANGES)
         }
     }
 }
 
-/// What holds from now on.
+/// The effect of the applied change.
 fn applied(change: &types::SensitiveChange) -> String {
     let place = change.org_id.as_ref().map_or_else(String::new, |org| format!(" for {org}"));
     match (&change.policy_key, &change.user_id, &change.value) {
         (Some(key), _, Some(value)) => format!("{key} is {value} now{place}."),
-        (Some(key), _, None) => format!("{key} has no stored value any more{place}: the wider one holds."),
+        (Some(key), _, None) => {
+            format!("Removed the stored value of {key}{place}: the value of the wider scope applies.")
+        }
         (None, Some(user), Some(roles)) => {
             let names: Vec<&str> =
                 roles.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
@@ -144,7 +146,7 @@ fn applied(change: &types::SensitiveChange) -> String {
 fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
     if change.state == types::SensitiveChangeState::Proposed {
         note(&format!(
-            "Nothing is changed yet. Another administrator applies it: gpuaas platform changes approve {}",
+            "Nothing is changed yet. Another administrator must approve it: gpuaas platform changes approve {}",
             change.id
         ));
     }

@@ -19,7 +19,7 @@ pub enum Command {
     },
     #[command(visible_alias = "get")]
     Show { refund: String },
-    /// Give unused money of a payment back to the card, within the refund window.
+    /// Refund unused money of a payment to the card, within the refund window.
     Create {
         #[arg(long, value_name = "ID")]
         payment: String,
@@ -30,16 +30,16 @@ pub enum Command {
         #[command(flatten)]
         once: Once,
     },
-    /// Settle a refund of which it is not known whether it was sent, after looking at the provider's own list.
+    /// Settle a refund with an unknown result, after checking the provider's own list.
     Settle {
         refund: String,
-        /// What became of it at the provider.
+        /// The result at the provider.
         #[arg(long, value_enum)]
         outcome: SettledAs,
         /// The provider's id of the refund, when it was sent.
         #[arg(long, value_name = "ID", required_if_eq("outcome", "sent"))]
         provider_refund: Option<String>,
-        /// How it was found out; the organization can read it.
+        /// How you determined the result, visible to the organization.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -63,7 +63,7 @@ impl SettledAs {
     }
 }
 
-/// For operators: whose it is, and whether it is known what became of it.
+/// For operators: the organization, and whether the result is known.
 const COLUMNS: Columns = &[
     ("ID", "id"),
     ("ORG", "org_id"),
@@ -111,10 +111,12 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             let amount = money(done.amount_minor, &done.currency);
             note(&match (outcome, &done.provider_refund) {
                 (SettledAs::Sent, Some(id)) => {
-                    format!("It counts as sent, as {id}. The day's comparison with the provider checks that.")
+                    format!(
+                        "Recorded as sent, with id {id}. The daily reconciliation with the provider verifies it."
+                    )
                 }
-                (SettledAs::Sent, None) => "It counts as sent.".to_owned(),
-                (SettledAs::NotSent, _) => format!("{amount} are in the balance again."),
+                (SettledAs::Sent, None) => "Recorded as sent.".to_owned(),
+                (SettledAs::NotSent, _) => format!("{amount} returned to the balance."),
             });
             app.out.priced_item(&done, COLUMNS)
         }

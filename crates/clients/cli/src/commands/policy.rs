@@ -14,41 +14,41 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List the keys and what they mean.
+    /// List the policy keys with their descriptions.
     Definitions {
         #[command(flatten)]
         limit: Limit,
     },
-    /// List what holds in a place.
+    /// List the effective values of a scope.
     List {
         #[command(flatten)]
         place: PlaceArgs,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Print the value that holds in a place.
+    /// Print the effective value of a scope.
     Get {
         key: String,
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// Show the value that holds, where it came from, and what it overrode.
+    /// Show the effective value, the scope it comes from, and the values it overrides.
     Explain {
         key: String,
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// Set a value at a place: a whole number, true, false, or one of the key's choices.
+    /// Set the value of a scope: an integer, true, false, or one of the key's choices.
     Set {
         key: String,
         value: String,
-        /// Let narrower scopes choose otherwise: a default for them, not a bound.
+        /// A default that narrower scopes may override, instead of a bound.
         #[arg(long = "default")]
         is_default: bool,
         #[command(flatten)]
         place: PlaceArgs,
     },
-    /// Remove the value of a place, so that the wider one holds again.
+    /// Remove the value of a scope, so that the value of the wider scope applies.
     Unset {
         key: String,
         #[command(flatten)]
@@ -66,7 +66,7 @@ pub enum Scope {
 
 #[derive(ClapArgs)]
 pub struct PlaceArgs {
-    /// Whose policy: the platform's, or that of the organization or project of the command line or context.
+    /// Scope: the platform, or the organization or project of the command line or context.
     #[arg(long, value_enum, default_value_t = Scope::Org)]
     scope: Scope,
     /// The member, for `--scope user`.
@@ -74,7 +74,7 @@ pub struct PlaceArgs {
     user: Option<String>,
 }
 
-/// A place with its id.
+/// A scope with its id.
 enum Place {
     Platform,
     Org(String),
@@ -87,7 +87,7 @@ impl PlaceArgs {
         Ok(match (self.scope, self.user) {
             (Scope::User, Some(user)) => Place::User { org: resolve::org(app, client).await?, user },
             (Scope::User, None) | (_, Some(_)) => {
-                return Err(Failure::client("--user and `--scope user` go together"));
+                return Err(Failure::client("--user and `--scope user` must be given together"));
             }
             (Scope::Platform, None) => Place::Platform,
             (Scope::Org, None) => Place::Org(resolve::org(app, client).await?),
@@ -145,7 +145,7 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// Numbers and booleans as such; everything else is a choice.
+/// Integers and booleans; everything else is a choice.
 pub fn parsed(text: String) -> Value {
     match serde_json::from_str(&text) {
         Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
@@ -173,7 +173,7 @@ async fn list(client: &Client, place: &Place, limit: &Limit) -> Result<Vec<types
             pages!(limit.get(), |page| client.project_policy_list(project, page.cursor(), page.size()))?
         }
         Place::User { .. } => {
-            return Err(Failure::client("a member's policies are shown one by one")
+            return Err(Failure::client("policies of a user cannot be listed")
                 .suggest("Use `gpuaas policy explain KEY --scope user --user …`."));
         }
     })
@@ -190,7 +190,7 @@ async fn explain(client: &Client, place: &Place, key: &str) -> Result<types::Pol
     })
 }
 
-/// The mark is sent only when it is given: a server of an earlier version does not know it.
+/// The flag is sent only when it is set: a server of an earlier version does not know it.
 fn put(value: Value, is_default: bool) -> Result<types::PolicyPut> {
     let mut body = serde_json::Map::from_iter([("value".to_owned(), value)]);
     if is_default {

@@ -15,7 +15,7 @@ use crate::{
 pub enum Command {
     /// List the pools.
     List {
-        /// Only those of a region.
+        /// Only pools of this region.
         #[arg(long)]
         region: Option<String>,
         #[command(flatten)]
@@ -33,7 +33,7 @@ pub enum Command {
         #[arg(long)]
         description: Option<String>,
     },
-    /// Rename or describe a pool.
+    /// Change a pool's name or description.
     Update {
         pool: String,
         #[arg(long)]

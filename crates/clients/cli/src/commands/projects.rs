@@ -19,13 +19,13 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show a project; that of the context when none is named.
+    /// Show a project; defaults to that of the context.
     Get { project: Option<String> },
     /// Create a project.
     Create {
-        /// Short name, unique in the organization: lower-case letters, digits and hyphens.
+        /// Slug, unique in the organization: lower-case letters, digits and hyphens.
         slug: String,
-        /// The name to show; the slug when not given.
+        /// Display name; defaults to the slug.
         #[arg(long)]
         name: Option<String>,
     },
@@ -37,21 +37,21 @@ pub enum Command {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// People with a role of their own in a project.
+    /// Users with a role in a project.
     #[command(subcommand)]
     Members(MembersCommand),
 }
 
 #[derive(Subcommand)]
 pub enum MembersCommand {
-    /// List them.
+    /// List the members of the project.
     List {
         #[command(flatten)]
         limit: Limit,
     },
     /// Give a member of the organization a role in the project.
     Set { user: String, role: Role },
-    /// Take the role away.
+    /// Revoke a user's role in the project.
     Remove { user: String },
 }
 

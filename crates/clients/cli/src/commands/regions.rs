@@ -22,9 +22,9 @@ pub enum Command {
     Show { region: String },
     /// Create a region.
     Create {
-        /// Short name, unique and final, such as eu-north.
+        /// Code, unique and immutable, such as eu-north.
         code: String,
-        /// The name to show; the code when not given.
+        /// Display name; defaults to the code.
         #[arg(long)]
         name: Option<String>,
     },

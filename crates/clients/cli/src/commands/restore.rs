@@ -13,23 +13,23 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Show whether the platform was restored from a backup, and what is left to do.
+    /// Show whether the platform is in restore mode, and the open differences.
     Status,
-    /// List what differs between the records and the nodes, with what was decided.
+    /// List the differences between the database and the nodes, with the decisions.
     Differences {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Decide about a difference.
+    /// Decide how to settle a difference.
     Settle {
         difference: String,
         #[arg(long, value_enum)]
         decision: Decision,
-        /// Why; it is kept with the decision.
+        /// Reason, stored with the decision.
         #[arg(long)]
         note: String,
     },
-    /// Go on: what was decided is done, and work begins again.
+    /// Resume: apply the decisions and leave restore mode.
     Resume {
         #[command(flatten)]
         confirm: Confirm,
@@ -38,11 +38,11 @@ pub enum Command {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Decision {
-    /// The records stay as they are.
+    /// Keep the records unchanged.
     Keep,
-    /// Nothing new is placed on the node.
+    /// Cordon the node: no new placements.
     Cordon,
-    /// The allocation is gone: it is released, and paid for until the time of the backup.
+    /// The allocation no longer exists: release it, and bill it until the time of the backup.
     End,
 }
 
@@ -91,7 +91,10 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             app.out.item(&settled, DIFFERENCES)
         }
         Command::Resume { confirm } => {
-            app.confirm(&confirm, "Go on: allocations are launched, released and charged again")?;
+            app.confirm(
+                &confirm,
+                "Leave restore mode: allocations are launched, released and charged again",
+            )?;
             app.out.item(&send!(client.restore_resume()), STATUS)
         }
     }

@@ -17,22 +17,22 @@ pub enum Command {
     List {
         #[arg(long, value_parser = ["running", "undoing", "succeeded", "undone", "stuck"])]
         state: Option<String>,
-        /// Only those of a workflow, such as provision_machine.
+        /// Only runs of this workflow, such as provision_machine.
         #[arg(long)]
         name: Option<String>,
-        /// Only those about something, such as the id of an allocation.
+        /// Only runs for this subject, such as the id of an allocation.
         #[arg(long)]
         subject: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show a run: every attempt of every step, forwards and back.
+    /// Show a run with every attempt of its steps and undos.
     #[command(visible_alias = "get")]
     Show { run: String },
-    /// Cancel a run: what it did is taken back. One that only goes forward is left stuck.
+    /// Cancel a run and undo its steps. A run that cannot be undone becomes stuck.
     Cancel {
         run: String,
-        /// Why; it is kept in the audit trail.
+        /// Reason, recorded in the audit trail.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -76,7 +76,7 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
 
 fn show(app: &App, run: &types::SagaRunDetail) -> Result {
     let time = |at: &chrono::DateTime<chrono::Utc>| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
-    let marks = [(run.waiting, "waiting for an answer"), (run.overdue, "overdue: no worker has taken it")];
+    let marks = [(run.waiting, "waiting for a result"), (run.overdue, "overdue: no worker has leased it")];
     let marks: Vec<&str> = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
     let lines = [
         ("id", run.id.to_string()),
@@ -94,12 +94,12 @@ fn show(app: &App, run: &types::SagaRunDetail) -> Result {
     app.out.page(run, &lines, &timeline(&run.timeline))
 }
 
-/// What was done, a line for each attempt.
+/// One line per attempt of a step.
 pub fn timeline(entries: &[types::TimelineEntry]) -> String {
     let line = |entry: &types::TimelineEntry| {
         let took = entry.finished_at.map(|end| duration((end - entry.started_at).num_milliseconds()));
         let took = took.unwrap_or_else(|| "…".to_owned());
-        let back = if entry.undo { " (taken back)" } else { "" };
+        let back = if entry.undo { " (undo)" } else { "" };
         let detail = if entry.detail.is_empty() { String::new() } else { format!(": {}", entry.detail) };
         let at = entry.started_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
         let types::TimelineEntry { saga, step, attempt, state, .. } = entry;

@@ -25,9 +25,9 @@ pub enum Command {
     Create { name: String },
     /// Change a service account's name.
     Rename { account: String, name: String },
-    /// Let a disabled service account work again.
+    /// Enable a disabled service account.
     Enable { account: String },
-    /// Stop a service account without deleting it; its keys stop working at once.
+    /// Disable a service account without deleting it; its keys stop working immediately.
     Disable { account: String },
     /// Delete a service account and its keys.
     Delete {
@@ -48,14 +48,14 @@ pub enum KeysCommand {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Make a key. It is shown only once.
+    /// Create a key. It is shown only once.
     Create {
         account: String,
-        /// Days until the key stops working; it does not when not given.
+        /// Days until the key expires; by default it does not expire.
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..=3650))]
         expires_in_days: Option<u16>,
     },
-    /// Revoke a key; it stops working at once.
+    /// Revoke a key; it stops working immediately.
     Revoke { account: String, key: String },
 }
 
@@ -106,7 +106,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             update(app, &client, project, account, body).await
         }
         Command::Delete { account, confirm } => {
-            app.confirm(&confirm, &format!("Delete {account} with its keys"))?;
+            app.confirm(&confirm, &format!("Delete {account} and its keys"))?;
             send!(client.service_account_delete(&project, &account));
             note(&format!("Deleted {account}."));
             Ok(())
@@ -139,7 +139,7 @@ async fn keys(app: &App, client: &Client, project: String, command: KeysCommand)
                     .transpose()?,
             };
             let made = send!(client.service_account_key_create(&project, &account, &body));
-            note("Keep the key safe: it is shown only now.");
+            note("Store the key safely: it is shown only once.");
             app.out.item(&made, KEYS)
         }
         KeysCommand::Revoke { account, key } => {

@@ -17,9 +17,9 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// End a session; it stops working at once.
+    /// Revoke a session; its tokens stop working immediately.
     Revoke { session: String },
-    /// End all sessions but this one.
+    /// Revoke all sessions except this one.
     RevokeOthers {
         #[command(flatten)]
         confirm: Confirm,
@@ -49,7 +49,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             Ok(())
         }
         Command::RevokeOthers { confirm } => {
-            app.confirm(&confirm, "End all your other sessions")?;
+            app.confirm(&confirm, "Revoke all your other sessions")?;
             send!(client.session_revoke_others());
             note("Revoked all other sessions.");
             Ok(())

@@ -17,26 +17,26 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List products, also those that are not sold.
+    /// List products, including withdrawn ones.
     List,
     /// Show a product with its sizes and prices.
     #[command(visible_alias = "get")]
     Show { sku: String },
     /// Create a product.
     Create(Create),
-    /// Rename, offer or withdraw a product. What was launched goes on as it was sold.
+    /// Rename, offer or withdraw a product. Existing allocations are not affected.
     Update(Update),
-    /// What a product costs. Prices are never changed or removed; a new one takes their place.
+    /// Prices of a product. A price is never changed or removed; a new one replaces it.
     #[command(subcommand)]
     Prices(PricesCommand),
-    /// Sizes that a product comes in.
+    /// Sizes of a product.
     #[command(subcommand)]
     Profiles(ProfilesCommand),
 }
 
 #[derive(ClapArgs)]
 pub struct Price {
-    /// Of one unit, such as 2.50.
+    /// Price of one unit, such as 2.50.
     #[arg(long)]
     price: String,
     #[arg(long, default_value = "USD")]
@@ -49,7 +49,7 @@ impl Price {
     fn body(&self, valid_from: Option<DateTime<Utc>>) -> Result<types::SkuPriceCreate> {
         let unit_price_minor = minor(&self.price, &self.currency).ok_or_else(|| {
             Failure::client(format!("{:?} is not a price in {}", self.price, self.currency))
-                .suggest("Give one like 2.50.")
+                .suggest("Use an amount such as 2.50.")
         })?;
         Ok(types::SkuPriceCreate {
             unit: field("unit", &self.unit)?,
@@ -66,21 +66,21 @@ pub struct Create {
     sku: String,
     #[arg(long)]
     vendor: String,
-    /// The name to show.
+    /// Display name.
     #[arg(long)]
     name: String,
     #[arg(long, value_parser = ["baremetal", "gpu_slice", "cpu_vm"])]
     shape: String,
-    /// The model of its devices as nodes report it; none for machines without GPUs.
+    /// GPU model as nodes report it; omit for machines without GPUs.
     #[arg(long)]
     slot_model: Option<String>,
-    /// How many GPUs one node has.
+    /// GPUs per node.
     #[arg(long)]
     gpus_total: i32,
-    /// How many GPUs a machine of it can have.
+    /// GPU counts that can be launched.
     #[arg(long, value_delimiter = ',', required = true, value_name = "N,N")]
     gpu_counts: Vec<i32>,
-    /// Do not sell it yet.
+    /// Create the product inactive: it is not sold yet.
     #[arg(long)]
     inactive: bool,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct Update {
     sku: String,
     #[arg(long)]
     name: Option<String>,
-    /// `false` withdraws it: nothing new is launched.
+    /// `false` withdraws the product: no new launches.
     #[arg(long)]
     active: Option<bool>,
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
@@ -101,14 +101,14 @@ pub struct Update {
 
 #[derive(Subcommand)]
 pub enum PricesCommand {
-    /// List them, the newest first, also those that do not hold yet.
+    /// List prices, newest first, including future ones.
     List { sku: String },
-    /// Set a price from now or from a later moment on. What was launched keeps its own.
+    /// Set a price, effective now or later. Existing allocations keep their price.
     Set {
         sku: String,
         #[command(flatten)]
         price: Price,
-        /// Such as 2026-01-01T00:00:00Z; now when not given.
+        /// Effective time, such as 2026-01-01T00:00:00Z; now by default.
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
     },
@@ -127,11 +127,11 @@ pub enum ProfilesCommand {
         vcpus: NonZeroU32,
         #[arg(long)]
         memory_mib: i64,
-        /// Take it for this number of GPUs when nobody names a size.
+        /// Make it the default for its GPU count when a launch names no size.
         #[arg(long)]
         default: bool,
     },
-    /// Remove a size. Machines of it stay as they are.
+    /// Remove a size. Existing allocations are not affected.
     Remove {
         sku: String,
         name: String,
@@ -240,7 +240,7 @@ fn show(app: &App, sku: &types::SkuDetail) -> Result {
         ("vendor", sku.vendor.clone()),
         ("kind", sku.capacity_shape.to_string()),
         ("model", sku.slot_model.clone()),
-        ("gpus of a node", sku.gpus_total.to_string()),
+        ("gpus per node", sku.gpus_total.to_string()),
         ("gpu counts", counts.join(", ")),
         ("sold", json!(sku.active).to_string()),
         ("sizes", sku.profiles.iter().map(profile).collect::<Vec<_>>().join("\n")),

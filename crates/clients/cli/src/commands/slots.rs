@@ -23,13 +23,13 @@ pub enum Command {
         state: Option<String>,
         #[arg(long, value_parser = ["unknown", "healthy", "degraded", "failed"])]
         health: Option<String>,
-        /// Only those in a region.
+        /// Only slots in this region.
         #[arg(long)]
         region: Option<String>,
-        /// Only those of a node, by id or host name.
+        /// Only slots of this node, by id or host name.
         #[arg(long)]
         node: Option<String>,
-        /// Only those that serve a product.
+        /// Only slots that serve this product.
         #[arg(long)]
         sku: Option<String>,
         #[command(flatten)]
@@ -38,15 +38,15 @@ pub enum Command {
     /// Show a slot.
     #[command(visible_alias = "get")]
     Show { slot: String },
-    /// Take back the approval of a slot.
+    /// Revoke the approval of a slot.
     Withdraw { slot: String },
-    /// Take a slot out of service.
+    /// Quarantine a slot: nothing is placed on it.
     Quarantine { slot: String },
-    /// Take a slot out of quarantine; it can be sold after the next probe that passes.
+    /// Release a slot from quarantine; it can be sold after its node has passed the next probe.
     Restore { slot: String },
-    /// Clean a slot once more that could not be cleaned after its allocation was over.
+    /// Retry the cleanup of a slot whose cleanup failed.
     CleanupRetry { slot: String },
-    /// Say that a slot is clean: it is sold again.
+    /// Confirm that a slot is clean, so that it is sold again.
     ForceCleanup {
         slot: String,
         #[command(flatten)]

@@ -10,13 +10,13 @@ use crate::{
     process, resolve,
 };
 
-/// Runs the ssh client of this machine with where the allocation is. Whether to believe an unknown host key is your
-/// ssh client's question.
+/// Runs the local ssh client with the address of the allocation. The ssh client itself asks whether to trust an unknown
+/// host key.
 #[derive(ClapArgs)]
 pub struct Command {
     /// By id or name.
     allocation: String,
-    /// For the ssh client: its options, or a command to run there.
+    /// Arguments of the ssh client: options, or a command to run on the machine.
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
 }
@@ -29,21 +29,21 @@ pub async fn run(app: &App, command: Command) -> Result {
     let allocation = send!(client.allocation_get(&project, &id, state, wait));
     let Some(connection) = &allocation.connection else {
         let text =
-            format!("{} is {}; only an active one can be logged in to", command.allocation, allocation.state);
+            format!("{} is {}; you can log in only while it is active", command.allocation, allocation.state);
         return Err(Failure::new(Exit::Conflict, text).suggest(format!(
-            "See how it goes with `gpuaas allocations get {} --watch`.",
+            "Follow its progress with `gpuaas allocations get {} --watch`.",
             command.allocation
         )));
     };
     if !allocation.access_current {
-        note("The newest keys are still on their way to the machine.");
+        note("The latest SSH keys are not installed on the machine yet.");
     }
     let mut arguments = destination(connection)?;
     arguments.extend(command.arguments);
     Err(process::become_ssh(&arguments))
 }
 
-/// The arguments that lead to a machine. What the server says must not be taken for an option.
+/// The arguments of ssh. Values from the server must not be parsed as options.
 fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> {
     let types::AllocationConnection { ssh_host, ssh_port, username } = connection;
     let plain = |text: &str, more: &str| {
@@ -51,7 +51,7 @@ fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> 
         !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
     };
     if !plain(ssh_host, ".-:_") || !plain(username, "._-") || !(1..=65_535).contains(ssh_port) {
-        return Err(Failure::new(Exit::Server, "the server named an address that is none"));
+        return Err(Failure::new(Exit::Server, "the server sent an invalid SSH address"));
     }
     Ok(vec!["-p".to_owned(), ssh_port.to_string(), "-l".to_owned(), username.clone(), ssh_host.clone()])
 }

@@ -24,7 +24,7 @@ pub enum Command {
     Add {
         /// The file with the public key, such as ~/.ssh/id_ed25519.pub; `-` for standard input.
         file: String,
-        /// The name to show; the key's comment when not given.
+        /// Display name; defaults to the key's comment.
         #[arg(long)]
         name: Option<String>,
     },
@@ -71,16 +71,15 @@ pub async fn run(app: &App, command: Command) -> Result {
 /// The key and its name. A private key never leaves the machine.
 fn checked(text: &str, name: Option<String>) -> Result<(&str, String)> {
     if text.contains("PRIVATE KEY") {
-        return Err(
-            Failure::client("this is a private key").suggest("Give the public one, whose file ends in .pub.")
-        );
+        return Err(Failure::client("this is a private key")
+            .suggest("Give the public key, whose file name ends in .pub."));
     }
     let key = text.trim();
     let comment =
         key.splitn(3, char::is_whitespace).nth(2).map(str::trim).filter(|comment| !comment.is_empty());
     match name.as_deref().or(comment) {
         Some(name) => Ok((key, name.to_owned())),
-        None => Err(Failure::client("the key has no comment to name it by").suggest("Give --name.")),
+        None => Err(Failure::client("the key has no comment to use as its name").suggest("Give --name.")),
     }
 }
 

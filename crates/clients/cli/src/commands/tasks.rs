@@ -19,7 +19,7 @@ use crate::{
     resolve,
 };
 
-/// How often a task is looked at while somebody waits for it: often at first.
+/// Polling interval while waiting for a task: short at first.
 const FIRST_POLL: Duration = Duration::from_millis(200);
 const LONGEST_POLL: Duration = Duration::from_secs(2);
 
@@ -27,23 +27,23 @@ const LONGEST_POLL: Duration = Duration::from_secs(2);
 pub enum Command {
     /// List tasks, newest first.
     List {
-        /// Only those of a node, by id or host name.
+        /// Only tasks of this node, by id or host name.
         #[arg(long)]
         node: Option<String>,
         #[arg(long, value_parser = [
             "queued", "dispatched", "running", "succeeded", "failed", "expired", "cancelled",
         ])]
         state: Option<String>,
-        /// Only those of a type, such as slice.topology_discover.
+        /// Only tasks of this kind, such as slice.topology_discover.
         #[arg(long = "type", value_name = "TYPE")]
         task_type: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show a task: its phases with their times, and how it ended.
+    /// Show a task with its phases, durations and outcome.
     #[command(visible_alias = "get")]
     Show { task: String },
-    /// Cancel a task. A node that has begun it stops where that can be done cleanly.
+    /// Cancel a task. A node that has started it stops at the next point where this is safe.
     Cancel { task: String },
 }
 
@@ -95,12 +95,12 @@ pub fn is_over(state: State) -> bool {
     }
 }
 
-/// Looks at a task until it is over, saying what it is at.
+/// Polls a task until it has ended, and prints its progress.
 pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration) -> Result<types::NodeTask> {
     let (deadline, mut pause) = (Instant::now() + limit, FIRST_POLL);
-    let mut told = Told::default();
+    let mut printed = PrintedProgress::default();
     loop {
-        for line in told.news(&task) {
+        for line in printed.new_lines(&task) {
             note(&line);
         }
         if is_over(task.state) {
@@ -110,7 +110,7 @@ pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration)
             let id = task.id.as_str();
             let text = format!("the task {id} is still {} after {} s", task.state, limit.as_secs());
             return Err(Failure::new(Exit::Server, text)
-                .suggest(format!("It goes on. Look at it with `gpuaas tasks show {id}`.")));
+                .suggest(format!("The task continues. Follow it with `gpuaas tasks show {id}`.")));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_POLL);
@@ -118,16 +118,16 @@ pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration)
     }
 }
 
-/// What was said about a task already.
+/// What was already printed about a task.
 #[derive(Default)]
-struct Told {
+struct PrintedProgress {
     state: Option<State>,
     begun: usize,
     done: usize,
 }
 
-impl Told {
-    fn news(&mut self, task: &types::NodeTask) -> Vec<String> {
+impl PrintedProgress {
+    fn new_lines(&mut self, task: &types::NodeTask) -> Vec<String> {
         let mut lines = Vec::new();
         if self.state.replace(task.state) != Some(task.state) {
             lines.push(format!("{} {}", task.task_type, task.state));
@@ -211,7 +211,7 @@ fn outcome(ending: &types::Ending) -> String {
     }
 }
 
-/// Collected text as it is rather than as JSON.
+/// Collected text unquoted rather than as JSON.
 fn collected(output: &Value) -> Option<String> {
     let parts = output.get("parts")?.as_array()?;
     let part = |part: &Value| {
@@ -243,19 +243,19 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_is_told_when_it_begins_and_when_it_ends_and_once() {
+    fn each_phase_is_printed_once_when_it_starts_and_once_when_it_ends() {
         let at = "2026-01-02T03:04:05Z";
-        let mut told = Told::default();
-        assert_eq!(told.news(&task("queued", json!([]))), ["node.drain queued"]);
-        assert!(told.news(&task("queued", json!([]))).is_empty());
+        let mut printed = PrintedProgress::default();
+        assert_eq!(printed.new_lines(&task("queued", json!([]))), ["node.drain queued"]);
+        assert!(printed.new_lines(&task("queued", json!([]))).is_empty());
         let begun = json!([{ "name": "look", "started_at": at }]);
-        assert_eq!(told.news(&task("running", begun.clone())), ["node.drain running", "  look …"]);
-        assert!(told.news(&task("running", begun)).is_empty());
+        assert_eq!(printed.new_lines(&task("running", begun.clone())), ["node.drain running", "  look …"]);
+        assert!(printed.new_lines(&task("running", begun)).is_empty());
         let done = json!([
             { "name": "look", "started_at": at, "duration_ms": 12 },
             { "name": "act", "started_at": at, "duration_ms": 12_345 },
         ]);
-        let news = told.news(&task("succeeded", done));
+        let news = printed.new_lines(&task("succeeded", done));
         assert_eq!(news, ["node.drain succeeded", "  look took 12 ms", "  act took 12 s"]);
     }
 

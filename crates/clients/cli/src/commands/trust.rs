@@ -18,26 +18,26 @@ pub enum Command {
     /// Generations of the certificate authority.
     #[command(subcommand)]
     Authorities(AuthoritiesCommand),
-    /// Keys that sign work for nodes.
+    /// Keys that sign tasks for nodes.
     #[command(subcommand)]
     Signers(SignersCommand),
-    /// The signed list of signers that nodes believe, and the key that they pin.
+    /// The signed keyset that nodes trust, and the key that they pin.
     Keyset,
 }
 
 #[derive(ClapArgs)]
 pub struct Stage {
-    /// Stands in the audit trail.
+    /// Reason, recorded in the audit trail.
     #[arg(long)]
     reason: Option<String>,
 }
 
 #[derive(ClapArgs)]
 pub struct Step {
-    /// Do it although nodes would be left behind.
+    /// Proceed although some nodes do not trust the successor yet and would be locked out.
     #[arg(long, requires = "reason")]
     force: bool,
-    /// Stands in the audit trail.
+    /// Reason, recorded in the audit trail.
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
@@ -46,31 +46,31 @@ pub struct Step {
 
 #[derive(Subcommand)]
 pub enum AuthoritiesCommand {
-    /// List the generations, and how many nodes believe each.
+    /// List the generations, and how many nodes trust each.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Make a new generation and announce it to all nodes.
+    /// Create a new generation and announce it to all nodes.
     Stage(Stage),
-    /// Issue certificates from a staged generation; the old one still counts.
+    /// Issue certificates from a staged generation; the old one is still trusted.
     Activate {
         authority: String,
         #[command(flatten)]
         step: Step,
     },
-    /// Stop believing a generation that is in grace.
+    /// Stop trusting a generation that is in its grace period.
     Retire {
         authority: String,
         #[command(flatten)]
         step: Step,
     },
-    /// Revoke a generation at once: whoever holds its certificates is shut out.
+    /// Revoke a generation immediately: nodes with its certificates cannot connect.
     Revoke {
         authority: String,
         #[arg(long)]
         reason: String,
-        /// Do it although nodes would be left behind.
+        /// Proceed although some nodes do not trust the successor yet and would be locked out.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -80,28 +80,28 @@ pub enum AuthoritiesCommand {
 
 #[derive(Subcommand)]
 pub enum SignersCommand {
-    /// List the signers, and how many nodes know of each.
+    /// List the signers, and how many nodes trust each.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Make a new signer and announce it to all nodes.
+    /// Create a new signer and announce it to all nodes.
     Stage(Stage),
-    /// Sign with a staged signer; the old one still counts.
+    /// Sign with a staged signer; the old one is still trusted.
     Activate {
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
         #[command(flatten)]
         step: Step,
     },
-    /// Stop believing a signer that is in grace.
+    /// Stop trusting a signer that is in its grace period.
     Retire {
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
         #[command(flatten)]
         step: Step,
     },
-    /// Revoke a signer at once: nothing that it signed counts any more.
+    /// Revoke a signer immediately: nodes refuse everything that it signed.
     Revoke {
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
@@ -140,10 +140,10 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-/// The body of a step; one that leaves nodes behind is asked about.
+/// The body of a rotation step; --force needs confirmation.
 fn step(app: &App, step: Step, what: &str) -> Result<types::TrustStep> {
     if step.force {
-        app.confirm(&step.confirm, &format!("{what} although nodes may be left behind"))?;
+        app.confirm(&step.confirm, &format!("{what} although some nodes may not trust the successor yet"))?;
     }
     Ok(types::TrustStep { force: step.force, reason: step.reason })
 }
@@ -197,7 +197,10 @@ async fn signers(app: &App, client: &Client, command: SignersCommand) -> Result 
         }
         SignersCommand::Revoke { signer, reason, confirm } => {
             let body = types::SignerRevoke { reason };
-            app.confirm(&confirm, &format!("Revoke signer {signer}: what it signed is refused from now on"))?;
+            app.confirm(
+                &confirm,
+                &format!("Revoke signer {signer}: nodes refuse everything that it signed"),
+            )?;
             send!(client.signer_revoke(signer, &body))
         }
     };

@@ -17,11 +17,11 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Have events posted to an address. The answer holds the secret that they are signed with; it is shown only now.
+    /// Create a webhook that receives events. Prints the signing secret, which is shown only once.
     Create {
         name: String,
         url: String,
-        /// Only events of this type; all when not given. May be given several times.
+        /// Only events of this type; all by default. May be given several times.
         #[arg(long = "event", value_name = "TYPE")]
         events: Vec<String>,
     },
@@ -40,11 +40,11 @@ pub enum Command {
         #[arg(long)]
         disable: bool,
     },
-    /// A new secret; the old one signs too for a while.
+    /// Create a new signing secret. The old one also signs during the grace period.
     RotateSecret { webhook: String },
-    /// Send something, to see whether it arrives.
+    /// Send a test event.
     Test { webhook: String },
-    /// What was sent, and what became of it.
+    /// List deliveries and their results.
     Deliveries {
         webhook: String,
         #[command(flatten)]
@@ -99,9 +99,9 @@ pub async fn run(app: &App, command: Command) -> Result {
                 body["event_types"] = events.into();
             }
             let body: types::WebhookCreate =
-                serde_json::from_value(body).map_err(local("this is not taken"))?;
+                serde_json::from_value(body).map_err(local("the request is not valid"))?;
             let made = send!(client.webhook_create(org, &body));
-            note("The secret is shown only now.");
+            note("The secret is shown only once.");
             app.out.item(&made, COLUMNS)
         }
         Command::Show { webhook } => app.out.item(&send!(client.webhook_get(org, &webhook)), LISTED),
@@ -117,12 +117,12 @@ pub async fn run(app: &App, command: Command) -> Result {
             put("event_types", (!events.is_empty()).then(|| events.into()));
             put("enabled", (enable || disable).then(|| enable.into()));
             let body: types::WebhookUpdate =
-                serde_json::from_value(body.into()).map_err(local("this is not taken"))?;
+                serde_json::from_value(body.into()).map_err(local("the request is not valid"))?;
             app.out.item(&send!(client.webhook_update(org, &webhook, &body)), LISTED)
         }
         Command::RotateSecret { webhook } => {
             let made = send!(client.webhook_rotate_secret(org, &webhook));
-            note("The secret is shown only now; the one before signs too for a while.");
+            note("The secret is shown only once. The previous secret also signs during the grace period.");
             app.out.item(&made, COLUMNS)
         }
         Command::Test { webhook } => app.out.item(&send!(client.webhook_test(org, &webhook)), DELIVERIES),
@@ -136,7 +136,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             app.out.list(&found, DELIVERIES)
         }
         Command::Delete { webhook, confirm } => {
-            app.confirm(&confirm, &format!("Delete {webhook}: events are not posted there any more"))?;
+            app.confirm(&confirm, &format!("Delete {webhook}: it receives no more events"))?;
             send!(client.webhook_delete(org, &webhook));
             Ok(())
         }

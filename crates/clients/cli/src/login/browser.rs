@@ -17,7 +17,7 @@ use crate::{
 const TIME_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 pub async fn sign_in(app: &App, issuer: &Issuer, config: &SignInConfig, open: bool) -> Result<TokenSet> {
-    let no_listener = || local("no listener for the browser's answer (try --device)");
+    let no_listener = || local("cannot listen for the browser's redirect (try --device)");
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(no_listener())?;
     let port = listener.local_addr().map_err(no_listener())?.port();
     let redirect_uri = format!("http://127.0.0.1:{port}{}", callback::PATH);

@@ -1,5 +1,5 @@
-//! The listener that the browser is sent back to: reads one line of each request, answers, and is done when the
-//! right one has come. What is not the answer to this sign-in is told so and ignored.
+//! The listener of the browser's redirect: reads one line of each request, responds, and returns when the
+//! redirect of this sign-in has arrived. Requests that do not belong to this sign-in get a 404 and are ignored.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ const REQUEST_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// The code of the sign-in. The caller bounds the wait.
 pub async fn wait(listener: &TcpListener, authorization: &Authorization) -> Result<String> {
     loop {
-        let (mut stream, _) = listener.accept().await.map_err(local("the browser's answer was lost"))?;
+        let (mut stream, _) =
+            listener.accept().await.map_err(local("the connection from the browser failed"))?;
         let query = tokio::time::timeout(REQUEST_TIME_LIMIT, query(&mut stream)).await.ok().flatten();
         let outcome = query.and_then(|query| authorization.code(&query));
         let (status, text) = match &outcome {
             Some(Ok(_)) => ("200 OK", "You are signed in. You can close this page."),
-            Some(Err(_)) => ("200 OK", "You are not signed in. The terminal says why."),
-            None => ("404 Not Found", "This is not the answer that is waited for."),
+            Some(Err(_)) => ("200 OK", "You are not signed in. See the error in the terminal."),
+            None => ("404 Not Found", "This request does not belong to the current sign-in."),
         };
         let answer = tokio::time::timeout(REQUEST_TIME_LIMIT, answer(&mut stream, status, text)).await;
         // Whether the page was seen does not change the outcome.

@@ -19,11 +19,11 @@ pub enum Flow {
     Device,
 }
 
-/// Signs in and keeps the tokens.
+/// Signs in and stores the tokens.
 pub async fn sign_in(app: &App, flow: Flow) -> Result {
     if app.no_input() {
-        return Err(Failure::client("signing in needs a person")
-            .suggest("Use GPUAAS_TOKEN or GPUAAS_SERVICE_ACCOUNT_KEY where there is none."));
+        return Err(Failure::client("signing in needs an interactive terminal")
+            .suggest("Set GPUAAS_TOKEN or GPUAAS_SERVICE_ACCOUNT_KEY for non-interactive use."));
     }
     let config = sign_in_config(&app.http, &app.server).await?;
     let issuer = Issuer::discover(&app.http, &config.issuer).await?;
@@ -41,6 +41,6 @@ async fn device(app: &App, issuer: &Issuer, config: &SignInConfig) -> Result<sdk
     if let Some(complete) = &code.verification_uri_complete {
         note(&format!("or open {complete}"));
     }
-    note("Waiting for you to confirm …");
+    note("Waiting for confirmation …");
     Ok(code.wait(&app.http, issuer, &config.client).await?)
 }

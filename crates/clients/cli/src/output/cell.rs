@@ -35,7 +35,7 @@ fn to_the_second(text: &str) -> Option<String> {
     Some(format!("{head}{zone}"))
 }
 
-/// Text from elsewhere must not be able to steer the terminal.
+/// Removes control characters: text from the server must not send escape sequences to the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

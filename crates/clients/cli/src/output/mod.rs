@@ -1,4 +1,4 @@
-//! Results, in the form that was asked for.
+//! Results in the requested format.
 //!
 //! A result is JSON: one object or a list of them, as the API gave it. `json` and `yaml` print all of it; `table`
 //! and `csv` print the columns that the command names. Only results go to standard output.
@@ -82,14 +82,14 @@ impl Output {
                     Some((name.to_owned(), money(value.as_i64()?, &currency).into()))
                 })
                 .collect();
-            // For people once is enough.
+            // Tables show the formatted amounts only.
             fields.retain(|name, _| !name.ends_with("_minor"));
             fields.extend(shown);
         }
         Ok(row)
     }
 
-    /// A page about one thing for people: named lines, and text below them. JSON and YAML hold the thing itself.
+    /// A page about one resource for people: named lines, and text below them. JSON and YAML print the resource itself.
     pub fn page<T: Serialize>(&self, item: &T, lines: &[(&'static str, String)], below: &str) -> Result {
         match self.format {
             Format::Table => write(&format!("{}{}", table::page(lines), printable(below))),
@@ -143,7 +143,7 @@ fn json<T: Serialize>(item: &T) -> Result<Value> {
     serde_json::to_value(item).map_err(local("the result cannot be printed"))
 }
 
-/// To standard output. Whoever stopped reading has what they wanted.
+/// To standard output. A closed pipe is not an error.
 pub fn write(text: &str) -> Result {
     write_bytes(text.as_bytes())
 }
@@ -152,7 +152,7 @@ pub fn write_bytes(bytes: &[u8]) -> Result {
     write_on(bytes).map(drop)
 }
 
-/// The same for output without an end: false when nobody reads it any more.
+/// The same for endless output: false when the pipe was closed.
 pub fn write_on(bytes: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -162,12 +162,12 @@ pub fn write_on(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// A remark for the person, not a result.
+/// A message for the user on standard error, not a result.
 pub fn note(text: &str) {
     eprintln!("{}", printable(text));
 }
 
-/// Colour is for people, and for those who do not mind.
+/// Colours only on a terminal, and not when NO_COLOR is set.
 fn colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

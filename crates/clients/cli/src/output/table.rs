@@ -9,7 +9,7 @@ fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     if !colour() {
-        // That also forgets the width, which still counts when only colour is unwanted.
+        // This also resets the width, which is still needed when only colour is disabled.
         let width = table.width();
         table.force_no_tty();
         if let Some(width) = width {

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_by_its_distance() {
+    fn a_time_is_shown_relative_to_now() {
         let now = DateTime::UNIX_EPOCH;
         let at = |seconds| relative(now, now + chrono::TimeDelta::seconds(seconds));
         assert_eq!(

@@ -123,7 +123,7 @@ async fn a_node_joins_and_serves_by_commands_alone() {
     let token = std::fs::read_to_string(&file).unwrap().trim().to_owned();
     assert!(!token.is_empty() && made["bootstrap"]["token"].is_null() && !made.to_string().contains(&token));
     let said = operator.run(&create).await.fails(1);
-    assert!(said.contains("is there already"), "{said}");
+    assert!(said.contains("already exists"), "{said}");
     let page = operator.run(&["nodes", "show", "gpu-01"]).await.ok();
     assert!(
         page.contains("bootstrap_issued") && page.contains("gpuaas nodes bootstrap-token gpu-01"),
@@ -131,7 +131,7 @@ async fn a_node_joins_and_serves_by_commands_alone() {
     );
     // Another token is printed, and the first stops working.
     let ran = operator.run(&["nodes", "bootstrap-token", "gpu-01"]).await;
-    assert!(ran.err.contains("shown only now") && ran.err.contains("/install/agent.sh"), "{ran:?}");
+    assert!(ran.err.contains("shown only once") && ran.err.contains("/install/agent.sh"), "{ran:?}");
     let out = ran.ok();
     let second = out.lines().find_map(|line| line.strip_prefix("token")).unwrap().trim().to_owned();
     assert_ne!(second, token);
@@ -254,7 +254,7 @@ async fn nodes_leave_and_enter_service_and_what_cannot_be_taken_back_is_asked() 
 
     let shut_out = ["nodes", "revoke-certificates", "gpu-01", "--reason", "stolen"];
     let said = operator.run(&shut_out).await.fails(1);
-    assert!(said.contains("needs confirmation") && said.contains("--yes"), "{said}");
+    assert!(said.contains("confirmation is required") && said.contains("--yes"), "{said}");
     let revoked = operator.json(&[&shut_out[..], &["--yes"]].concat()).await;
     assert_eq!(revoked[0]["state"], "revoked");
     eventually("the node is shut out", || async {
@@ -345,7 +345,7 @@ async fn trust_is_rotated_by_commands_and_force_is_asked_about() {
     operator.run(&["trust", "signers", "activate", "2", "--force", "--yes"]).await.fails(1);
     let force = ["trust", "signers", "activate", "2", "--force", "--reason", "the node is gone"];
     let said = operator.run(&force).await.fails(1);
-    assert!(said.contains("needs confirmation"), "{said}");
+    assert!(said.contains("confirmation is required"), "{said}");
     assert_eq!(operator.json(&[&force[..], &["--yes"]].concat()).await["state"], "active");
     let keyset = operator.run(&["trust", "keyset"]).await.ok();
     assert!(keyset.contains("2 active") && keyset.contains("1 grace"), "{keyset}");

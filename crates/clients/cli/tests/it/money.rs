@@ -38,7 +38,7 @@ impl Shop {
         assert!(line.starts_with(&format!("Pay {amount} USD here: ")), "{line}");
         self.pay.press(line.trim().rsplit(' ').next().unwrap(), "pay").await;
         let ran = finish(child).await;
-        assert!(ran.err.contains(&format!("{amount} USD are in the balance.")), "{ran:?}");
+        assert!(ran.err.contains(&format!("{amount} USD added to the balance.")), "{ran:?}");
         let topup = ran.json();
         assert_eq!(topup["state"], "paid", "{topup}");
         text(&topup["id"])
@@ -108,7 +108,7 @@ async fn amounts_that_are_none_never_leave_the_machine_and_small_ones_are_refuse
     let shop = Shop::open().await;
     for wrong in ["12.345", "ten", "1,50", ""] {
         let said = shop.user.run(&["billing", "topup", wrong, "--no-browser"]).await.fails(1);
-        assert!(said.contains("is no amount of USD"), "{wrong}: {said}");
+        assert!(said.contains("is not an amount in USD"), "{wrong}: {said}");
     }
     let said = shop.user.run(&["billing", "topup", "0.50", "--no-browser"]).await.fails(1);
     assert!(said.contains("10.00") || said.contains("1000"), "says how much it must be: {said}");

@@ -132,7 +132,7 @@ async fn the_amount_above_which_two_are_needed_is_changed_by_two_who_type_it() {
     assert_eq!(office.limit().await, json!(700));
     let (change, _) = office.propose(&["propose-policy", KEY]).await;
     let done = decide(second, "approve", &change).await;
-    assert!(done.err.contains(&format!("{KEY} has no stored value any more")), "{done:?}");
+    assert!(done.err.contains(&format!("Removed the stored value of {KEY}")), "{done:?}");
     assert_eq!(office.limit().await, before);
 
     let states = first.json(&["platform", "changes", "list", "--state", "applied"]).await;

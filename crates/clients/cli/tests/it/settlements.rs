@@ -78,7 +78,7 @@ async fn unknown_refunds_are_settled_both_ways_and_the_ledger_agrees() {
     let said = settle(&second, &lost, &["sent"]).await.fails(1);
     assert!(said.contains("--provider-refund"), "{said}");
     let done = settle(&second, &lost, &["not_sent"]).await;
-    assert!(done.err.contains("5.00 USD are in the balance again"), "{done:?}");
+    assert!(done.err.contains("5.00 USD returned to the balance"), "{done:?}");
     assert!(done.ok().contains("failed"));
     assert_eq!(shop.balance().await["total_minor"], 1700);
     let said = settle(&second, &lost, &["not_sent"]).await.fails(5);
@@ -86,7 +86,7 @@ async fn unknown_refunds_are_settled_both_ways_and_the_ledger_agrees() {
 
     // Sent: also by who asked for it, since nothing comes back.
     let done = settle(&shop.operator, &other, &["sent", "--provider-refund", "re_seen"]).await;
-    assert!(done.err.contains("counts as sent") && done.err.contains("re_seen"), "{done:?}");
+    assert!(done.err.contains("Recorded as sent") && done.err.contains("re_seen"), "{done:?}");
     assert!(done.ok().contains("succeeded"));
     let shown = show(&second, &other).await;
     assert_eq!(

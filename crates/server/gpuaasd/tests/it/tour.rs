@@ -89,16 +89,16 @@ async fn the_tour_comes_to_its_end_and_leaves_nothing_behind() {
         "Signed in to ",
         "$ gpuaas platform orgs create tour",
         "insufficient_balance",
-        "(exit code 6, as it should be)",
+        "(exit code 6, as expected)",
         "SIMULATED",
         "20.00 USD",
-        "yes, at this moment",
+        "yes, currently",
         "\nactive\n",
         " left (",
         "released",
-        "the ledger is not whole: ledger of org_",
-        "(exit code 1, as it should be)",
-        "Everything went as expected",
+        "the ledger failed verification: ledger of org_",
+        "(exit code 1, as expected)",
+        "Everything succeeded",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }

@@ -13,19 +13,19 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum GrantsCommand {
-    /// List them.
+    /// List the users with access.
     List {
         allocation: String,
         #[command(flatten)]
         limit: Limit,
     },
-    /// Let somebody log in with their own SSH keys.
+    /// Grant a user access with their own SSH keys.
     Add {
         allocation: String,
         /// By id or e-mail address.
         user: String,
     },
-    /// Let somebody log in no more. Sessions that are open stay open.
+    /// Revoke a user's access. Open sessions are not closed.
     Remove {
         allocation: String,
         /// By id or e-mail address.
@@ -35,7 +35,7 @@ pub enum GrantsCommand {
 
 #[derive(Subcommand)]
 pub enum AccessCommand {
-    /// Bring the machine the keys that its people have now.
+    /// Install the current SSH keys of its users on the machine.
     Refresh { allocation: String },
 }
 
@@ -66,7 +66,7 @@ pub async fn grants(place: &Place<'_>, command: GrantsCommand) -> Result {
             let id = place.allocation(&allocation).await?;
             let user = resolve::user(client, project, &user).await?;
             send!(client.allocation_grant_delete(project, &id, &user));
-            note(&format!("Took the access of {user} away."));
+            note(&format!("Revoked the access of {user}."));
             on_their_way(&id);
             Ok(())
         }
@@ -81,6 +81,6 @@ pub async fn keys(place: &Place<'_>, command: AccessCommand) -> Result {
 
 fn on_their_way(id: &str) {
     note(&format!(
-        "The keys are brought to the machine; `gpuaas allocations get {id}` says when they are there."
+        "The keys are being installed; `gpuaas allocations get {id}` shows when they are on the machine."
     ));
 }

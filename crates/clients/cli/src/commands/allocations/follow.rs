@@ -1,4 +1,4 @@
-//! Following an allocation: what happens is said as it happens, until what was wanted is there or cannot come.
+//! Following an allocation: prints its events until the goal is reached or has failed.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const COME_AGAIN: Duration = Duration::from_secs(1);
-/// So often in a row the server may fail to answer.
+/// Consecutive failed requests before giving up.
 const MOST_FAILURES: u32 = 10;
 
-/// What somebody waits for.
+/// The state that the user waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Launch,
@@ -28,7 +28,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// What an event means for it: reached, out of reach and why, or nothing yet.
+    /// The effect of an event on the goal: reached, failed with a reason, or still open.
     fn reached(self, event: &AllocationEvent) -> Option<std::result::Result<(), String>> {
         let state = event.to_state.filter(|_| event.kind == Kind::State);
         let operation = Some(event.name.as_str()).filter(|_| event.kind == Kind::Operation);
@@ -54,12 +54,12 @@ impl Goal {
     fn advice(self, id: &str) -> String {
         match self {
             Self::Launch => format!(
-                "Nothing is billed for it. See what happened with `gpuaas allocations events {id}`, and launch again."
+                "It is not billed. See its events with `gpuaas allocations events {id}`, and launch again."
             ),
             Self::Release => format!(
-                "Nothing is billed any more. Try again with `gpuaas allocations retry {id}`, or tell your operator."
+                "It is no longer billed. Retry with `gpuaas allocations retry {id}`, or contact your operator."
             ),
-            Self::Restart => format!("See what happened with `gpuaas allocations events {id}`."),
+            Self::Restart => format!("See its events with `gpuaas allocations events {id}`."),
         }
     }
 }
@@ -77,20 +77,20 @@ pub struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// Says what happens after an event until the goal is reached. Leaving earlier changes nothing about the
+    /// Prints events until the goal is reached. Stopping earlier does not affect the
     /// allocation.
     pub async fn to_the_end(self, goal: Goal, after: i64, limit: Duration) -> Result {
         let id = self.allocation;
-        let go_on = format!("It goes on without you. See how with `gpuaas allocations get {id} --watch`.");
+        let go_on = format!("The operation continues. Follow it with `gpuaas allocations get {id} --watch`.");
         let release = match goal {
-            Goal::Launch => format!(" To give it up: `gpuaas allocations release {id}`."),
+            Goal::Launch => format!(" To cancel it: `gpuaas allocations release {id}`."),
             Goal::Release | Goal::Restart => String::new(),
         };
         let go_on = format!("{go_on}{release}");
         tokio::select! {
             ended = self.reached(goal, after) => ended,
             () = tokio::time::sleep(limit) => {
-                let text = format!("{id} is still on its way after {} s", limit.as_secs());
+                let text = format!("{id} is still in progress after {} s", limit.as_secs());
                 Err(Failure::new(Exit::Server, text).suggest(go_on))
             }
             _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "stopped waiting").suggest(go_on)),
@@ -99,9 +99,9 @@ impl Following<'_> {
 
     async fn reached(self, goal: Goal, after: i64) -> Result {
         let mut events = Events::new(self, after);
-        let mut teller = Teller::default();
+        let mut printer = EventPrinter::default();
         while let Some(event) = events.next().await? {
-            note(&teller.line(&event));
+            note(&printer.line(&event));
             match goal.reached(&event) {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(why)) => {
@@ -111,18 +111,18 @@ impl Following<'_> {
                 None => {}
             }
         }
-        // It is over, and its end was told before `after`.
+        // The allocation has ended, and its last event is before `after`.
         match goal {
             Goal::Release => Ok(()),
             Goal::Launch | Goal::Restart => {
-                let text = format!("{} is over", self.allocation);
+                let text = format!("{} has ended", self.allocation);
                 Err(Failure::new(Exit::Conflict, text).suggest(goal.advice(self.allocation)))
             }
         }
     }
 }
 
-/// The events of an allocation from one on; a connection that ends is opened again where it was.
+/// The events of an allocation after a given one; a closed connection is reopened at the last event seen.
 pub struct Events<'a> {
     of: Following<'a>,
     after: i64,
@@ -136,7 +136,7 @@ impl<'a> Events<'a> {
         Self { of, after, open: None, frames: VecDeque::new(), failures: 0 }
     }
 
-    /// The next one; none when the allocation is over.
+    /// The next event; none when the allocation has ended.
     pub async fn next(&mut self) -> Result<Option<AllocationEvent>> {
         loop {
             let Some(frame) = self.frames.pop_front() else {
@@ -147,7 +147,7 @@ impl<'a> Events<'a> {
                 "end" => return Ok(None),
                 "allocation" => {
                     let event: AllocationEvent = serde_json::from_str(&frame.data).map_err(|error| {
-                        Failure::new(Exit::Server, format!("the server sent an event that is none: {error}"))
+                        Failure::new(Exit::Server, format!("the server sent an invalid event: {error}"))
                     })?;
                     self.after = event.seq;
                     return Ok(Some(event));
@@ -164,7 +164,7 @@ impl<'a> Events<'a> {
                 self.failures = 0;
                 self.frames.extend(frames.feed(&piece)?);
             }
-            // It ends by itself after some minutes, or with the connection.
+            // The server ends a stream after some minutes; it also ends with the connection.
             Some(Err(_)) | None => {
                 self.open = None;
                 tokio::time::sleep(COME_AGAIN).await;
@@ -192,14 +192,14 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Says events in a line each, with how long things took.
+/// Prints one line per event, with durations.
 #[derive(Default)]
-pub struct Teller {
+pub struct EventPrinter {
     /// When the last step ended.
     step: Option<DateTime<Utc>>,
 }
 
-impl Teller {
+impl EventPrinter {
     pub fn line(&mut self, event: &AllocationEvent) -> String {
         let name = &event.name;
         match event.kind {
@@ -268,15 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_with_how_long_they_took() {
-        let mut teller = Teller::default();
-        assert_eq!(teller.line(&state("provisioning", "")), "provisioning");
+    fn steps_are_printed_with_their_durations() {
+        let mut printer = EventPrinter::default();
+        assert_eq!(printer.line(&state("provisioning", "")), "provisioning");
         let part = json!({ "name": "account.create", "duration_ms": 12 });
-        assert_eq!(teller.line(&event("phase", &part)), "  account.create took 12 ms");
+        assert_eq!(printer.line(&event("phase", &part)), "  account.create took 12 ms");
         let step = json!({ "name": "account", "at": "2026-01-02T03:04:06.5Z" });
-        assert_eq!(teller.line(&event("phase", &step)), "  account took 1500 ms");
+        assert_eq!(printer.line(&event("phase", &step)), "  account took 1500 ms");
         let step = json!({ "name": "check", "at": "2026-01-02T03:04:36.5Z", "reason": "8 GPUs" });
-        assert_eq!(teller.line(&event("phase", &step)), "  check took 30 s: 8 GPUs");
-        assert_eq!(teller.line(&state("failed", "why")), "failed: why");
+        assert_eq!(printer.line(&event("phase", &step)), "  check took 30 s: 8 GPUs");
+        assert_eq!(printer.line(&state("failed", "why")), "failed: why");
     }
 }

@@ -1,4 +1,4 @@
-//! Launching, and asking whether that would succeed.
+//! Launching, and the dry run of a launch.
 
 use std::num::NonZeroU16;
 
@@ -22,10 +22,10 @@ use crate::{
 pub struct Create {
     #[command(flatten)]
     what: What,
-    /// What to call it.
+    /// Name of the allocation.
     #[arg(long)]
     name: Option<String>,
-    /// What a virtual machine is made from.
+    /// Image of a virtual machine.
     #[arg(long)]
     image: Option<String>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct Create {
     once: Once,
 }
 
-/// The words of what was given besides what is wanted.
+/// The arguments besides product and size.
 pub fn more(name: Option<&str>, image: Option<&str>, wait: &Wait) -> Vec<String> {
     let given = [("--name", name), ("--image", image)];
     let given = given.into_iter().filter_map(|(flag, text)| Some([flag.to_owned(), text?.to_owned()]));
@@ -68,7 +68,7 @@ pub async fn create(place: &Place<'_>, create: Create) -> Result {
 pub struct Explain {
     #[command(flatten)]
     what: What,
-    /// So many of it together.
+    /// Number of machines, launched together.
     #[arg(long, default_value = "1")]
     count: NonZeroU16,
 }
@@ -96,22 +96,21 @@ pub async fn explain(place: &Place<'_>, explain: Explain) -> Result {
 
 fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'static str, String)> {
     let held = |limited: &types::Limited| {
-        let allowed =
-            limited.allowed.map_or_else(|| "without limit".to_owned(), |n| format!("of at most {n}"));
+        let allowed = limited.allowed.map_or_else(|| "no limit".to_owned(), |n| format!("of at most {n}"));
         format!("{} held, {allowed}", limited.held)
     };
     let soon = refusal["after_cleaning"] == json!(true);
     let quoted = &answer.price;
     vec![
-        ("fits", if answer.fits { "yes, at this moment" } else { "no" }.to_owned()),
+        ("fits", if answer.fits { "yes, currently" } else { "no" }.to_owned()),
         ("why not", refusal["message"].as_str().unwrap_or_default().to_owned()),
-        ("soon", if soon { "when what is being cleaned is clean" } else { "" }.to_owned()),
+        ("soon", if soon { "after the cleanup of released capacity" } else { "" }.to_owned()),
         ("sku", answer.sku.clone()),
         ("size", format!("{} ({} GPUs)", answer.profile, answer.gpus)),
         ("count", answer.count.to_string()),
         ("region", answer.region.clone().unwrap_or_default()),
         ("price", price(quoted.unit_price_minor, &quoted.currency, &quoted.unit.to_string())),
-        ("together", format!("{} per hour", money(quoted.per_hour_minor, &quoted.currency))),
+        ("total", format!("{} per hour", money(quoted.per_hour_minor, &quoted.currency))),
         ("organization", format!("{} (GPUs)", held(&answer.limits.org_gpus))),
         ("project", format!("{} (GPUs)", held(&answer.limits.project_gpus))),
         ("you", format!("{} (allocations)", held(&answer.limits.own_allocations))),

@@ -23,12 +23,12 @@ use crate::{
     resolve,
 };
 
-/// Allocations are named by id, or by a name that only one of the project has.
+/// Allocations are given by id, or by a name that is unique in the project.
 #[derive(Subcommand)]
 pub enum Command {
-    /// List the allocations of the project that are not over.
+    /// List the live allocations of the project.
     List {
-        /// Those that are over too.
+        /// Include ended ones.
         #[arg(long)]
         all: bool,
         #[arg(long, value_parser = [
@@ -44,26 +44,26 @@ pub enum Command {
     /// Launch a machine.
     #[command(visible_alias = "launch")]
     Create(launch::Create),
-    /// Say whether a launch would succeed, what it would cost, and what stands in its way. Nothing is changed.
+    /// Dry run: show whether a launch would succeed, its cost, and why it would be refused.
     Explain(launch::Explain),
     /// Show an allocation and how to log in.
     #[command(visible_alias = "show")]
     Get {
         allocation: String,
-        /// Then show what happens to it, until it is over or you stop.
+        /// Then follow its events until it has ended or you interrupt.
         #[arg(short, long)]
         watch: bool,
     },
-    /// Show changes of all allocations of the project, until you stop.
+    /// Follow changes of all allocations of the project until you interrupt.
     Watch,
-    /// List what happened to an allocation.
+    /// List the events of an allocation.
     Events {
         allocation: String,
-        /// Then show what comes, until it is over or you stop.
+        /// Then follow new events until it has ended or you interrupt.
         #[arg(short, long)]
         follow: bool,
     },
-    /// Release an allocation: what is on it is lost, and it costs nothing from now on.
+    /// Release an allocation: its data is deleted, and billing stops.
     Release {
         allocation: String,
         #[command(flatten)]
@@ -71,13 +71,13 @@ pub enum Command {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Try a failed release again.
+    /// Retry a failed release.
     Retry {
         allocation: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Restart the machine of an allocation; what runs on it is lost.
+    /// Restart the machine of an allocation; running processes are terminated.
     Restart {
         allocation: String,
         #[command(flatten)]
@@ -85,10 +85,10 @@ pub enum Command {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Who may log in besides the creator.
+    /// Users who may log in besides the creator.
     #[command(subcommand)]
     Grants(access::GrantsCommand),
-    /// The keys on the machine.
+    /// SSH keys on the machine.
     #[command(subcommand)]
     Access(access::AccessCommand),
 }
@@ -103,7 +103,7 @@ pub const COLUMNS: Columns = &[
     ("CREATED", "created_at"),
 ];
 
-/// An allocation of the project, and who asks.
+/// An allocation of the project, and the program's state.
 pub struct Place<'a> {
     pub app: &'a App,
     pub client: &'a Client,
@@ -172,7 +172,7 @@ async fn list(
     place.app.out.list(&found, COLUMNS)
 }
 
-/// What was asked for: shown, or followed to its end and then shown.
+/// Prints the allocation, with --wait after the operation has ended.
 pub async fn begun(place: &Place<'_>, now: types::Allocation, goal: Goal, after: i64, wait: &Wait) -> Result {
     let id = now.id.to_string();
     let Some(limit) = wait.limit() else {
@@ -181,18 +181,18 @@ pub async fn begun(place: &Place<'_>, now: types::Allocation, goal: Goal, after:
     };
     let following = Following { client: place.client, project: &place.project, allocation: &id };
     let ended = following.to_the_end(goal, after, limit).await;
-    // How it stands is worth seeing whatever came of it, but a result only when there is one.
+    // Print the allocation after a failure too, but as a result only after success.
     ended?;
     page::show(place.app, &place.get(&id).await?)
 }
 
 async fn release(place: &Place<'_>, text: &str, wait: &Wait, confirm: &Confirm) -> Result {
     let id = place.allocation(text).await?;
-    place.app.confirm(confirm, &format!("Release {text} and lose what is on it"))?;
+    place.app.confirm(confirm, &format!("Release {text} and delete its data"))?;
     let after = watch::last(place, &id).await?;
     let project = place.project.as_str();
     let now = send!(place.client.allocation_release(project, &id));
-    // It may have been under way already, or even be over: then all of it is news.
+    // The operation may already run, or even have ended: then print all its events.
     let after = if now.state == types::AllocationState::Releasing { after } else { 0 };
     begun(place, now, Goal::Release, after, wait).await
 }
@@ -207,7 +207,7 @@ async fn retry(place: &Place<'_>, text: &str, wait: &Wait) -> Result {
 
 async fn restart(place: &Place<'_>, text: &str, wait: &Wait, confirm: &Confirm) -> Result {
     let id = place.allocation(text).await?;
-    place.app.confirm(confirm, &format!("Restart {text} and lose what runs there"))?;
+    place.app.confirm(confirm, &format!("Restart {text} and terminate its processes"))?;
     let after = watch::last(place, &id).await?;
     let project = place.project.as_str();
     let now = send!(place.client.allocation_restart(project, &id));

@@ -1,4 +1,4 @@
-//! One allocation, for people: how it is, how to log in, and what to do next.
+//! One allocation, for people: its state, how to log in, and the next steps.
 
 use sdk::types::{Allocation, AllocationState as State};
 
@@ -29,7 +29,7 @@ fn lines(one: &Allocation, now: chrono::DateTime<chrono::Utc>) -> Vec<(&'static 
     let keys = match (&one.connection, one.access_current) {
         (None, _) => String::new(),
         (Some(_), true) => "current".to_owned(),
-        (Some(_), false) => "the newest are on their way to the machine".to_owned(),
+        (Some(_), false) => "the latest are not installed on the machine yet".to_owned(),
     };
     let at = |at: Option<chrono::DateTime<chrono::Utc>>| at.map(|at| relative(now, at)).unwrap_or_default();
     vec![
@@ -50,7 +50,7 @@ fn lines(one: &Allocation, now: chrono::DateTime<chrono::Utc>) -> Vec<(&'static 
     ]
 }
 
-/// What somebody would do now, as commands.
+/// The next steps for the user, as commands.
 fn next_steps(one: &Allocation) -> Vec<String> {
     let id = one.id.as_str();
     match one.state {

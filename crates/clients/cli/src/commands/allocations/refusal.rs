@@ -5,19 +5,19 @@ use serde_json::Value;
 
 use crate::{app::App, failure::Failure};
 
-/// What somebody wants to have.
+/// The requested product and size.
 #[derive(Clone, ClapArgs)]
 pub struct What {
     /// The product; see `gpuaas catalog`.
     #[arg(long)]
     pub sku: String,
-    /// How many GPUs each machine has; the smallest size when neither this nor --profile is given.
+    /// GPUs per machine; the smallest size when neither this nor --profile is given.
     #[arg(long, value_parser = clap::value_parser!(i32).range(0..=1024))]
     pub gpus: Option<i32>,
-    /// A size of the product by name.
+    /// Size of the product, by name.
     #[arg(long)]
     pub profile: Option<String>,
-    /// Where; any region when not given.
+    /// Region; any by default.
     #[arg(long)]
     pub region: Option<String>,
 }
@@ -28,14 +28,14 @@ pub struct Typed<'a> {
     /// Such as `allocations create`.
     pub command: &'static str,
     pub what: &'a What,
-    /// The flag that says how many, and its value.
+    /// The flag of the number of machines, and its value.
     pub count: Option<(&'static str, u32)>,
-    /// Whatever else was given, as words.
+    /// The other arguments.
     pub more: Vec<String>,
 }
 
 impl Typed<'_> {
-    /// The command that asks for something that can be had now.
+    /// The command of an alternative that would succeed now.
     pub fn with(&self, change: &Value) -> Option<String> {
         let mut what = self.what.clone();
         let mut count = self.count;
@@ -85,7 +85,7 @@ impl Typed<'_> {
         words.join(" ")
     }
 
-    /// Says why a launch was refused and what to do about it. `key` is the one that the request had.
+    /// Prints why a launch was refused and what to do about it. `key` is the idempotency key of the request.
     pub fn refused(&self, error: sdk::Error, key: &str) -> Failure {
         let sdk::Error::Api(api) = &error else {
             let lost = matches!(error, sdk::Error::Network(_) | sdk::Error::Protocol(_));
@@ -93,9 +93,9 @@ impl Typed<'_> {
             if !lost {
                 return failure;
             }
-            // It may have been done all the same.
+            // The server may have executed the request nevertheless.
             let hint =
-                format!("To find out without launching twice, repeat it with --idempotency-key {key}.");
+                format!("To retry without launching twice, repeat the command with --idempotency-key {key}.");
             let before = failure.suggestion.clone().map(|text| format!("{text}\n  ")).unwrap_or_default();
             return failure.suggest(format!("{before}{hint}"));
         };
@@ -118,7 +118,7 @@ impl Typed<'_> {
             Some("person") => Some("allocation.max_concurrent_per_user"),
             _ => None,
         };
-        lines.extend(limit.map(|key| format!("Where the limit comes from: gpuaas policy explain {key}")));
+        lines.extend(limit.map(|key| format!("See where the limit is set: gpuaas policy explain {key}")));
         if let Some(line) = self.with(&details["smallest_change"]) {
             lines.push(format!("This would succeed now: {line}"));
         }
@@ -126,7 +126,7 @@ impl Typed<'_> {
     }
 }
 
-/// A word as a shell takes it.
+/// An argument quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

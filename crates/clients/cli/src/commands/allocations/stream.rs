@@ -1,8 +1,8 @@
-//! Server-sent events, as they come off the wire.
+//! Parser of server-sent events.
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Longer lines are not of this API.
+/// The API sends no longer lines.
 const LONGEST: usize = 1 << 20;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Frame {
     pub data: String,
 }
 
-/// Puts pieces together to frames.
+/// Assembles chunks to frames.
 #[derive(Default)]
 pub struct Frames {
     rest: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The frames that this piece completes. Comments and frames without data are none.
+    /// The frames that this chunk completes. Comments and frames without data are skipped.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>> {
         self.rest.extend_from_slice(piece);
         let mut frames = Vec::new();
@@ -35,7 +35,7 @@ impl Frames {
             }
         }
         if self.rest.len() + self.frame.data.len() > LONGEST {
-            return Err(Failure::new(Exit::Server, "the server sends events without end"));
+            return Err(Failure::new(Exit::Server, "the server sent an event that exceeds the size limit"));
         }
         Ok(frames)
     }

@@ -1,4 +1,4 @@
-//! What happened, and what happens, on standard output.
+//! Past and future events on standard output.
 
 use std::num::NonZeroU64;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Place,
-    follow::{Events, Following, Teller},
+    follow::{EventPrinter, Events, Following},
     stream::Frames,
 };
 use crate::{
@@ -27,7 +27,7 @@ const EVENTS: Columns = &[
     ("REASON", "reason"),
     ("BY", "actor_kind"),
 ];
-/// The most that one answer holds.
+/// Maximum number of events per response.
 const PAGE: NonZeroU64 = NonZeroU64::MIN.saturating_add(499);
 
 async fn page(place: &Place<'_>, id: &str, after: i64) -> Result<AllocationHistory> {
@@ -46,7 +46,7 @@ async fn all(place: &Place<'_>, id: &str) -> Result<Vec<AllocationEvent>> {
     }
 }
 
-/// The number of the newest event.
+/// The sequence number of the newest event.
 pub async fn last(place: &Place<'_>, id: &str) -> Result<i64> {
     Ok(all(place, id).await?.last().map_or(0, |event| event.seq))
 }
@@ -58,11 +58,11 @@ pub async fn events(place: &Place<'_>, id: &str, follow_on: bool) -> Result {
     place.app.out.list(&all(place, id).await?, EVENTS)
 }
 
-/// Prints what comes after an event, until the allocation is over or nobody wants to know any more.
+/// Prints the events after a given one until the allocation has ended or the output is closed.
 pub async fn follow(place: &Place<'_>, id: &str, after: i64) -> Result {
     let following = Following { client: place.client, project: &place.project, allocation: id };
     let mut events = Events::new(following, after);
-    let mut teller = Teller::default();
+    let mut printer = EventPrinter::default();
     loop {
         let event = tokio::select! {
             event = events.next() => event?,
@@ -73,7 +73,7 @@ pub async fn follow(place: &Place<'_>, id: &str, after: i64) -> Result {
             serde_json::to_string(&event).map_err(local("the result cannot be printed"))?
         } else {
             let at = event.at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
-            printable(&format!("{at}  {}", teller.line(&event)))
+            printable(&format!("{at}  {}", printer.line(&event)))
         };
         if !write_on(format!("{line}\n").as_bytes())? {
             return Ok(());
@@ -81,7 +81,7 @@ pub async fn follow(place: &Place<'_>, id: &str, after: i64) -> Result {
     }
 }
 
-/// Prints every allocation of the project that is not over, and again each that changes.
+/// Prints every live allocation of the project, then each one that changes.
 pub async fn project(place: &Place<'_>) -> Result {
     loop {
         let mut stream = send!(place.client.allocation_watch(&place.project));
@@ -91,7 +91,7 @@ pub async fn project(place: &Place<'_>) -> Result {
                 piece = stream.next() => piece,
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             };
-            // It ends by itself after some minutes and begins anew.
+            // The server ends a stream after some minutes; open another.
             let Some(Ok(piece)) = piece else { break };
             for frame in frames.feed(&piece)? {
                 if frame.event == "allocation" && !write_on(changed(place, &frame.data)?.as_bytes())? {
@@ -108,7 +108,7 @@ fn changed(place: &Place<'_>, data: &str) -> Result<String> {
         return Ok(format!("{data}\n"));
     }
     let one: Value = serde_json::from_str(data)
-        .map_err(|error| Failure::new(Exit::Server, format!("the server sent what is no event: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Server, format!("the server sent an invalid event: {error}")))?;
     let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
     let reason = Some(text("state_reason")).filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What projects may spend in a month.
+//! Monthly budgets of projects.
 
 use clap::{Subcommand, ValueEnum};
 use sdk::types;
@@ -14,26 +14,26 @@ use crate::{
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List those of all projects.
+    /// List the budgets of all projects.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show that of a project.
+    /// Show the budget of a project.
     #[command(visible_alias = "get")]
     Show,
-    /// Set that of a project.
+    /// Set the budget of a project.
     Set {
-        /// For a calendar month, such as 500.00.
+        /// Amount per calendar month, such as 500.00.
         #[arg(long)]
         amount: String,
-        /// At how much of it something happens, in percent.
+        /// Thresholds in percent of the amount.
         #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
         #[arg(long, value_enum, default_value = "notify")]
         action: Action,
     },
-    /// Take that of a project away.
+    /// Remove the budget of a project.
     Delete {
         #[command(flatten)]
         confirm: Confirm,
@@ -42,11 +42,11 @@ pub enum Command {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Action {
-    /// People are told.
+    /// Notify people.
     Notify,
-    /// New launches are refused as well.
+    /// Notify, and refuse new launches.
     Block,
-    /// What runs is released as well.
+    /// Notify, refuse new launches, and release running allocations.
     Release,
 }
 
@@ -92,10 +92,10 @@ pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
         Command::Delete { confirm } => {
             app.confirm(
                 &confirm,
-                "Take the budget away: the project can then spend all that the organization has",
+                "Remove the budget: the project can then spend the organization's whole balance",
             )?;
             send!(client.budget_delete(&project));
-            note("The project has no budget any more.");
+            note("Removed the budget of the project.");
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! Documents that are written to files as they come.
+//! Documents that are streamed to files.
 
 use std::{fs, io::Write as _};
 

@@ -25,10 +25,10 @@ pub enum Command {
         /// Only postings of this kind.
         #[arg(long, value_enum)]
         kind: Option<Kind>,
-        /// Only from this time on (RFC 3339).
+        /// Only postings at or after this time (RFC 3339).
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// Only before this time (RFC 3339).
+        /// Only postings before this time (RFC 3339).
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
         #[command(flatten)]
@@ -37,21 +37,21 @@ pub enum Command {
     /// Show a posting with its lines.
     #[command(visible_alias = "get")]
     Show {
-        /// Its number in the chain.
+        /// Sequence number in the chain.
         seq: std::num::NonZeroU64,
     },
-    /// Write the whole chain as NDJSON, for whoever wants to check it.
+    /// Export the whole chain as NDJSON for offline verification.
     Export {
-        /// Where to; standard output when not given.
+        /// Output file; standard output by default.
         #[arg(short = 'f', long, value_name = "FILE")]
         out: Option<String>,
     },
-    /// Check that no row was changed, removed, inserted or moved.
+    /// Verify that no row was changed, removed, inserted or moved.
     Verify {
-        /// Check an export instead, without the server; `-` for standard input.
+        /// Verify an export offline instead; `-` for standard input.
         #[arg(long, value_name = "FILE")]
         file: Option<String>,
-        /// Accept checkpoints of these keys only: the public key in hexadecimal, or its id.
+        /// Accept checkpoints signed by these keys only: the public key in hexadecimal, or its id.
         #[arg(long, value_name = "KEY", requires = "file")]
         key: Vec<String>,
     },
@@ -131,7 +131,8 @@ pub async fn run(app: &App, command: Command) -> Result {
                 .lines
                 .iter()
                 .map(|line| {
-                    let mut row = serde_json::to_value(line).map_err(local("the answer cannot be shown"))?;
+                    let mut row =
+                        serde_json::to_value(line).map_err(local("the response cannot be printed"))?;
                     row["amount"] = money(line.amount_minor, &currency).into();
                     Ok(row)
                 })
@@ -143,19 +144,20 @@ pub async fn run(app: &App, command: Command) -> Result {
             let found = send!(client.ledger_verify(&org));
             let ok = found.ok;
             let fault =
-                serde_json::to_value(&found).map_err(local("the answer cannot be shown"))?["fault"].clone();
+                serde_json::to_value(&found).map_err(local("the response cannot be printed"))?["fault"]
+                    .clone();
             app.out.item(&found, VERIFIED)?;
             if ok {
                 return Ok(());
             }
             let fault = serde_json::from_value::<kernel::ledger::Fault>(fault);
-            let what = fault.map_or_else(|_| "the chain is broken".to_owned(), |fault| fault.to_string());
-            Err(Failure::new(Exit::Server, format!("the ledger is not whole: {what}")))
+            let what = fault.map_or_else(|_| "the chain is invalid".to_owned(), |fault| fault.to_string());
+            Err(Failure::new(Exit::Server, format!("the ledger failed verification: {what}")))
         }
     }
 }
 
-/// An export, checked on this machine, line by line.
+/// Verifies an export locally, line by line.
 fn verify_file(app: &App, file: &str, keys: &[String]) -> Result {
     let unreadable = || local(format!("{file} cannot be read"));
     let reader: Box<dyn BufRead> = match file {
@@ -164,8 +166,9 @@ fn verify_file(app: &App, file: &str, keys: &[String]) -> Result {
     };
     let mut verifier = ExportVerifier::default();
     let broken = |fault: ExportFault| {
-        Failure::client(format!("the ledger is not whole: {fault}"))
-            .suggest("Compare with a new export, and check the server with `gpuaas ledger verify`.")
+        Failure::client(format!("the ledger failed verification: {fault}")).suggest(
+            "Compare with a new export, and verify the ledger on the server with `gpuaas ledger verify`.",
+        )
     };
     let signed = |key: &[u8], message: &[u8], signature: &[u8]| {
         let known = keys.is_empty()
@@ -178,7 +181,7 @@ fn verify_file(app: &App, file: &str, keys: &[String]) -> Result {
     }
     let found = verifier.finish().map_err(broken)?;
     if keys.is_empty() && found.checkpoints > 0 {
-        note("Compare the keys with those of the installation, or name them with --key.");
+        note("Compare the keys with the signing keys of the installation, or pin them with --key.");
     }
     let keys: Vec<String> = found.keys.into_iter().collect();
     let shown = json!({

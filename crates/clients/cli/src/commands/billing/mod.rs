@@ -21,36 +21,36 @@ pub use files::save;
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// What there is, what is set aside, how fast it goes, when it ends.
+    /// Balance, money on hold, spending rate and estimated time of depletion.
     Balance,
-    /// What was used, and what that cost.
+    /// Usage and cost.
     Usage(reports::Usage),
-    /// Each window of use, as it was charged.
+    /// Usage records, one per charged window.
     Records(reports::Records),
     /// The ledger.
     #[command(subcommand)]
     Ledger(ledger::Command),
-    /// Pay money in.
+    /// Top up the balance.
     Topup(topups::Topup),
     /// Top-ups.
     #[command(subcommand)]
     Topups(topups::Command),
-    /// Payments that arrived.
+    /// Received payments.
     #[command(subcommand)]
     Payments(PaymentsCommand),
-    /// Money that went back.
+    /// Refunds.
     #[command(subcommand)]
     Refunds(RefundsCommand),
-    /// Payments that are disputed.
+    /// Disputed payments.
     #[command(subcommand)]
     Disputes(DisputesCommand),
-    /// What projects may spend in a month.
+    /// Monthly budgets of projects.
     #[command(subcommand)]
     Budgets(budgets::Command),
     /// Monthly statements.
     #[command(subcommand)]
     Statements(reports::StatementsCommand),
-    /// Write use as CSV, or a month in the columns of FOCUS.
+    /// Export usage as CSV, or a month as FOCUS.
     Export(reports::Export),
 }
 
@@ -120,7 +120,7 @@ pub const DISPUTES: Columns = &[
     ("AT", "created_at"),
 ];
 
-/// Where money commands work: the organization of the context.
+/// The organization that billing commands use.
 pub struct Purse<'a> {
     pub app: &'a App,
     pub client: &'a Client,
@@ -128,18 +128,20 @@ pub struct Purse<'a> {
 }
 
 impl Purse<'_> {
-    /// An amount as people write it, in the currency of the ledger.
+    /// A decimal amount in the currency of the ledger.
     pub async fn amount(&self, text: &str) -> Result<i64> {
         let balance = send!(self.client.billing_balance_get(&self.org));
         amount(text, &balance.currency)
     }
 }
 
-/// `12.50` in the smallest unit; a sign may be before it.
+/// `12.50` in minor units, with an optional sign.
 pub fn amount(text: &str, currency: &str) -> Result<i64> {
     let (sign, rest) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let parsed = minor(rest, currency).map(|amount| sign * amount);
-    parsed.ok_or_else(|| Failure::client(format!("{text:?} is no amount of {currency}: write it like 12.50")))
+    parsed.ok_or_else(|| {
+        Failure::client(format!("{text:?} is not an amount in {currency}: use the form 12.50"))
+    })
 }
 
 pub async fn run(app: &App, command: Command) -> Result {

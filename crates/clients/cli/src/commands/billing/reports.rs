@@ -15,10 +15,10 @@ use crate::{
 
 #[derive(ClapArgs)]
 pub struct Usage {
-    /// What to tell apart; may be given several times.
+    /// Dimension to group by; may be given several times.
     #[arg(long, value_enum)]
     by: Vec<By>,
-    /// In steps of this length; all of the time together when not given.
+    /// Interval of the rows; one total for the whole period by default.
     #[arg(long, value_enum)]
     per: Option<Per>,
     #[command(flatten)]
@@ -35,27 +35,27 @@ pub struct Records {
     limit: Limit,
 }
 
-/// Which use.
+/// Filters of usage.
 #[derive(ClapArgs)]
 pub struct Of {
-    /// Only from this time on (RFC 3339).
+    /// Only usage at or after this time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     since: Option<DateTime<Utc>>,
-    /// Only before this time (RFC 3339).
+    /// Only usage before this time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     until: Option<DateTime<Utc>>,
-    /// Only of this product.
+    /// Only usage of this product.
     #[arg(long)]
     sku: Option<String>,
-    /// Only what this person launched.
+    /// Only usage of allocations that this user launched.
     #[arg(long, value_name = "USER")]
     person: Option<String>,
-    /// Only of this allocation, by id.
+    /// Only usage of this allocation, by id.
     #[arg(long, value_name = "ID")]
     allocation: Option<String>,
 }
 
-/// What was given of [`Of`], as the client takes it.
+/// The values of [`Of`] as parameters of the client.
 struct Narrowed<'a> {
     allocation: Option<&'a str>,
     from: Option<&'a DateTime<Utc>>,
@@ -117,9 +117,9 @@ impl Per {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
-    /// Each window of use, one row each.
+    /// Usage records, one row per window.
     Csv,
-    /// A month in the columns of FOCUS 1.0.
+    /// One month in FOCUS 1.0 columns.
     Focus,
 }
 
@@ -127,12 +127,12 @@ pub enum Shape {
 pub struct Export {
     #[arg(long, value_enum, default_value = "csv")]
     format: Shape,
-    /// The month in which it was posted, such as 2026-11; for FOCUS.
+    /// Posting month, such as 2026-11; required for FOCUS.
     #[arg(long, value_name = "YYYY-MM", required_if_eq("format", "focus"))]
     month: Option<String>,
     #[command(flatten)]
     of: Of,
-    /// Where to; standard output when not given.
+    /// Output file; standard output by default.
     #[arg(short = 'f', long, value_name = "FILE")]
     out: Option<String>,
 }
@@ -145,20 +145,20 @@ pub enum Page {
 
 #[derive(Subcommand)]
 pub enum StatementsCommand {
-    /// The months there are.
+    /// List the months that have a statement.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    /// One of them.
+    /// Show the statement of a month.
     #[command(visible_alias = "get")]
     Show {
         /// Such as 2026-11.
         month: String,
-        /// As a document instead.
+        /// Write it as a document of this format instead.
         #[arg(long, value_enum)]
         format: Option<Page>,
-        /// Where the document goes; standard output when not given.
+        /// Output file of the document; standard output by default.
         #[arg(short = 'f', long, value_name = "FILE", requires = "format")]
         out: Option<String>,
     },
@@ -188,7 +188,7 @@ const RECORDS: Columns = &[
 const STATEMENTS: Columns =
     &[("MONTH", "month"), ("OPENING", "opening"), ("CLOSING", "closing"), ("PROVISIONAL", "provisional")];
 
-/// The project is that of `-p`, and only that: a report is about the whole organization otherwise.
+/// Only an explicit `-p` filters by project: otherwise a report covers the whole organization.
 async fn project(purse: &Purse<'_>) -> Result<Option<String>> {
     match &purse.app.given.project {
         Some(given) => Ok(Some(resolve::project_named(purse.app, purse.client, given).await?)),
@@ -276,7 +276,7 @@ pub async fn export(purse: &Purse<'_>, export: Export) -> Result {
     let (client, org, out) = (purse.client, purse.org.as_str(), export.out.as_deref());
     if export.format == Shape::Focus {
         let Some(month) = export.month else {
-            return Err(Failure::client("--month is needed, such as 2026-11"));
+            return Err(Failure::client("--month is required, such as 2026-11"));
         };
         return save(send!(client.focus_export(org, &month)), out).await;
     }

@@ -1,4 +1,4 @@
-//! Paying money in.
+//! Top-ups.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::{
 
 #[derive(ClapArgs)]
 pub struct Topup {
-    /// How much, such as 50.00.
+    /// Amount, such as 50.00.
     amount: String,
-    /// Only print the address of the checkout page, do not open it.
+    /// Print the address of the checkout page instead of opening it.
     #[arg(long)]
     no_browser: bool,
     #[command(flatten)]
@@ -29,23 +29,23 @@ pub struct Topup {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List them, newest first.
+    /// List top-ups, newest first.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show one; its checkout page as long as it is open.
+    /// Show a top-up, with its checkout page while it is open.
     #[command(visible_alias = "get")]
     Show { topup: String },
-    /// Give one up that was not paid.
+    /// Cancel an unpaid top-up.
     Cancel { topup: String },
 }
 
 const COLUMNS: Columns =
     &[("ID", "id"), ("AMOUNT", "amount"), ("STATE", "state"), ("AT", "created_at"), ("PAGE", "url")];
-/// How long one request waits for a change.
+/// Duration of one long poll.
 const POLL: &str = "20s";
-/// The provider makes the page; usually at once.
+/// The payment provider creates the page, usually within a second.
 const PAGE_WITHIN: Duration = Duration::from_secs(60);
 
 pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
@@ -81,7 +81,7 @@ pub async fn pay(purse: &Purse<'_>, topup: Topup) -> Result {
     let ended = until(purse, opened, limit, is_over).await?;
     purse.app.out.priced_item(&ended, COLUMNS)?;
     if ended.state == types::TopupState::Paid {
-        note(&format!("{shown} are in the balance."));
+        note(&format!("{shown} added to the balance."));
         return Ok(());
     }
     Err(Failure::new(Exit::Conflict, format!("the top-up is {}: {}", ended.state, ended.state_reason)))
@@ -91,7 +91,7 @@ fn is_over(topup: &types::Topup) -> bool {
     !matches!(topup.state, types::TopupState::Created | types::TopupState::Open)
 }
 
-/// Asks until it is as wanted; the server answers when something changes.
+/// Repeats a long poll until the condition is met.
 async fn until(
     purse: &Purse<'_>,
     mut topup: types::Topup,
@@ -103,7 +103,7 @@ async fn until(
         if tokio::time::Instant::now() >= deadline {
             let text = format!("{} is still {} after {} s", topup.id.as_str(), topup.state, limit.as_secs());
             return Err(Failure::new(Exit::Server, text).suggest(format!(
-                "Nothing is lost: see `gpuaas billing topups show {}`.",
+                "The top-up is still open: see `gpuaas billing topups show {}`.",
                 topup.id.as_str()
             )));
         }

@@ -1,4 +1,4 @@
-//! Many nodes in a table, and changes of what describes one.
+//! Nodes in a table, and changes of a node's description.
 
 use std::{collections::HashMap, num::NonZeroU16};
 
@@ -26,22 +26,22 @@ use crate::{
 
 #[derive(ClapArgs)]
 pub struct List {
-    /// Only those in this state; deleted ones are listed only so.
+    /// Only nodes in this state; deleted nodes are listed only with --state deleted.
     #[arg(long, value_parser = [
         "bootstrap_issued", "enrolling", "active", "offline", "quarantined", "draining", "retired", "removing",
         "deleted",
     ])]
     state: Option<String>,
-    /// Only those in a region.
+    /// Only nodes in this region.
     #[arg(long)]
     region: Option<String>,
-    /// Only those of a pool, by id or name.
+    /// Only nodes of this pool, by id or name.
     #[arg(long)]
     pool: Option<String>,
-    /// Only those with a label, as key=value.
+    /// Only nodes with this label, as key=value.
     #[arg(long)]
     label: Option<String>,
-    /// Only simulated nodes (true), or only others (false).
+    /// Only simulated nodes (true), or only real ones (false).
     #[arg(long)]
     simulated: Option<bool>,
     #[command(flatten)]
@@ -143,25 +143,25 @@ pub struct Update {
     /// Set a label, as key=value.
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// Take a label away.
+    /// Remove a label.
     #[arg(long, value_name = "KEY")]
     remove_label: Vec<String>,
-    /// Put it into a pool, by id or name.
+    /// Assign the node to a pool, by id or name.
     #[arg(long, conflicts_with = "leave_pool")]
     pool: Option<String>,
-    /// Take it out of its pool.
+    /// Remove the node from its pool.
     #[arg(long)]
     leave_pool: bool,
-    /// A product that it may serve; those given replace the earlier ones.
+    /// A product that the node may serve; replaces the current list.
     #[arg(long, conflicts_with = "any_sku")]
     sku: Vec<String>,
-    /// Let it serve any product that its slots fit.
+    /// Let the node serve every product that its slots match.
     #[arg(long)]
     any_sku: bool,
-    /// What it is sold as from now on: any that its slots fit, or only the whole machine.
+    /// What the node is sold as: any product that its slots match, or only the whole machine.
     #[arg(long, value_parser = ["any", "baremetal"])]
     serves: Option<String>,
-    /// Where its users reach it by SSH from now on.
+    /// SSH address for its users.
     #[arg(long, value_name = "HOST")]
     ssh_host: Option<String>,
     #[arg(long, value_name = "PORT")]
@@ -208,7 +208,7 @@ pub async fn update(app: &App, client: &Client, update: Update) -> Result {
     app.out.item(&after, CHANGED)
 }
 
-/// The generated client leaves out what is empty, and what is left out is not changed.
+/// The generated client omits empty fields, and the server does not change omitted fields.
 async fn send_emptied(
     client: &Client,
     before: &types::NodeDetail,
@@ -219,7 +219,8 @@ async fn send_emptied(
     for (_, name) in emptied.into_iter().filter(|(is, _)| *is) {
         body[name] = if name == "labels" { json!({}) } else { json!([]) };
     }
-    let version = HeaderValue::from_str(&before.version.to_string()).map_err(local("the version is odd"))?;
+    let version = HeaderValue::from_str(&before.version.to_string())
+        .map_err(local("the version is not a valid header value"))?;
     let request = RawRequest {
         method: Method::PATCH,
         path: format!("/api/v1/platform/nodes/{}", before.id.as_str()),

@@ -1,4 +1,4 @@
-//! The log of an agent: its last lines, or all that come.
+//! The log of an agent: recent lines, or following new ones.
 
 use std::num::NonZeroU64;
 
@@ -16,10 +16,10 @@ use crate::{
 #[derive(ClapArgs)]
 pub struct Logs {
     node: String,
-    /// Show what comes, until interrupted.
+    /// Follow new lines until interrupted.
     #[arg(short, long)]
     follow: bool,
-    /// How many of the last lines to begin with.
+    /// Number of recent lines to show first.
     #[arg(long, value_name = "N", default_value = "200", value_parser = lines)]
     lines: NonZeroU64,
 }
@@ -33,7 +33,7 @@ fn lines(text: &str) -> std::result::Result<NonZeroU64, String> {
 
 const COLUMNS: Columns =
     &[("AT", "at"), ("LEVEL", "level"), ("SOURCE", "source"), ("MESSAGE", "message"), ("SEQ", "seq")];
-/// The longest wait that the server grants.
+/// The longest long poll that the server allows.
 const WAIT: &str = "20s";
 
 pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {

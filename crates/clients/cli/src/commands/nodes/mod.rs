@@ -22,18 +22,18 @@ use crate::{
 pub enum Command {
     /// List nodes.
     List(list::List),
-    /// Create a node. The answer holds the token with which its machine joins; it is shown only once.
+    /// Create a node and print the bootstrap token with which its machine registers. The token is shown only once.
     Create(tokens::Create),
-    /// Show a node: where it stands, and what to do next.
+    /// Show a node with its state and the next steps.
     #[command(visible_alias = "get")]
     Show { node: String },
-    /// Change a node's labels, pool, products, use or address for users.
+    /// Change a node's labels, pool, products, or SSH address.
     Update(list::Update),
-    /// Place no new work on a node. What runs there runs on.
+    /// Place no new allocations on a node. Running ones continue.
     Cordon(Reasoned),
-    /// Place new work on a node again.
+    /// Allow new allocations on a node again.
     Uncordon { node: String },
-    /// Let a node finish its work and take no more.
+    /// Drain a node: it accepts no new allocations, and running ones finish.
     Drain {
         #[command(flatten)]
         reasoned: Reasoned,
@@ -42,63 +42,63 @@ pub enum Command {
     },
     /// Put a draining node back into service.
     Undrain(Reasoned),
-    /// Take a node out of service. What runs there runs on.
+    /// Quarantine a node: it is out of service. Running allocations continue.
     Quarantine(Reasoned),
     /// Put a quarantined node back into service.
     Release(Reasoned),
     /// Retire a drained node.
     Retire(Reasoned),
-    /// Remove a node from the fleet: its certificates and tokens stop counting at once.
+    /// Remove a node from the fleet; its certificates and tokens are revoked immediately.
     Remove {
         #[command(flatten)]
         reasoned: Reasoned,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Make another token for a node that has not joined yet; earlier ones stop working.
+    /// Create a new bootstrap token for a node that has not registered yet; earlier tokens are revoked.
     BootstrapToken(tokens::Another),
-    /// Make a token for a node that lost its certificate.
+    /// Create a repair token for a node that lost its certificate.
     RepairToken(tokens::Another),
-    /// List the certificates that were given to a node.
+    /// List the certificates that were issued to a node.
     Certificates(Records),
-    /// Revoke the certificates of a node: it is shut out until it is repaired.
+    /// Revoke the certificates of a node: it cannot connect until it is repaired.
     RevokeCertificates {
         #[command(flatten)]
         reasoned: Reasoned,
-        /// Only this one.
+        /// Only this certificate.
         #[arg(long)]
         serial: Option<String>,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Look a node over again.
+    /// Discover a node's hardware again.
     Discover {
         node: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Have a node probed.
+    /// Probe a node's health.
     Validate {
         node: String,
-        /// `light` never disturbs a tenant.
+        /// `light` does not affect running allocations.
         #[arg(long, default_value = "light", value_parser = ["onboarding", "between_tenants", "light"])]
         profile: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// List the evidence of a node's probes.
+    /// List the results of a node's probes.
     Validations(Records),
     /// List the slots of a node.
     Slots(Records),
-    /// Approve slots of a node; it is probed, and they can be sold when that has passed.
+    /// Approve slots of a node. The node is probed; the slots can be sold once the probe has passed.
     ApproveSlots(work::Approve),
-    /// Show what the last discovery of a node found.
+    /// Show the result of a node's last discovery.
     Topology { node: String },
-    /// List the changes of a node's state, newest first.
+    /// List the state changes of a node, newest first.
     History(Records),
     /// Read or follow the log of a node's agent.
     Logs(logs::Logs),
-    /// Restart a node. Ends what runs there.
+    /// Restart a node. Everything that runs on it is terminated.
     Reboot {
         #[command(flatten)]
         reasoned: Reasoned,
@@ -107,12 +107,12 @@ pub enum Command {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Update the agent of a node. One that does not come up healthy is put back.
+    /// Update the agent of a node. An agent that does not become healthy is rolled back.
     AgentUpdate(work::AgentUpdate),
-    /// Collect diagnostics of a node, redacted there.
+    /// Collect diagnostics of a node; the agent redacts secrets.
     Collect {
         node: String,
-        /// What to collect; everything when not given.
+        /// What to collect; everything by default.
         #[arg(long = "part", value_name = "PART", value_parser = work::PARTS)]
         parts: Vec<String>,
         #[command(flatten)]
@@ -120,11 +120,11 @@ pub enum Command {
     },
 }
 
-/// A change that is justified.
+/// A change with a reason.
 #[derive(ClapArgs)]
 pub struct Reasoned {
     node: String,
-    /// Why; it stands in the node's history and in the audit trail.
+    /// Reason, recorded in the node's history and in the audit trail.
     #[arg(long)]
     reason: String,
 }

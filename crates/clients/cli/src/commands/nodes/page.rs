@@ -1,4 +1,4 @@
-//! One node, for people: where it stands, what is in its way, and what to do next.
+//! One node, for people: its state, its blockers, and the next steps.
 
 use chrono::{DateTime, Utc};
 use sdk::{
@@ -32,7 +32,8 @@ fn lines(node: &NodeDetail, pool: Option<String>, now: DateTime<Utc>) -> Vec<(&'
         node.labels.iter().map(|(key, value)| format!("{key}={}", value.as_str())).collect();
     labels.sort();
     let contact = node.contact.as_ref();
-    let told = |line: &dyn Fn(&sdk::types::NodeContact) -> String| contact.map(line).unwrap_or_default();
+    let contact_line =
+        |line: &dyn Fn(&sdk::types::NodeContact) -> String| contact.map(line).unwrap_or_default();
     let onboarding = node.onboarding.as_ref().map(|onboarding| {
         let detail =
             if onboarding.detail.is_empty() { String::new() } else { format!(": {}", onboarding.detail) };
@@ -41,7 +42,7 @@ fn lines(node: &NodeDetail, pool: Option<String>, now: DateTime<Utc>) -> Vec<(&'
     vec![
         ("id", node.id.to_string()),
         ("hostname", node.hostname.clone()),
-        ("simulated", if node.simulated { "yes, made of software".to_owned() } else { String::new() }),
+        ("simulated", if node.simulated { "yes".to_owned() } else { String::new() }),
         ("state", format!("{} {}", node.state, since(&node.state_reason, node.state_changed_at))),
         ("cordoned", node.cordon_reason.clone().unwrap_or_default()),
         ("onboarding", onboarding.unwrap_or_default()),
@@ -55,85 +56,94 @@ fn lines(node: &NodeDetail, pool: Option<String>, now: DateTime<Utc>) -> Vec<(&'
             "contact",
             match contact {
                 Some(contact) => {
-                    format!("{}, heard {}", node.contact_state, relative(now, contact.last_seen_at))
+                    format!("{}, last seen {}", node.contact_state, relative(now, contact.last_seen_at))
                 }
                 None => node.contact_state.to_string(),
             },
         ),
-        ("agent", told(&|contact| format!("{} (contract {})", contact.agent_version, contact.contract))),
+        (
+            "agent",
+            contact_line(&|contact| format!("{} (contract {})", contact.agent_version, contact.contract)),
+        ),
         (
             "certificate",
-            told(&|contact| {
+            contact_line(&|contact| {
                 contact
                     .certificate_expires_at
-                    .map(|at| format!("ends {}", relative(now, at)))
+                    .map(|at| format!("expires {}", relative(now, at)))
                     .unwrap_or_default()
             }),
         ),
-        ("clock", told(&|contact| format!("{} ms off", contact.clock_offset_ms))),
-        ("trust", told(&|contact| format!("list of signers {}", contact.keyset_serial))),
+        ("clock", contact_line(&|contact| format!("offset {} ms", contact.clock_offset_ms))),
+        ("trust", contact_line(&|contact| format!("keyset {}", contact.keyset_serial))),
         ("findings", format!("{} open", node.open_findings)),
         ("tasks", format!("{} open", node.open_tasks)),
         ("blockers", joined(&node.blockers, |b| format!("{} ({}): {}", b.code, b.subject, b.message), "\n")),
     ]
 }
 
-/// What an operator would do now, as commands.
+/// The next steps for an operator, as commands.
 fn next_steps(node: &NodeDetail) -> Vec<String> {
     let name = &node.hostname;
     let step = |command: &str, why: &str| format!("{command}  # {why}");
     let mut steps = Vec::new();
     if node.open_findings > 0 {
-        steps.push(step(&format!("gpuaas findings list --node {name}"), "what is wrong with it"));
+        steps.push(step(&format!("gpuaas findings list --node {name}"), "list its health findings"));
     }
     let onboarding = node.onboarding.as_ref().map(|onboarding| onboarding.state);
     match node.state {
         State::BootstrapIssued => {
             steps.push(step(
                 &format!("gpuaas nodes bootstrap-token {name}"),
-                "when the first token was not used in time",
+                "if the first token has expired",
             ));
             return steps;
         }
         State::Offline => {
-            steps.push(step(&format!("gpuaas nodes logs {name}"), "what it said last; look at the machine"));
-            steps.push(step(&format!("gpuaas nodes repair-token {name}"), "when its certificate has ended"));
+            steps.push(step(
+                &format!("gpuaas nodes logs {name}"),
+                "read its last log lines, then check the machine",
+            ));
+            steps.push(step(&format!("gpuaas nodes repair-token {name}"), "if its certificate has expired"));
         }
         State::Quarantined => {
-            steps.push(step(&format!("gpuaas nodes history {name}"), "why it was taken out of service"));
+            steps.push(step(&format!("gpuaas nodes history {name}"), "see why it was quarantined"));
             if onboarding == Some(Onboarding::Done) {
-                steps.push(step(&format!("gpuaas nodes release {name} --reason …"), "when it is fit again"));
+                steps.push(step(
+                    &format!("gpuaas nodes release {name} --reason …"),
+                    "put it back into service",
+                ));
             }
         }
         State::Draining => {
             steps.push(step(
                 &format!("gpuaas nodes retire {name} --reason …"),
-                "when it shall leave for good",
+                "remove it from service permanently",
             ));
-            steps.push(step(&format!("gpuaas nodes undrain {name} --reason …"), "when it shall serve again"));
+            steps.push(step(&format!("gpuaas nodes undrain {name} --reason …"), "put it back into service"));
         }
         State::Retired => {
-            steps.push(step(&format!("gpuaas nodes remove {name} --reason …"), "out of the fleet"));
+            steps.push(step(&format!("gpuaas nodes remove {name} --reason …"), "delete it from the fleet"));
         }
         State::Enrolling | State::Active => {}
         State::Removing | State::Deleted => return steps,
     }
     if node.cordon_reason.is_some() {
-        steps.push(step(&format!("gpuaas nodes uncordon {name}"), "place work there again"));
+        steps.push(step(&format!("gpuaas nodes uncordon {name}"), "allow new placements"));
     }
     match onboarding {
         Some(Onboarding::AwaitingApproval) => {
-            steps.push(step(&format!("gpuaas nodes slots {name}"), "what was found"));
+            steps.push(step(&format!("gpuaas nodes slots {name}"), "list the discovered slots"));
             let approve = format!("gpuaas nodes approve-slots {name} --all-ready");
-            steps.push(step(&approve, "probe it, then let it serve"));
+            steps.push(step(&approve, "probe the node, then sell its slots"));
         }
         Some(Onboarding::Failed) => {
             let validate = format!("gpuaas nodes validate {name} --profile onboarding --wait");
-            steps.push(step(&format!("gpuaas nodes discover {name} --wait"), "look it over again"));
-            steps.push(step(&validate, "probe it again"));
+            steps.push(step(&format!("gpuaas nodes discover {name} --wait"), "repeat the discovery"));
+            steps.push(step(&validate, "repeat the probe"));
         }
         Some(Onboarding::WaitingForAgent | Onboarding::Discovering | Onboarding::Validating) => {
-            steps.push(step(&format!("gpuaas tasks list --node {name}"), "what it is at"));
+            steps.push(step(&format!("gpuaas tasks list --node {name}"), "list its tasks"));
         }
         Some(Onboarding::Done) | None => {}
     }

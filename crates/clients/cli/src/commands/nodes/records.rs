@@ -1,4 +1,4 @@
-//! What is kept about a node: certificates, evidence, slots, topology, history.
+//! Records of a node: certificates, probe results, slots, topology, history.
 
 use sdk::{Client, types};
 use serde_json::Value;
@@ -44,7 +44,13 @@ pub async fn revoke(
 ) -> Result {
     let body = types::CertificateRevoke { reason: reasoned.reason.clone(), serial };
     let node = resolve::node(client, &reasoned.node).await?;
-    app.confirm(confirm, &format!("Shut {} out until it gets a repair token", reasoned.node))?;
+    app.confirm(
+        confirm,
+        &format!(
+            "Revoke the certificates of {}: it cannot connect until it is repaired with a repair token",
+            reasoned.node
+        ),
+    )?;
     let revoked = send!(client.node_certificate_revoke(&node, &body)).revoked;
     app.out.list(&revoked, CERTIFICATES)
 }
@@ -78,7 +84,7 @@ pub async fn topology(app: &App, client: &Client, node: &str) -> Result {
     app.out.page(&found, &[&seen[..], &lines].concat(), "")
 }
 
-/// The report of an agent, which may be older or newer than this program: what is not there is left out.
+/// The report of an agent, which may be older or newer than this program: missing fields are not shown.
 fn describe(topology: &Value) -> Vec<(&'static str, String)> {
     let text = |value: &Value| match value {
         Value::Null => "-".to_owned(),
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topology_is_told_in_lines_and_a_blocked_slot_says_why() {
+    fn a_topology_is_printed_by_line_and_a_blocked_slot_with_its_reason() {
         let lines = describe(&json!({
             "hostname": "gpu-01",
             "candidates": [

@@ -1,4 +1,4 @@
-//! Into service and out of it.
+//! Putting nodes into service and out of it.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub async fn retire(app: &App, client: &Client, reasoned: Reasoned) -> Result {
 
 pub async fn remove(app: &App, client: &Client, reasoned: Reasoned, confirm: &Confirm) -> Result {
     let (node, body) = because(client, &reasoned).await?;
-    app.confirm(confirm, &format!("Remove {} from the fleet for good", reasoned.node))?;
+    app.confirm(confirm, &format!("Remove {} permanently from the fleet", reasoned.node))?;
     app.out.item(&send!(client.node_remove(&node, &body)), CHANGED)
 }
 
@@ -66,35 +66,35 @@ pub async fn drain(app: &App, client: &Client, reasoned: Reasoned, wait: &Wait) 
     let deadline = Instant::now() + limit;
     // The newest such task is the one that was just queued.
     let state = None;
-    let told: Vec<types::NodeTask> = pages!(Some(1), |page| client.task_list(
+    let queued: Vec<types::NodeTask> = pages!(Some(1), |page| client.task_list(
         page.cursor(),
         Some(&node),
         page.size(),
         state,
         Some("node.drain")
     ))?;
-    if let Some(task) = told.into_iter().next() {
+    if let Some(task) = queued.into_iter().next() {
         tasks::succeeded(&tasks::follow(client, task, limit).await?)?;
     }
     emptied(app, client, &node, deadline).await
 }
 
-/// Waits until nobody's work is left on the node.
+/// Waits until no slot of the node is in use.
 async fn emptied(app: &App, client: &Client, node: &str, deadline: Instant) -> Result {
-    let mut told = None;
+    let mut printed = None;
     loop {
         let now = send!(client.node_get(node));
         let left = occupied(&now.slots);
         if left == 0 {
             return app.out.item(&now, CHANGED);
         }
-        if told.replace(left) != Some(left) {
+        if printed.replace(left) != Some(left) {
             note(&format!("{left} slots are still in use"));
         }
         if Instant::now() + POLL > deadline {
             let text = format!("{} still has {left} slots in use", now.hostname);
             return Err(Failure::new(Exit::Server, text)
-                .suggest("It goes on draining; wait again, or look with `gpuaas nodes slots`."));
+                .suggest("The drain continues; wait again, or list the slots with `gpuaas nodes slots`."));
         }
         tokio::time::sleep(POLL).await;
     }

@@ -1,4 +1,4 @@
-//! New nodes, and the tokens with which machines join: shown once, or written to a file that only its owner reads.
+//! New nodes, and the tokens with which machines register: shown once, or written to a file that only its owner reads.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub struct Place {
 
 #[derive(ClapArgs)]
 pub struct Create {
-    /// The machine's host name; it must be the one with which it joins.
+    /// The machine's host name; the machine must register with the same name.
     hostname: String,
     #[arg(long)]
     region: String,
@@ -39,18 +39,18 @@ pub struct Create {
     pool: Option<String>,
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// A product that it may serve; any that its slots fit when none is given.
+    /// A product that the node may serve; by default every product that its slots match.
     #[arg(long)]
     sku: Vec<String>,
-    /// What it is sold as: any that its slots fit, or only the whole machine, with the drivers that it has.
+    /// What the node is sold as: any product that its slots match, or only the whole machine with its installed drivers.
     #[arg(long, value_parser = ["any", "baremetal"])]
     serves: Option<String>,
-    /// Where users reach it by SSH, when that is not its host name.
+    /// SSH address for users, if it is not the host name.
     #[arg(long, value_name = "HOST")]
     ssh_host: Option<String>,
     #[arg(long, value_name = "PORT")]
     ssh_port: Option<NonZeroU16>,
-    /// Made of software: for tests and demonstrations.
+    /// A simulated node, for tests and demonstrations.
     #[arg(long)]
     simulated: bool,
     #[command(flatten)]
@@ -97,9 +97,9 @@ pub async fn repair(app: &App, client: &Client, another: Another) -> Result {
     show(app, json!(send!(client.node_repair_token(&node))), "", file)
 }
 
-/// Prints an answer whose token is at `place`, and what to run on the machine.
+/// Prints a response whose token is at `place`, and the command to run on the machine.
 fn show(app: &App, mut answer: Value, place: &str, file: Option<TokenFile>) -> Result {
-    let nothing = || Failure::client("the answer holds no token");
+    let nothing = || Failure::client("the response contains no token");
     let issued = answer.pointer_mut(place).and_then(Value::as_object_mut).ok_or_else(nothing)?;
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut command = text(issued.get("install_command"));
@@ -108,9 +108,11 @@ fn show(app: &App, mut answer: Value, place: &str, file: Option<TokenFile>) -> R
             let Some(Value::String(token)) = issued.remove("token") else { return Err(nothing()) };
             let path = file.fill(&token)?;
             command = format!("{command} < {}", quoted(&path));
-            note(&format!("The token is in {path}. Take the file to the machine and run there:"));
+            note(&format!("The token is in {path}. Copy the file to the machine and run there:"));
         }
-        None => note("Keep the token safe: it is shown only now. Run on the machine; it asks for the token:"),
+        None => note(
+            "Store the token safely: it is shown only once. Run this on the machine; it prompts for the token:",
+        ),
     }
     note(&format!("  {command}"));
     let issued = answer.pointer(place).unwrap_or(&Value::Null);
@@ -128,7 +130,7 @@ fn quoted(path: &str) -> String {
     if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-/// A file made before the token is, so that no token is lost because it cannot be written.
+/// A file created before the token is requested, so that no token is lost because the file cannot be written.
 struct TokenFile {
     path: PathBuf,
     file: fs::File,
@@ -141,7 +143,7 @@ impl TokenFile {
         match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => Ok(Some(Self { path, file, filled: false })),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(Failure::client(format!("{} is there already", path.display()))
+                Err(Failure::client(format!("{} already exists", path.display()))
                     .suggest("Name a file that does not exist yet."))
             }
             Err(error) => Err(local(format!("{} cannot be written", path.display()))(error)),
@@ -159,7 +161,7 @@ impl TokenFile {
 impl Drop for TokenFile {
     fn drop(&mut self) {
         if !self.filled {
-            // An empty file is of no use to anybody; that it stays is not worth an error.
+            // A leftover empty file is harmless: not worth an error.
             let _ = fs::remove_file(&self.path);
         }
     }

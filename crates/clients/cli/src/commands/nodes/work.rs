@@ -31,14 +31,14 @@ pub async fn validate(app: &App, client: &Client, node: &str, profile: &str, wai
     passed(&send!(client.task_get(&task.id)))
 }
 
-/// A probe that ran to its end may still have found the node unfit.
+/// A probe can succeed as a task and still have failed checks.
 fn passed(task: &types::NodeTask) -> Result {
     match &task.outcome {
         Some(types::Ending::Succeeded { output }) if output["passed"] == false => {
             let failed =
                 output["checks"].as_array().into_iter().flatten().filter(|check| check["passed"] == false);
             let names: Vec<&str> = failed.filter_map(|check| check["name"].as_str()).collect();
-            Err(Failure::new(Exit::Server, format!("the node did not pass: {}", names.join(", "))))
+            Err(Failure::new(Exit::Server, format!("the node failed these checks: {}", names.join(", "))))
         }
         _ => Ok(()),
     }
@@ -50,10 +50,10 @@ pub struct Approve {
     /// Slots, by id or by index on the node.
     #[arg(required_unless_present = "all_ready", conflicts_with = "all_ready")]
     slots: Vec<String>,
-    /// Every slot that waits for approval and has nothing in its way.
+    /// Approve every slot that waits for approval and has no blocker.
     #[arg(long)]
     all_ready: bool,
-    /// The product that they serve.
+    /// The product that the slots serve.
     #[arg(long)]
     sku: Option<String>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
     let probe = approved.task_id.to_string();
     let Some(limit) = approve.wait.limit() else {
         note(&format!(
-            "The node is probed; the slots can be sold when that has passed: `gpuaas tasks show {probe}`."
+            "The node is being probed; its slots can be sold once the probe has passed: `gpuaas tasks show {probe}`."
         ));
         return app.out.list(&approved.slots, SLOTS);
     };
@@ -83,7 +83,7 @@ pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
     passed(&ended)
 }
 
-/// Ids as they are; numbers are places on the node.
+/// Slot ids unchanged; numbers are slot indexes on the node.
 async fn slot_ids(client: &Client, node: &str, given: &[String]) -> Result<Vec<String>> {
     if given.iter().all(|text| text.parse::<i32>().is_err()) {
         return Ok(given.to_vec());
@@ -96,7 +96,7 @@ async fn slot_ids(client: &Client, node: &str, given: &[String]) -> Result<Vec<S
             let found = slots.iter().find(|slot| slot.slot_index == index);
             found.map(|slot| slot.id.to_string()).ok_or_else(|| {
                 Failure::new(Exit::NotFound, format!("the node has no slot {index}"))
-                    .suggest("See which it has with `gpuaas nodes slots`.")
+                    .suggest("List its slots with `gpuaas nodes slots`.")
             })
         }
     };
@@ -112,20 +112,20 @@ pub async fn reboot(
 ) -> Result {
     let body = types::Because { reason: reasoned.reason.clone() };
     let node = resolve::node(client, &reasoned.node).await?;
-    app.confirm(confirm, &format!("Restart {} and end what runs there", reasoned.node))?;
+    app.confirm(confirm, &format!("Restart {} and terminate everything that runs on it", reasoned.node))?;
     tasks::queued(app, client, send!(client.node_reboot(&node, &body)), wait).await
 }
 
 #[derive(ClapArgs)]
 pub struct AgentUpdate {
     node: String,
-    /// The version of a program on offer.
+    /// An available agent version.
     #[arg(long, value_name = "VERSION", required_unless_present = "sha256")]
     to: Option<String>,
-    /// The node's architecture, when there is a program of the version for several.
+    /// The node's architecture, when the version exists for several.
     #[arg(long, requires = "to")]
     architecture: Option<String>,
-    /// The digest of a program on offer.
+    /// The digest of an available agent program.
     #[arg(long, conflicts_with = "to")]
     sha256: Option<String>,
     #[command(flatten)]

@@ -163,7 +163,7 @@ show_first_password() {
     local file
     file="$(setting data_dir)/first-admin-password"
     if [ -f "$file" ]; then
-        say "  password:    $(cat "$file")   (shown only now; you will be asked to change it)"
+        say "  password:    $(cat "$file")   (shown only once; you must change it at the first sign-in)"
         rm -f "$file"
     fi
 }

@@ -75,8 +75,8 @@ pub fn document(events: &[EventDoc]) -> Value {
         "info": {
             "title": "GPUaaS events",
             "version": "1",
-            "description": "What the domains say happened. Every event is written in the transaction of its change, \
-                published at least once, and has one effect per consumer. Order is not promised.",
+            "description": "Events of the domains. Every event is written in the transaction of its change, \
+                published at least once, and has one effect per consumer. Order is not guaranteed.",
         },
         "defaultContentType": "application/json",
         "channels": channels,

@@ -29,20 +29,20 @@ lifecycle::named_enum! {
 lifecycle::named_columns! { AdjustmentKind, BudgetAction }
 
 crate::declare::events! { Billing;
-    LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; told once until it was above again." {
+    LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; emitted once until it was above the threshold again." {
         org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
-    AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; everything is released then." {
+    AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; all running allocations are released then." {
         org_id: OrgId, balance_minor: i64, currency: String, depletes_at: DateTime<Utc> }
-    BalanceDepleted = "billing.balance_depleted", "The balance is used up; everything that runs is released." {
+    BalanceDepleted = "billing.balance_depleted", "The balance is used up; all running allocations are released." {
         org_id: OrgId, balance_minor: i64, currency: String }
-    BalanceRestored = "billing.balance_restored", "The balance is above the threshold again; nothing restarts by itself." {
+    BalanceRestored = "billing.balance_restored", "The balance is above the threshold again; released allocations are not restarted." {
         org_id: OrgId, balance_minor: i64, currency: String }
-    BudgetCrossed = "billing.budget_crossed", "A project spent as much of its monthly budget as it wanted to be told of." {
+    BudgetCrossed = "billing.budget_crossed", "The spending of a project reached a threshold of its monthly budget." {
         org_id: OrgId, project_id: ProjectId, action: BudgetAction, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
-    CreditPosted = "billing.credit_posted", "The meter of an allocation stands still and what was charged since is given back." {
+    CreditPosted = "billing.credit_posted", "The meter of an allocation is paused, and the charges since then are credited." {
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
         credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }
-    AdjustmentWaiting = "billing.adjustment_waiting", "A credit or a correction waits for a second person; only the platform is told." {
+    AdjustmentWaiting = "billing.adjustment_waiting", "A credit or a correction needs the approval of a second person; for the platform only." {
         adjustment_id: AdjustmentId, org_id: OrgId, allocation_id: Option<AllocationId>, kind: AdjustmentKind, amount_minor: i64,
         currency: String, reason: String, proposed_by: Option<UserId> }
 }

@@ -34,21 +34,21 @@ lifecycle::named_enum! {
 lifecycle::named_columns! { AuthorityState, HealthAction, SignerState }
 
 crate::declare::events! { Nodes;
-    NodeEnrolled = "nodes.enrolled", "A node proved who it is for the first time." { node_id: NodeId, region: String, reason: String }
-    NodeDiscovered = "nodes.discovered", "A node was looked over; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
-    NodeDoubted = "nodes.doubted", "Something failed on a node that it should be able to do; it is looked over." { node_id: NodeId }
+    NodeEnrolled = "nodes.enrolled", "A node enrolled for the first time." { node_id: NodeId, region: String, reason: String }
+    NodeDiscovered = "nodes.discovered", "A discovery of a node succeeded; its slots may wait for approval." { node_id: NodeId, slots: u32, blocked: u32 }
+    NodeDoubted = "nodes.doubted", "An operation failed on a node that should succeed; the node is probed." { node_id: NodeId }
     NodeActivated = "nodes.activated", "A node may serve tenants." { node_id: NodeId, region: String, reason: String }
-    NodeOffline = "nodes.offline", "A node has not reported for a while." { node_id: NodeId, region: String, reason: String }
+    NodeOffline = "nodes.offline", "A node missed its heartbeats." { node_id: NodeId, region: String, reason: String }
     NodeRecovered = "nodes.recovered", "A node reports again, or left quarantine." { node_id: NodeId, region: String, reason: String }
-    NodeCertificateEnding = "nodes.certificate_ending", "A node's certificate ends soon and is not being renewed." { node_id: NodeId, region: String, ends_at: DateTime<Utc> }
-    NodeQuarantined = "nodes.quarantined", "A node was taken out of service because of a finding or by an operator." { node_id: NodeId, region: String, reason: String }
-    NodeDraining = "nodes.draining", "A node takes no new work and waits for the old to end." { node_id: NodeId, region: String, reason: String }
+    NodeCertificateEnding = "nodes.certificate_ending", "A node's certificate expires soon and is not being renewed." { node_id: NodeId, region: String, ends_at: DateTime<Utc> }
+    NodeQuarantined = "nodes.quarantined", "A node was quarantined because of a finding or by an operator." { node_id: NodeId, region: String, reason: String }
+    NodeDraining = "nodes.draining", "A node accepts no new allocations and waits for the running ones to end." { node_id: NodeId, region: String, reason: String }
     NodeRetired = "nodes.retired", "A node left service." { node_id: NodeId, region: String, reason: String }
-    NodeRemoving = "nodes.removing", "A node is being removed: its certificates and tokens no longer count." { node_id: NodeId, region: String, reason: String }
+    NodeRemoving = "nodes.removing", "A node is being removed: its certificates and tokens are revoked." { node_id: NodeId, region: String, reason: String }
     NodeDeleted = "nodes.deleted", "A node is no longer part of the fleet." { node_id: NodeId, region: String, reason: String }
-    FindingOpened = "nodes.finding_opened", "A node reported something about its health that was not known." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, action: HealthAction, message: String }
-    CreditDue = "nodes.credit_due", "Whoever uses this part of a node is owed a credit from `since` on." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, evidence: Value, since: DateTime<Utc> }
-    CreditEnded = "nodes.credit_ended", "What a credit was owed for is over: from `at` on this part of a node is paid for." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, at: DateTime<Utc> }
+    FindingOpened = "nodes.finding_opened", "A node reported a new health finding." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, action: HealthAction, message: String }
+    CreditDue = "nodes.credit_due", "The tenant of this part of a node is due a credit from `since` on." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, code: String, subject: String, evidence: Value, since: DateTime<Utc> }
+    CreditEnded = "nodes.credit_ended", "The fault of a credit has ended: from `at` on this part of a node is charged again." { finding_id: FindingId, node_id: NodeId, slot_id: Option<SlotId>, at: DateTime<Utc> }
     AuthorityChanged = "nodes.authority_changed", "A generation of the certificate authority was staged, activated, retired or revoked." { authority_id: AuthorityId, state: AuthorityState, reason: String }
-    SignerChanged = "nodes.signer_changed", "A key that signs work was staged, activated, retired or revoked." { signer_version: u32, state: SignerState, keyset_serial: u64, reason: String }
+    SignerChanged = "nodes.signer_changed", "A task signer was staged, activated, retired or revoked." { signer_version: u32, state: SignerState, keyset_serial: u64, reason: String }
 }

@@ -9,12 +9,12 @@ lifecycle::named_enum! {
 lifecycle::named_columns! { DisputeState }
 
 crate::declare::events! { Payments;
-    BalanceCredited = "payments.balance_credited", "A payment arrived and is in the balance." {
+    BalanceCredited = "payments.balance_credited", "A payment was received and added to the balance." {
         org_id: OrgId, payment_id: PaymentId, amount_minor: i64, currency: String }
-    PaymentRefunded = "payments.refunded", "Money went back to the card, or became credit." {
+    PaymentRefunded = "payments.refunded", "A payment was refunded to the card, or converted to credit." {
         org_id: OrgId, payment_id: PaymentId, refund_id: RefundId, amount_minor: i64, currency: String, to_card: bool }
-    PaymentDisputed = "payments.disputed", "The amount of a payment is frozen, gone, or free again." {
+    PaymentDisputed = "payments.disputed", "A dispute about a payment was opened, won or lost." {
         org_id: OrgId, payment_id: PaymentId, dispute_id: DisputeId, amount_minor: i64, currency: String, state: DisputeState }
-    ReconcileFailed = "payments.reconcile_failed", "The provider lists other payments than we do." {
+    ReconcileFailed = "payments.reconcile_failed", "The payments of a day at the provider differ from our records." {
         day: String, missing: i64, extra: i64, different: i64 }
 }

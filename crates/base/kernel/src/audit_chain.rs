@@ -174,10 +174,10 @@ impl FaultReason {
     pub const fn explain(self) -> &'static str {
         match self {
             Self::Changed => "its content was changed after it was written",
-            Self::Unlinked => "it does not follow the row before it",
+            Self::Unlinked => "its previous hash is not the hash of the row before it",
             Self::Removed => "the row is missing",
-            Self::Inserted => "a row stands where none belongs",
-            Self::HeadMismatch => "the head of the chain names another hash",
+            Self::Inserted => "an unexpected row",
+            Self::HeadMismatch => "the head of the chain has another hash",
         }
     }
 }

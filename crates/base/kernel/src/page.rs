@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for PageSize {
         };
         match size.and_then(|n| u16::try_from(n).ok()) {
             Some(n) if (1..=MAX_PAGE_SIZE).contains(&n) => Ok(Self(n)),
-            _ => Err(serde::de::Error::custom("must be a whole number from 1 to 200")),
+            _ => Err(serde::de::Error::custom("must be an integer from 1 to 200")),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Definition {
 
     pub fn describe(&self) -> String {
         match self.kind {
-            Kind::Integer { min, max, .. } => format!("a whole number from {min} to {max}"),
+            Kind::Integer { min, max, .. } => format!("an integer from {min} to {max}"),
             Kind::Boolean { .. } => "true or false".to_owned(),
             Kind::Choice { choices, .. } => format!("one of {}", choices.join(", ")),
         }
@@ -228,50 +228,50 @@ macro_rules! definitions {
 
 definitions! {
     BILLING_WINDOW_SECONDS = "billing.window_seconds", integer(10, 3600, 60), Free, "Length of one metering window.";
-    BILLING_LOW_BALANCE_THRESHOLD_MINOR = "billing.low_balance_threshold_minor", integer(0, UNLIMITED, 500), Free, "Balance below which people are warned.";
+    BILLING_LOW_BALANCE_THRESHOLD_MINOR = "billing.low_balance_threshold_minor", integer(0, UNLIMITED, 500), Free, "Balance below which the organization is warned.";
     BILLING_MINIMUM_DEPOSIT_MINOR = "billing.minimum_deposit_minor", integer(1, UNLIMITED, 1000), Free, "Smallest top-up.";
     BILLING_MAXIMUM_DEPOSIT_MINOR = "billing.maximum_deposit_minor", integer(1, UNLIMITED, 100_000), Free, "Largest top-up.";
-    BILLING_LAUNCH_HOLD_SECONDS = "billing.launch_hold_seconds", integer(0, 86_400, 3600), Free, "Running time that the balance must cover before a launch.";
-    BILLING_CLOCK_SKEW_SECONDS = "billing.clock_skew_seconds", integer(1, 3600, 30), Free, "Difference between the clocks of a process and of the database above which the process does not accrue.";
-    BILLING_ADJUSTMENT_APPROVAL_MINOR = "billing.adjustment_approval_minor", integer(0, UNLIMITED, 100_000), Free, "Adjustments of the ledger above this need a second administrator.";
-    BILLING_CREDIT_APPROVAL_MINOR = "billing.credit_approval_minor", integer(0, UNLIMITED, 10_000), Free, "Credits for faulty hardware above this wait for an administrator.";
-    ALLOCATION_MAX_CONCURRENT_PER_USER = "allocation.max_concurrent_per_user", integer(0, UNLIMITED, 50), OnlyStricter, "Allocations one person may hold at once.";
-    ALLOCATION_REFUND_WINDOW_DAYS = "allocation.refund_window_days", integer(0, 365, 30), Free, "Days within which a payment can go back to the card.";
-    ALLOCATION_ISOLATION_MODEL = "allocation.isolation_model", choice(IsolationModel::UserRevoke), OnlyStricter, "How a machine is cleaned between tenants.";
-    RATE_API = "rate_limit.api_requests_per_minute", integer(1, 10_000_000, 120), Free, "Ordinary API requests of one principal.";
-    RATE_FINANCIAL = "rate_limit.financial_requests_per_minute", integer(1, 10_000_000, 30), Free, "Requests of one principal that move money.";
-    RATE_ADMIN = "rate_limit.admin_overview_requests_per_minute", integer(1, 10_000_000, 600), Free, "Platform requests of one principal.";
+    BILLING_LAUNCH_HOLD_SECONDS = "billing.launch_hold_seconds", integer(0, 86_400, 3600), Free, "Running time that the balance must cover for a launch.";
+    BILLING_CLOCK_SKEW_SECONDS = "billing.clock_skew_seconds", integer(1, 3600, 30), Free, "Clock skew between a process and the database above which the process does not accrue.";
+    BILLING_ADJUSTMENT_APPROVAL_MINOR = "billing.adjustment_approval_minor", integer(0, UNLIMITED, 100_000), Free, "Adjustments of the ledger above this amount need the approval of a second administrator.";
+    BILLING_CREDIT_APPROVAL_MINOR = "billing.credit_approval_minor", integer(0, UNLIMITED, 10_000), Free, "Credits for faulty hardware above this amount need the approval of an administrator.";
+    ALLOCATION_MAX_CONCURRENT_PER_USER = "allocation.max_concurrent_per_user", integer(0, UNLIMITED, 50), OnlyStricter, "Live allocations of one user.";
+    ALLOCATION_REFUND_WINDOW_DAYS = "allocation.refund_window_days", integer(0, 365, 30), Free, "Days within which a payment can be refunded to the card.";
+    ALLOCATION_ISOLATION_MODEL = "allocation.isolation_model", choice(IsolationModel::UserRevoke), OnlyStricter, "How a machine is cleaned between tenants, and whether tenants get root.";
+    RATE_API = "rate_limit.api_requests_per_minute", integer(1, 10_000_000, 120), Free, "Ordinary API requests of one principal per minute.";
+    RATE_FINANCIAL = "rate_limit.financial_requests_per_minute", integer(1, 10_000_000, 30), Free, "Requests of one principal per minute that move money.";
+    RATE_ADMIN = "rate_limit.admin_overview_requests_per_minute", integer(1, 10_000_000, 600), Free, "Platform requests of one principal per minute.";
     RATE_TERMINAL_TOKEN = "rate_limit.terminal_token_requests_per_minute", integer(1, 10_000_000, 10), Free, "Terminal tokens that one principal may mint.";
     TERMINAL_SESSION_MAX_TTL_SECONDS = "terminal.session_max_ttl_seconds", integer(60, 604_800, 14_400), OnlyStricter, "Longest terminal session.";
     TERMINAL_RECORDING = "terminal.recording", choice(TerminalRecording::Output), OnlyStricter, "What is recorded of a terminal session.";
-    NOTIFY_LOW_BALANCE = "notification.low_balance_enabled", boolean(true), Free, "Tell people about a low balance.";
-    NOTIFY_BALANCE_DEPLETED = "notification.balance_depleted_enabled", boolean(true), Free, "Tell people about a depleted balance.";
-    NOTIFY_QUEUED_WEBHOOK_MESSAGES = "notification.queued_webhook_messages", integer(1, 1_000_000, 10_000), OnlyStricter, "Messages to webhooks of one organization that may wait; events beyond that are dropped and counted.";
-    QUOTA_GPUS_PER_PROJECT = "quota.gpus_per_project", integer(0, UNLIMITED, UNLIMITED), OnlyStricter, "GPUs that one project may hold.";
-    QUOTA_GPUS_PER_ORG = "quota.gpus_per_org", integer(0, UNLIMITED, UNLIMITED), OnlyStricter, "GPUs that one organization may hold.";
-    IDEMPOTENCY_RETENTION_DAYS = "api.idempotency_retention_days", integer(1, 90, 7), Free, "Days for which a repeated request gets its first answer.";
+    NOTIFY_LOW_BALANCE = "notification.low_balance_enabled", boolean(true), Free, "Notify people about a low balance.";
+    NOTIFY_BALANCE_DEPLETED = "notification.balance_depleted_enabled", boolean(true), Free, "Notify people about a depleted balance.";
+    NOTIFY_QUEUED_WEBHOOK_MESSAGES = "notification.queued_webhook_messages", integer(1, 1_000_000, 10_000), OnlyStricter, "Queued webhook messages of one organization; further events are dropped and counted.";
+    QUOTA_GPUS_PER_PROJECT = "quota.gpus_per_project", integer(0, UNLIMITED, UNLIMITED), OnlyStricter, "GPUs in live allocations of one project.";
+    QUOTA_GPUS_PER_ORG = "quota.gpus_per_org", integer(0, UNLIMITED, UNLIMITED), OnlyStricter, "GPUs in live allocations of one organization.";
+    IDEMPOTENCY_RETENTION_DAYS = "api.idempotency_retention_days", integer(1, 90, 7), Free, "Days for which an idempotency key is stored: a retry gets the stored response.";
     INVITATION_TTL_DAYS = "identity.invitation_ttl_days", integer(1, 90, 7), Free, "Days after which an invitation expires.";
-    INVITATIONS_PER_DAY = "identity.invitations_per_day", integer(0, 1_000_000, 200), OnlyStricter, "People whom one organization may invite within 24 hours.";
+    INVITATIONS_PER_DAY = "identity.invitations_per_day", integer(0, 1_000_000, 200), OnlyStricter, "Invitations of one organization within 24 hours.";
     INVITATIONS_PER_ADDRESS_PER_DAY = "identity.invitations_per_address_per_day", integer(1, 100, 3), OnlyStricter, "Invitations of one organization to one address within 24 hours.";
-    SSH_KEYS_PER_USER = "identity.ssh_keys_per_user", integer(1, 1000, 50), Free, "SSH public keys that one person may store.";
-    KEYS_PER_SERVICE_ACCOUNT = "identity.keys_per_service_account", integer(1, 100, 5), Free, "Live keys that one service account may have, so that they can be rotated with overlap.";
-    SIGN_IN_ATTEMPTS = "identity.sign_in_attempts", integer(1, 1000, 5), Free, "Wrong passwords at one account from one address before that address has to wait.";
-    SIGN_IN_ATTEMPTS_PER_ADDRESS = "identity.sign_in_attempts_per_address", integer(1, 1_000_000, 50), Free, "Wrong passwords from one address within identity.sign_in_lock_seconds before it has to wait.";
-    REFUSALS_AUDITED_PER_MINUTE = "identity.refusals_audited_per_minute", integer(1, 100_000, 60), Free, "Refused sign-ins and service-account keys of strangers that are audited in a minute, in all.";
-    UNNAMED_SESSION_QUIET_HOURS = "identity.unnamed_session_quiet_hours", integer(1, 720, 24), Free, "After a session was revoked whose issuer sends neither sid nor auth_time: hours without a token of it after which one is taken for a new sign-in.";
-    FLEET_HEARTBEAT_SECONDS = "fleet.heartbeat_seconds", integer(1, 300, 10), Free, "How often a node reports.";
-    FLEET_HEARTBEATS_PER_MINUTE = "fleet.heartbeats_per_minute", integer(60, 10_000, 120), Free, "Reports of one node that a gateway takes in a minute.";
-    FLEET_LOG_BATCHES_PER_MINUTE = "fleet.log_batches_per_minute", integer(1, 10_000, 120), Free, "Batches of log lines of one node that a gateway takes in a minute.";
-    FLEET_FINDING_BACKDATE_SECONDS = "fleet.finding_backdate_seconds", integer(0, 600, 300), Free, "How long before the previous report of its node a health finding may have begun.";
-    FLEET_OFFLINE_AFTER_HEARTBEATS = "fleet.offline_after_heartbeats", integer(2, 100, 3), Free, "Missed reports after which a node counts as offline.";
-    FLEET_BOOTSTRAP_TTL_SECONDS = "fleet.bootstrap_ttl_seconds", integer(30, 900, 900), Free, "How long a bootstrap or repair token of a node can be used.";
+    SSH_KEYS_PER_USER = "identity.ssh_keys_per_user", integer(1, 1000, 50), Free, "SSH public keys of one user.";
+    KEYS_PER_SERVICE_ACCOUNT = "identity.keys_per_service_account", integer(1, 100, 5), Free, "Active keys of one service account; more than one allows rotation with overlap.";
+    SIGN_IN_ATTEMPTS = "identity.sign_in_attempts", integer(1, 1000, 5), Free, "Wrong passwords for one account from one address before the address is locked out of the account.";
+    SIGN_IN_ATTEMPTS_PER_ADDRESS = "identity.sign_in_attempts_per_address", integer(1, 1_000_000, 50), Free, "Wrong passwords from one address within identity.sign_in_lock_seconds before the address is locked out.";
+    REFUSALS_AUDITED_PER_MINUTE = "identity.refusals_audited_per_minute", integer(1, 100_000, 60), Free, "Refused sign-ins and service account keys of unauthenticated clients that are audited per minute, in total.";
+    UNNAMED_SESSION_QUIET_HOURS = "identity.unnamed_session_quiet_hours", integer(1, 720, 24), Free, "For issuers that send neither sid nor auth_time: hours without a token of a revoked session after which the next token counts as a new sign-in.";
+    FLEET_HEARTBEAT_SECONDS = "fleet.heartbeat_seconds", integer(1, 300, 10), Free, "Interval of a node's heartbeats.";
+    FLEET_HEARTBEATS_PER_MINUTE = "fleet.heartbeats_per_minute", integer(60, 10_000, 120), Free, "Reports of one node that a gateway accepts per minute.";
+    FLEET_LOG_BATCHES_PER_MINUTE = "fleet.log_batches_per_minute", integer(1, 10_000, 120), Free, "Batches of log lines of one node that a gateway accepts per minute.";
+    FLEET_FINDING_BACKDATE_SECONDS = "fleet.finding_backdate_seconds", integer(0, 600, 300), Free, "Maximum time between the start of a health finding and the previous report of its node.";
+    FLEET_OFFLINE_AFTER_HEARTBEATS = "fleet.offline_after_heartbeats", integer(2, 100, 3), Free, "Missed heartbeats after which a node counts as offline.";
+    FLEET_BOOTSTRAP_TTL_SECONDS = "fleet.bootstrap_ttl_seconds", integer(30, 900, 900), Free, "Lifetime of a bootstrap or repair token of a node.";
     FLEET_CERTIFICATE_HOURS = "fleet.certificate_hours", integer(1, 168, 24), Free, "Lifetime of a node's certificate.";
-    FLEET_TASK_LEASE_SECONDS = "fleet.task_lease_seconds", integer(5, 600, 30), Free, "Time within which a node must say that it started a task it was given.";
-    FLEET_LOG_LINES_PER_NODE = "fleet.log_lines_per_node", integer(100, 100_000, 2000), Free, "Log lines kept of one node.";
-    CAPACITY_PLACEMENT = "capacity.placement", choice(Packing::Pack), Free, "Whether slices fill nodes up or spread over them.";
-    CAPACITY_TASK_SECONDS = "capacity.task_seconds", integer(1, 86_400, 300), Free, "How long a step of a launch or release waits for a node.";
-    CAPACITY_REIMAGE_SECONDS = "capacity.reimage_seconds", integer(1, 86_400, 3600), Free, "How long installing a machine anew may take.";
-    SIGN_IN_LOCK_SECONDS = "identity.sign_in_lock_seconds", integer(1, 86_400, 900), Free, "How long an address waits after too many wrong passwords at one account.";
+    FLEET_TASK_LEASE_SECONDS = "fleet.task_lease_seconds", integer(5, 600, 30), Free, "Time within which a node must report that it started a leased task.";
+    FLEET_LOG_LINES_PER_NODE = "fleet.log_lines_per_node", integer(100, 100_000, 2000), Free, "Stored log lines of one node.";
+    CAPACITY_PLACEMENT = "capacity.placement", choice(Packing::Pack), Free, "Whether placement packs slices on few nodes or spreads them.";
+    CAPACITY_TASK_SECONDS = "capacity.task_seconds", integer(1, 86_400, 300), Free, "Timeout of a node task in a launch or release.";
+    CAPACITY_REIMAGE_SECONDS = "capacity.reimage_seconds", integer(1, 86_400, 3600), Free, "Timeout of reinstalling a machine.";
+    SIGN_IN_LOCK_SECONDS = "identity.sign_in_lock_seconds", integer(1, 86_400, 900), Free, "Lockout of an address after too many wrong passwords.";
 }
 
 pub fn find(key: &str) -> Option<&'static Definition> {

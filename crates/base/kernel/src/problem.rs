@@ -23,37 +23,37 @@ macro_rules! catalog {
 }
 
 catalog! {
-    ValidationError, "validation_error", 400, "A field of the request is missing or not acceptable.", "Correct the fields named in details.fields and send the request again.";
-    InvalidRequest, "invalid_request", 400, "The request as a whole cannot be understood.", "Compare the request with the API document at /api/v1/openapi.json.";
-    IdempotencyKeyRequired, "idempotency_key_required", 400, "This operation moves money or capacity and needs an idempotency key.", "Send X-Idempotency-Key with a fresh UUID, and the same one when you retry.";
+    ValidationError, "validation_error", 400, "A field of the request is missing or invalid.", "Correct the fields named in details.fields and send the request again.";
+    InvalidRequest, "invalid_request", 400, "The request is malformed.", "Compare the request with the API document at /api/v1/openapi.json.";
+    IdempotencyKeyRequired, "idempotency_key_required", 400, "This operation moves money or capacity and needs an idempotency key.", "Send X-Idempotency-Key with a new UUID, and the same key when you retry.";
     IdempotencyKeyReused, "idempotency_key_reused", 400, "The idempotency key was used before with another request.", "Use a new key for a new request.";
     TokenMissing, "token_missing", 401, "No bearer token was sent.", "Sign in (gpuaas auth login) and send Authorization: Bearer <token>.";
-    TokenInvalid, "token_invalid", 401, "The bearer token is not one this service accepts.", "Sign in again.";
+    TokenInvalid, "token_invalid", 401, "The bearer token is not valid for this service.", "Sign in again.";
     TokenExpired, "token_expired", 401, "The bearer token has expired.", "Refresh the token or sign in again.";
     TokenRevoked, "token_revoked", 401, "The session or key behind the token was revoked.", "Sign in again, or ask an administrator for a new key.";
     InsufficientBalance, "insufficient_balance", 402, "The balance does not cover the operation.", "Top up the balance.";
     InsufficientPermissions, "insufficient_permissions", 403, "Your role does not allow the operation.", "Ask an owner or admin of the organization for a role that includes it.";
-    AdminRequired, "admin_required", 403, "Only a platform role may do this.", "Ask a platform administrator.";
+    AdminRequired, "admin_required", 403, "The operation needs a platform role.", "Ask a platform administrator.";
     OwnershipRequired, "ownership_required", 403, "Only the owner may do this.", "Ask the owner.";
     StepUpRequired, "step_up_required", 403, "The operation needs a fresh sign-in.", "Sign in again and repeat within five minutes.";
-    TenantSuspended, "tenant_suspended", 403, "The organization is suspended; it can be read but not changed.", "Contact the platform's operators.";
-    NotFound, "not_found", 404, "The thing does not exist, or you may not know that it does.", "Check the id and the project or organization you are working in.";
+    TenantSuspended, "tenant_suspended", 403, "The organization is suspended and read-only.", "Contact the platform's operators.";
+    NotFound, "not_found", 404, "The resource does not exist, or you are not allowed to see it.", "Check the id, the project and the organization.";
     MethodNotAllowed, "method_not_allowed", 405, "The path exists, but not with this method.", "Use one of the methods in the Allow header.";
-    Conflict, "conflict", 409, "Somebody else changed the thing first.", "Read it again and repeat the change on the current version.";
-    InvalidTransition, "invalid_transition", 409, "The thing is not in a state that allows this.", "Look at its state and what it allows.";
-    AlreadyExists, "already_exists", 409, "A thing with this name or content exists already.", "Choose another name, or use the existing one.";
-    InUse, "in_use", 409, "Something still depends on the thing.", "Remove what depends on it first.";
-    PayloadTooLarge, "payload_too_large", 413, "The request body is larger than the operation accepts.", "Send less; the limit is in details.limit_bytes.";
-    UnsupportedMediaType, "unsupported_media_type", 415, "The request body is not of a type the operation accepts.", "Send Content-Type: application/json.";
-    Unprocessable, "unprocessable", 422, "The request is well formed but cannot be carried out as it stands.", "See the message for what stands in the way.";
-    RateLimitExceeded, "rate_limit_exceeded", 429, "Too many requests.", "Wait for the time in Retry-After.";
-    QuotaExceeded, "quota_exceeded", 429, "The operation would go over a quota.", "Release something, or ask for a higher quota.";
-    InternalError, "internal_error", 500, "The service failed; the cause is in its log under the correlation id.", "Try again; if it stays, give the correlation id to the operators.";
-    ServiceUnavailable, "service_unavailable", 503, "The service cannot answer right now.", "Try again after the time in Retry-After.";
-    RestorePending, "restore_pending", 503, "The platform was restored from a backup: nothing is launched, released or charged until its records were compared with the machines.", "Wait for the operators; they see what is left with `gpuaas ops restore status` and end it with `gpuaas ops restore resume`.";
-    UpstreamError, "upstream_error", 503, "A service that this one depends on failed.", "Try again later.";
-    CapacityUnavailable, "capacity_unavailable", 409, "No capacity of the wanted kind is free.", "Try another size or region, or wait.";
-    SkuUnavailable, "sku_unavailable", 409, "The product cannot be launched; the reason is in details.reason.", "Choose another product.";
+    Conflict, "conflict", 409, "The resource was changed by another request.", "Read the current version and retry the change.";
+    InvalidTransition, "invalid_transition", 409, "The state of the resource does not allow the operation.", "Check the state of the resource.";
+    AlreadyExists, "already_exists", 409, "A resource with this name or content already exists.", "Choose another name, or use the existing one.";
+    InUse, "in_use", 409, "Other resources still depend on the resource.", "Remove the dependent resources first.";
+    PayloadTooLarge, "payload_too_large", 413, "The request body is larger than the operation accepts.", "Send a smaller body; the limit is in details.limit_bytes.";
+    UnsupportedMediaType, "unsupported_media_type", 415, "The operation does not accept this content type.", "Send Content-Type: application/json.";
+    Unprocessable, "unprocessable", 422, "The request is well formed but cannot be processed.", "See the message for the reason.";
+    RateLimitExceeded, "rate_limit_exceeded", 429, "Too many requests.", "Retry after the time in Retry-After.";
+    QuotaExceeded, "quota_exceeded", 429, "The operation would exceed a quota.", "Release allocations, or ask for a higher quota.";
+    InternalError, "internal_error", 500, "Internal error; the service logged the cause with the correlation id.", "Retry; if it fails again, give the correlation id to the operators.";
+    ServiceUnavailable, "service_unavailable", 503, "The service is temporarily unavailable.", "Retry after the time in Retry-After.";
+    RestorePending, "restore_pending", 503, "The platform was restored from a backup: nothing is launched, released or charged until operators have compared its records with the nodes.", "Wait for the operators, who use `gpuaas ops restore status` and `gpuaas ops restore resume`.";
+    UpstreamError, "upstream_error", 503, "An upstream service failed.", "Retry later.";
+    CapacityUnavailable, "capacity_unavailable", 409, "No capacity of the requested kind is available.", "Try another size or region, or wait.";
+    SkuUnavailable, "sku_unavailable", 409, "The product is not available; the reason is in details.reason.", "Choose another product.";
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -76,13 +76,13 @@ impl Problem {
         }
     }
 
-    /// The catalog's own words.
+    /// A problem with the catalog's meaning as its message.
     pub fn from_code(code: Code) -> Self {
         Self::new(code, code.meaning())
     }
 
     pub fn not_found(kind: &'static str) -> Self {
-        Self::new(Code::NotFound, format!("There is no such {kind}.")).detail("kind", kind)
+        Self::new(Code::NotFound, format!("No such {kind}.")).detail("kind", kind)
     }
 
     pub fn field(path: impl Into<String>, message: impl fmt::Display) -> Self {
@@ -131,7 +131,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// An invariant that does not hold, with the place in the code that found it.
+/// A broken invariant, with the source location that detected it.
 #[derive(Clone, Debug)]
 pub struct Bug {
     pub message: Cow<'static, str>,
@@ -150,7 +150,7 @@ impl fmt::Display for Bug {
 /// implements `Error`, which is what keeps the conversions apart.
 pub enum Failure {
     Problem(Problem),
-    /// A dependency failed: the database, the network, a file. Another attempt may do better.
+    /// A dependency failed: the database, the network, a file. A retry may succeed.
     Internal(Box<dyn std::error::Error + Send + Sync>),
     /// Our own code is wrong. Counted, logged with its place, and never retried as if it could pass.
     Bug(Bug),

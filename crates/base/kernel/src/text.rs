@@ -67,7 +67,7 @@ fn is_email(text: &str) -> bool {
 
 checked_text! {
     /// What people call a thing: 1–80 printable characters, no surrounding blanks.
-    Name, |t| is_printable_line(t, 80), "must be 1 to 80 printable characters without blanks at either end",
+    Name, |t| is_printable_line(t, 80), "must be 1 to 80 printable characters without leading or trailing blanks",
         { "type": "string", "minLength": 1, "maxLength": 80 };
     /// What URLs and commands call a thing: lower-case letters, digits and inner hyphens.
     Slug, is_slug, "must be 1 to 40 lower-case letters, digits or inner hyphens",
@@ -75,10 +75,10 @@ checked_text! {
     Email, is_email, "must be an e-mail address such as name@example.org",
         { "type": "string", "maxLength": 254, "pattern": r"^[^@ ]+@[^@ ]+$" };
     /// What a filter compares with: 1–200 printable characters.
-    Term, |t| is_printable_line(t, 200), "must be 1 to 200 printable characters without blanks at either end",
+    Term, |t| is_printable_line(t, 200), "must be 1 to 200 printable characters without leading or trailing blanks",
         { "type": "string", "minLength": 1, "maxLength": 200 };
     /// Why somebody did a thing: 3–500 printable characters.
-    Reason, |t| is_printable_line(t, 500) && t.chars().count() >= 3, "must say why, in 3 to 500 printable characters",
+    Reason, |t| is_printable_line(t, 500) && t.chars().count() >= 3, "must be a reason of 3 to 500 printable characters",
         { "type": "string", "minLength": 3, "maxLength": 500 };
 }
 

@@ -29,7 +29,7 @@ impl ApiError {
             (text("code"), text("message"), text("correlation_id"));
         if code.is_empty() {
             code = format!("http_{status}");
-            message = "The answer is not one of this API; is the server address right?".to_owned();
+            message = "The response is not one of this API; check the server address.".to_owned();
         }
         if correlation_id.is_empty() {
             correlation_id = header("x-correlation-id");

@@ -102,7 +102,7 @@ impl Fleet {
     /// Fails when a task could end without anybody who waits for it being notified.
     pub fn check_completions(&self) -> Result<(), String> {
         let lacking =
-            |waiter: Waiter| format!("{waiter:?} waits for tasks, and not exactly one party answers for it");
+            |waiter: Waiter| format!("{waiter:?} waits for tasks, but is not registered exactly once");
         self.completions.check().map_err(lacking)
     }
 

@@ -53,15 +53,15 @@ struct DeadLetterDiscard {
 
 pub fn endpoints(db: Db) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/outbox", "outbox_list", "Show what waits to be published")
+        get("/api/v1/platform/outbox", "outbox_list", "Show the outbox")
             .describe(
-                "Figures of the outbox and a page of the events that have not been published, oldest first.",
+                "Counts of the outbox and a page of unpublished events, oldest first.",
             )
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformOpsRead)
             .handle(db, outbox_list),
         get("/api/v1/platform/dead-letters", "dead_letter_list", "List dead letters")
-            .describe("Messages that a consumer could not handle, newest first.")
+            .describe("Messages that a consumer failed to handle, newest first.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformOpsRead)
             .handle((), dead_letter_list),
@@ -75,7 +75,7 @@ pub fn endpoints(db: Db) -> Vec<Endpoint> {
             "dead_letter_requeue",
             "Requeue a dead letter",
         )
-        .describe("Gives the message to its consumer again, at once.")
+        .describe("Delivers the message to its consumer again, immediately.")
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::Conflict, Code::InvalidTransition])
         .needs(Permission::PlatformOpsManage)
@@ -86,7 +86,7 @@ pub fn endpoints(db: Db) -> Vec<Endpoint> {
             "dead_letter_discard",
             "Discard a dead letter",
         )
-        .describe("Gives the message up: it will never have an effect.")
+        .describe("Discards the message: its consumer never handles it.")
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::Conflict, Code::InvalidTransition])
         .needs(Permission::PlatformOpsManage)

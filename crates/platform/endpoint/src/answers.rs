@@ -45,7 +45,7 @@ impl Pipeline {
     }
 
     fn open_answer(&self, bound_to: &str, sealed: &[u8]) -> Result<Vec<u8>, Failure> {
-        let text = "The answer to this idempotency key was stored under another master key and cannot be shown again.";
+        let text = "The stored response of this idempotency key was encrypted with another master key and cannot be returned.";
         let opened = self.services.answers.open(bound_to, sealed);
         Ok(opened.map_err(|_| Problem::new(Code::Conflict, text))?.expose().clone())
     }

@@ -34,7 +34,7 @@ impl Access {
         self.caller
             .as_ref()
             .and_then(Caller::user)
-            .ok_or_else(|| Problem::new(Code::InsufficientPermissions, "Only a person can do this."))
+            .ok_or_else(|| Problem::new(Code::InsufficientPermissions, "Only a user can do this, not a service account."))
     }
 
     pub fn org(&self) -> Result<OrgId, Problem> {

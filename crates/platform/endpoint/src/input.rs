@@ -50,7 +50,7 @@ impl BodyInput for () {
         if bytes.is_empty() || bytes == b"{}" {
             return Ok(());
         }
-        Err(Problem::new(Code::InvalidRequest, "This operation takes no request body."))
+        Err(Problem::new(Code::InvalidRequest, "This operation accepts no request body."))
     }
 }
 

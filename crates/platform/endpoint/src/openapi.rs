@@ -123,7 +123,7 @@ fn shared_parameters() -> Value {
             "name": "X-Idempotency-Key",
             "in": "header",
             "required": required,
-            "description": "Makes a retry safe: the same key and request have one effect and one answer.",
+            "description": "Makes a retry idempotent: requests with the same key have one effect and get the same response.",
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
         })
     };
@@ -134,7 +134,7 @@ fn shared_parameters() -> Value {
             "name": "If-Match",
             "in": "header",
             "required": false,
-            "description": "The version that you read; when it is no longer current the answer is 409 `conflict`.",
+            "description": "The version that you read; if it is no longer current, the response is 409 `conflict`.",
             "schema": { "type": "string", "pattern": r#"^("?[0-9]{1,18}"?|\*)$"# },
         },
     })
@@ -147,16 +147,16 @@ fn shared_responses() -> Value {
         json!({ "description": text, "content": { "application/json": { "schema": schema } } })
     };
     json!({
-        "ClientError": error("The request was refused; `error.code` says why."),
-        "ServerError": error("The service could not answer."),
+        "ClientError": error("The request was refused; see `error.code`."),
+        "ServerError": error("The service is unavailable."),
     })
 }
 
 fn success_description(status: u16) -> &'static str {
     match status {
         201 => "Created.",
-        202 => "Accepted; the work goes on.",
-        204 => "Done; nothing to say.",
+        202 => "Accepted; the operation continues asynchronously.",
+        204 => "Done; no content.",
         _ => "The answer.",
     }
 }

@@ -89,7 +89,7 @@ impl Pipeline {
                 Ok(answer) => answer,
                 Err(_) => {
                     let problem =
-                        Problem::new(Code::ServiceUnavailable, "The request took too long and was given up.");
+                        Problem::new(Code::ServiceUnavailable, "The request timed out.");
                     problem_response(&problem.retry_after(1), correlation_id).into()
                 }
             };
@@ -323,7 +323,7 @@ impl Pipeline {
             Ok(Begin::Replay(stored)) => return self.replay(bound_to.as_deref().unwrap_or_default(), stored),
             Ok(Begin::KeyReused) => return Err(Problem::from_code(Code::IdempotencyKeyReused).into()),
             Err(pg::Error::LockTimeout(_)) if bound_to.is_some() => {
-                let text = "A request with this idempotency key is still under way.";
+                let text = "A request with this idempotency key is in progress.";
                 return Err(Problem::new(Code::Conflict, text).retry_after(1).into());
             }
             Err(error) => return Err(error.into()),

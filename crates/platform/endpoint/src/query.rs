@@ -16,7 +16,7 @@ pub struct Whole(pub i64);
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let number = String::deserialize(d)?.parse().ok().filter(|n| *n >= 0);
-        number.map(Self).ok_or_else(|| D::Error::custom("must be a whole number, not negative"))
+        number.map(Self).ok_or_else(|| D::Error::custom("must be a non-negative integer"))
     }
 }
 

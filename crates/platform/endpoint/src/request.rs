@@ -30,7 +30,7 @@ pub(crate) async fn read_body(
         Ok(Err(_)) => {
             return Err(Problem::new(Code::InvalidRequest, "The body could not be read.").into());
         }
-        Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body came too slowly.").into()),
+        Err(_) => return Err(Problem::new(Code::InvalidRequest, "The body was sent too slowly.").into()),
     };
     if !bytes.is_empty() && declaration.types.body.is_some() && !is_json(headers) {
         return Err(Problem::from_code(Code::UnsupportedMediaType).into());

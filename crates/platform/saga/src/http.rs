@@ -50,12 +50,12 @@ pub fn endpoints(db: Db) -> Vec<Endpoint> {
             .needs(Permission::PlatformOpsRead)
             .handle(db.clone(), saga_list),
         get("/api/v1/platform/sagas/{run_id}", "saga_get", "Show a workflow run")
-            .describe("The run with its timeline: every attempt of every step, forwards and back.")
+            .describe("The run with every attempt of its steps and undos.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformOpsRead)
             .handle(db, saga_get),
         post("/api/v1/platform/sagas/{run_id}/cancel", "saga_cancel", "Cancel a workflow run")
-            .describe("The run goes no further, and what it did is taken back; one that only goes forward is left stuck.")
+            .describe("The run stops, and its steps are undone; a run that cannot be undone becomes stuck.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::InvalidTransition])
             .needs(Permission::PlatformOpsManage)

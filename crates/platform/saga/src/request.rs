@@ -15,7 +15,7 @@ use crate::{decide::later, definition::SagaDefinition, readable};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The transaction can go on: nothing was written.
-    #[error("a run about this subject is under way: wait for its end, or cancel it")]
+    #[error("a run for this subject is in progress: wait until it has ended, or cancel it")]
     AlreadyRunning,
     #[error("the input of a run cannot be written as JSON")]
     Input(#[from] serde_json::Error),

@@ -39,7 +39,7 @@ pub const NODE_WAITING: &str = "node_waiting";
 /// Labels: `reason`.
 pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
-/// Reports and log batches that were refused because their node sent too many.
+/// Reports and log batches of nodes refused by a rate limit.
 pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
 /// Superseded certificates that somebody used.
 pub const NODE_IDENTITIES_COPIED_TOTAL: &str = "node_identities_copied_total";
@@ -79,7 +79,7 @@ pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
 pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
 /// Labels: `kind`.
 pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
-/// Credits and corrections that wait for a second person.
+/// Credits and corrections that wait for approval.
 pub const BILLING_ADJUSTMENTS_WAITING: &str = "billing_adjustments_waiting";
 pub const BILLING_ADJUSTMENTS_OLDEST_SECONDS: &str = "billing_adjustments_oldest_seconds";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
@@ -99,13 +99,13 @@ pub const PAYMENT_DAY_DIFFERENCES: &str = "payment_day_differences";
 pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
 /// Labels: `channel`.
 pub const NOTIFY_GIVEN_UP_TOTAL: &str = "notify_given_up_total";
-/// Events that webhooks missed because the queue of their organization was full.
+/// Events not sent to webhooks because the queue of the organization was full.
 pub const NOTIFY_DROPPED_TOTAL: &str = "notify_dropped_total";
 /// Labels: `channel`, `state`.
 pub const NOTIFY_DELIVERIES: &str = "notify_deliveries";
 /// Labels: `channel`.
 pub const NOTIFY_OLDEST_QUEUED_SECONDS: &str = "notify_oldest_queued_seconds";
-/// One while the installation was restored from a backup and nobody has resumed it.
+/// 1 while the installation is in restore mode.
 pub const INSTALLATION_RESTORE_MODE: &str = "installation_restore_mode";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
@@ -138,92 +138,92 @@ const fn histogram(name: &'static str, help: &'static str) -> Metric {
 }
 
 pub const ALL: &[Metric] = &[
-    counter(BUGS_TOTAL, "Invariants that did not hold."),
-    counter(HTTP_REQUESTS_TOTAL, "Requests answered, by endpoint, method and status."),
-    histogram(HTTP_REQUEST_DURATION_SECONDS, "Time from request to answer, by endpoint."),
-    gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests being handled now."),
-    gauge(OUTBOX_PENDING, "Outbox rows that wait to be relayed."),
-    gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest outbox row that waits to be relayed."),
+    counter(BUGS_TOTAL, "Broken invariants (bugs)."),
+    counter(HTTP_REQUESTS_TOTAL, "Completed requests, by endpoint, method and status."),
+    histogram(HTTP_REQUEST_DURATION_SECONDS, "Duration of requests, by endpoint."),
+    gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests in progress."),
+    gauge(OUTBOX_PENDING, "Outbox rows that are not published yet."),
+    gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest unpublished outbox row."),
     counter(BUS_MESSAGES_TOTAL, "Bus messages by topic, consumer and outcome."),
-    gauge(DEAD_LETTERS, "Messages that wait in the dead-letter list for a person, by consumer."),
+    gauge(DEAD_LETTERS, "Open dead letters, by consumer."),
     counter(
         CONNECTIONS_CUT_TOTAL,
-        "Connections cut because their client held them up, by listener and reason.",
+        "Connections closed because the client was too slow, by listener and reason.",
     ),
     counter(
         CONNECTIONS_REFUSED_TOTAL,
-        "Connections refused because their address has its share, by listener.",
+        "Connections refused by the limit per address, by listener.",
     ),
     counter(RATE_LIMITED_TOTAL, "Requests refused by a rate limit, by lane."),
     gauge(DB_POOL_IN_USE, "Database connections in use, by pool."),
-    gauge(DB_POOL_WAITING, "Tasks that wait for a database connection, by pool."),
-    counter(IDEMPOTENCY_REPLAYS_TOTAL, "Requests answered with the stored response of an earlier one."),
+    gauge(DB_POOL_WAITING, "Tasks waiting for a database connection, by pool."),
+    counter(IDEMPOTENCY_REPLAYS_TOTAL, "Requests answered with the stored response of their idempotency key."),
     counter(AUDIT_ROWS_TOTAL, "Audit rows written."),
-    counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not take."),
+    counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not accept."),
     gauge(NODE_CONNECTIONS, "Connections of nodes to this process."),
-    counter(NODE_ENROLLMENTS_TOTAL, "Enrolments of nodes, by how they went."),
-    counter(NODE_FINDINGS_TOTAL, "Health findings that nodes reported, by what was done."),
-    gauge(NODE_WAITING, "Nodes that wait for work at this process."),
+    counter(NODE_ENROLLMENTS_TOTAL, "Enrolments of nodes, by outcome."),
+    counter(NODE_FINDINGS_TOTAL, "Health findings that nodes reported, by action."),
+    gauge(NODE_WAITING, "Long polls of nodes at this process."),
     counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
-    counter(NODE_REPORTS_TOTAL, "Reports of nodes that were written."),
+    counter(NODE_REPORTS_TOTAL, "Written reports of nodes."),
     counter(
         NODE_REPORTS_LIMITED_TOTAL,
-        "Reports and log batches that were refused because their node sent too many.",
+        "Reports and log batches of nodes refused by a rate limit.",
     ),
-    counter(NODE_IDENTITIES_COPIED_TOTAL, "Superseded certificates of nodes that somebody used."),
-    counter(NODE_TASKS_TOTAL, "Tasks of nodes, by what became of them."),
-    histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to handing it to its node."),
+    counter(NODE_IDENTITIES_COPIED_TOTAL, "Uses of superseded certificates of nodes."),
+    counter(NODE_TASKS_TOTAL, "Tasks of nodes, by outcome."),
+    histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to leasing it to its node."),
     gauge(NODES, "Nodes of the fleet, by state."),
-    gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate ends soon and was not renewed."),
-    counter(SAGA_RUNS_TOTAL, "Workflow runs that ended, by name and how."),
+    gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate expires soon and was not renewed."),
+    counter(SAGA_RUNS_TOTAL, "Ended workflow runs, by workflow and end state."),
     counter(
         SAGA_END_FAILURES_TOTAL,
-        "Attempts to tell a domain of the end of a workflow that failed; alert when it grows.",
+        "Failed attempts to record the end of a workflow in its domain; alert when it grows.",
     ),
-    gauge(SAGA_ENDS_RETRIED, "Workflow runs that are over and whose domain could not record it yet."),
-    gauge(SAGA_RUNS_OVERDUE, "Workflow runs that are due and that no worker has taken for a minute."),
+    gauge(SAGA_ENDS_RETRIED, "Ended workflow runs whose end is not recorded in their domain yet."),
+    gauge(SAGA_RUNS_OVERDUE, "Workflow runs that are due and were not leased for a minute."),
     gauge(
         SAGA_RUNS_STUCK,
-        "Workflow runs that got stuck and were not followed by another about the same subject.",
+        "Stuck workflow runs without a later run for the same subject.",
     ),
-    histogram(SAGA_STEP_SECONDS, "Time that one call of a workflow's step took with its transaction."),
+    histogram(SAGA_STEP_SECONDS, "Duration of one call of a workflow step with its transaction."),
     counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
-    counter(ALLOCATION_TRANSITIONS_TOTAL, "Changes of state of allocations, by where they led."),
-    counter(WORK_ORDERS_REFUSED_TOTAL, "Work orders that were refused: too late, or not what was sealed."),
-    gauge(CAPACITY_DISCREPANCIES_OPEN, "Places where records of capacity disagree, by kind."),
-    counter(BILLING_WINDOWS_TOTAL, "Windows of meters that were accrued."),
-    counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Organizations whose meters could not be accrued, by attempt."),
-    gauge(BILLING_ACCRUAL_LAG_SECONDS, "How far the oldest meter was behind when the last tick began."),
-    gauge(BILLING_CLOCK_SKEW_SECONDS, "How far the clock of the process is ahead of the database's."),
-    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual left out because of the clock of the process."),
-    histogram(BILLING_TICK_SECONDS, "Time that one tick of accrual took."),
-    counter(ALLOCATIONS_FORCED_TOTAL, "Allocations that depletion or a budget released."),
-    gauge(BILLING_FINDINGS_OPEN, "Places where books and world disagree, by kind."),
-    gauge(BILLING_ADJUSTMENTS_WAITING, "Credits and corrections that wait for a second person."),
-    gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, "Age of the oldest adjustment that waits for a second person."),
-    counter(PAYMENTS_CREDITED_TOTAL, "Payments that went into a balance."),
-    counter(PAYMENT_MESSAGES_RECEIVED_TOTAL, "Messages of the payment provider that were taken in."),
-    counter(PAYMENT_MESSAGES_REFUSED_TOTAL, "Messages that were refused at the door, by why."),
-    counter(PAYMENT_MESSAGES_PROCESSED_TOTAL, "Messages that were acted on, by how that ended."),
-    gauge(PAYMENT_MESSAGES_WAITING, "Messages that wait to be acted on."),
-    gauge(PAYMENT_MESSAGES_FAILED, "Messages that could not be acted on and wait for a person."),
-    gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message that waits."),
-    counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds of which the provider never said what became of them."),
+    counter(ALLOCATION_TRANSITIONS_TOTAL, "State changes of allocations, by new state."),
+    counter(WORK_ORDERS_REFUSED_TOTAL, "Work orders that were refused, because they expired or differ from what was sealed."),
+    gauge(CAPACITY_DISCREPANCIES_OPEN, "Open capacity discrepancies, by kind."),
+    counter(BILLING_WINDOWS_TOTAL, "Accrued windows of meters."),
+    counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Failed attempts to accrue the meters of an organization."),
+    gauge(BILLING_ACCRUAL_LAG_SECONDS, "Lag of the oldest meter at the start of the last tick."),
+    gauge(BILLING_CLOCK_SKEW_SECONDS, "Clock skew of the process; positive when ahead of the database."),
+    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual skipped because of clock skew."),
+    histogram(BILLING_TICK_SECONDS, "Duration of one tick of accrual."),
+    counter(ALLOCATIONS_FORCED_TOTAL, "Allocations released because of depletion or a budget."),
+    gauge(BILLING_FINDINGS_OPEN, "Open billing findings, by kind."),
+    gauge(BILLING_ADJUSTMENTS_WAITING, "Credits and corrections that wait for approval."),
+    gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, "Age of the oldest adjustment that waits for approval."),
+    counter(PAYMENTS_CREDITED_TOTAL, "Payments credited to a balance."),
+    counter(PAYMENT_MESSAGES_RECEIVED_TOTAL, "Received messages of the payment provider."),
+    counter(PAYMENT_MESSAGES_REFUSED_TOTAL, "Messages of the payment provider that were refused, by reason."),
+    counter(PAYMENT_MESSAGES_PROCESSED_TOTAL, "Processed messages of the payment provider, by outcome."),
+    gauge(PAYMENT_MESSAGES_WAITING, "Messages of the payment provider that wait for processing."),
+    gauge(PAYMENT_MESSAGES_FAILED, "Messages of the payment provider whose processing failed; they wait for a person."),
+    gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message of the payment provider that waits for processing."),
+    counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds with an unknown result."),
     gauge(
         PAYMENT_DAY_DIFFERENCES,
-        "Differences between our payments and the provider's on the day compared last.",
+        "Differences between our payments and the provider's on the last reconciled day.",
     ),
     counter(NOTIFY_ATTEMPTS_TOTAL, "Attempts to send a message, by channel and outcome."),
-    counter(NOTIFY_GIVEN_UP_TOTAL, "Messages that were given up, by channel."),
+    counter(NOTIFY_GIVEN_UP_TOTAL, "Abandoned messages, by channel."),
     counter(
         NOTIFY_DROPPED_TOTAL,
-        "Events that webhooks missed because the queue of their organization was full.",
+        "Events not sent to webhooks because the queue of the organization was full.",
     ),
-    gauge(NOTIFY_DELIVERIES, "Messages that wait or were given up, by channel and state."),
-    gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest message that waits, by channel."),
+    gauge(NOTIFY_DELIVERIES, "Pending or abandoned messages, by channel and state."),
+    gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest pending message, by channel."),
     gauge(
         INSTALLATION_RESTORE_MODE,
-        "One while the installation was restored from a backup and nobody has resumed it.",
+        "1 while the installation is in restore mode.",
     ),
     gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
     counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),

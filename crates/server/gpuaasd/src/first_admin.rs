@@ -21,7 +21,7 @@ pub async fn seed(config: &Config, platform: &Platform) -> anyhow::Result<()> {
     if !config.auth.builtin {
         if config.auth.external_admin.is_none() && !platform.has_admin().await? {
             tracing::warn!(
-                "nobody administers the platform; set auth.admin_email to the address of who shall, and let them sign in"
+                "the platform has no administrator; set auth.admin_email to the address of the first one, and let them sign in"
             );
         }
         return Ok(());

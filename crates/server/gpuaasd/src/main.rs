@@ -80,7 +80,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     let config = read_config(&args)?;
     match args.command {
-        Command::Config(ConfigCommand::Check) => println!("The configuration is good."),
+        Command::Config(ConfigCommand::Check) => println!("The configuration is valid."),
         Command::Config(ConfigCommand::Print) => {
             for setting in &config.shown {
                 println!("{} = {}    # {}", setting.name, setting.value, setting.source);
@@ -115,7 +115,7 @@ fn read_config(args: &Args) -> anyhow::Result<Config> {
     if let (Some(path), [first, ..]) = (&args.config, config.secrets_in_file.as_slice()) {
         let checked = std::fs::metadata(path).map_err(anyhow::Error::from);
         let checked = checked.and_then(|metadata| Ok(secret_file::check(path, &metadata)?));
-        checked.with_context(|| format!("the configuration file holds a secret ({first})"))?;
+        checked.with_context(|| format!("the configuration file contains a secret ({first})"))?;
     }
     Ok(config)
 }

@@ -22,7 +22,7 @@ pub enum ExportLine {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ExportFault {
-    #[error("line {line} is not as it was exported; export again, or restore the original file")]
+    #[error("line {line} is not a valid export line; export again, or restore the original file")]
     Unreadable { line: u64 },
     #[error("line {line} comes before any head line; export again, or restore the original file")]
     Headless { line: u64 },

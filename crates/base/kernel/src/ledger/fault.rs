@@ -41,17 +41,17 @@ pub enum FaultReason {
     Unbalanced,
     /// The balances do not follow from those before and the lines.
     BalancesWrong,
-    /// The head of the chain names something else.
+    /// The head of the chain does not match the last posting.
     HeadMismatch,
-    /// What it was made for is not kept as posted once.
+    /// The reference that prevents a second posting for the same cause is missing.
     ReferenceMissing,
-    /// The checkpoint's signature is not good, or not by a key that is trusted.
+    /// The checkpoint's signature is not valid, or its key is not trusted.
     CheckpointForged,
     /// The posting is another than the one that was signed.
     CheckpointMismatch,
     /// A checkpoint of this posting is missing.
     CheckpointRemoved,
-    /// A checkpoint stands where none belongs.
+    /// A checkpoint without a signed posting.
     CheckpointInserted,
 }
 
@@ -59,18 +59,18 @@ impl FaultReason {
     pub const fn explain(self) -> &'static str {
         match self {
             Self::Changed => "its content was changed after it was written",
-            Self::Unlinked => "it does not follow the posting before it",
+            Self::Unlinked => "its previous hash is not the hash of the posting before it",
             Self::Removed => "it is missing",
-            Self::Inserted => "it stands where none belongs",
-            Self::LinesChanged => "its lines are not those it was written with",
+            Self::Inserted => "it is unexpected at this position",
+            Self::LinesChanged => "its lines were changed after it was written",
             Self::Unbalanced => "its lines do not sum to zero",
             Self::BalancesWrong => "its balances do not follow from those before and its lines",
-            Self::HeadMismatch => "the head of the chain names something else",
-            Self::ReferenceMissing => "what it was made for could be posted again",
+            Self::HeadMismatch => "the head of the chain does not match the last posting",
+            Self::ReferenceMissing => "its reference is missing, so its cause could be posted twice",
             Self::CheckpointForged => "the checkpoint was changed, or signed with a key that is not trusted",
-            Self::CheckpointMismatch => "it is not what was signed: the chain was written anew",
+            Self::CheckpointMismatch => "its hash is not the signed one: the chain was rewritten",
             Self::CheckpointRemoved => "its checkpoint is missing",
-            Self::CheckpointInserted => "a checkpoint stands where none belongs",
+            Self::CheckpointInserted => "an unexpected checkpoint",
         }
     }
 }

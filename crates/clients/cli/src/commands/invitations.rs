@@ -89,7 +89,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             match &made.mailed_to {
                 Some(address) => note(&format!(
                     "A mail with a link goes to {address}: whoever opens it makes an account there, or joins with theirs. Revoke \
-                     and invite again to have it sent again. The token, shown only now, is for somebody who has an account."
+                     and invite again to send it again. The token, shown only once, is for a user who has an account."
                 )),
                 None => note(
                     "Mail is not configured. Pass the id and the token to the invited user: the token is shown only once.",

@@ -173,7 +173,7 @@ async fn a_launch_that_fails_says_why_and_one_with_the_same_key_is_the_same() {
     cloud.nodes.script("[[script]]\ntask = 'slice.vm_provision'\n");
     let create = ["allocations", "create", "--sku", SLICE, "--name", "doomed", "--wait"];
     let said = user.run(&create).await.fails(2);
-    assert!(said.contains("the launch failed: the machine could not do it"), "{said}");
+    assert!(said.contains("the launch failed: the operation failed on the machine"), "{said}");
     assert!(
         said.contains("It is not billed") && said.contains("gpuaas allocations events alloc_"),
         "{said}"

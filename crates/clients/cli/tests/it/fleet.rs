@@ -158,7 +158,7 @@ async fn a_node_joins_and_serves_by_commands_alone() {
     assert!(found.contains("0  gpu  H200  0000:10:00.0") && found.contains("no_nvme"), "{found}");
     operator.run(&["nodes", "approve-slots", "gpu-01"]).await.fails(1);
     let said = operator.run(&["nodes", "approve-slots", "gpu-01", "2"]).await.fails(1);
-    assert!(said.contains("cannot be sold as they are"), "{said}");
+    assert!(said.contains("have blockers and cannot be sold"), "{said}");
     operator.run(&["nodes", "approve-slots", "gpu-01", "7"]).await.fails(4);
 
     let approve = ["nodes", "approve-slots", "gpu-01", "0", "1", "--sku", "h200-1", "--wait", "-o", "json"];

@@ -59,7 +59,7 @@ async fn unknown_refunds_are_settled_both_ways_and_the_ledger_agrees() {
 
     let lost = refund(&shop, &payment, "5.00").await;
     let said = settle(&second, &lost, &["not_sent"]).await.fails(5);
-    assert!(said.contains("still on its way") && said.contains("unknown_since"), "{said}");
+    assert!(said.contains("still in progress") && said.contains("unknown_since"), "{said}");
     let other = unknown(&shop, &payment, "3.00").await;
     // The first one was given up with it.
     eventually("both are unknown", || async { (findings(&shop).await == 2).then_some(()) }).await;
@@ -124,7 +124,7 @@ async fn a_refund_that_is_being_sent_is_not_settled_and_the_person_reads_how_lon
         .sql("UPDATE refunds SET attempts = attempts + 1, next_attempt_at = now() + interval '90 seconds'")
         .await;
     let said = settle(&second, &refund, &["not_sent"]).await.fails(5);
-    assert!(said.contains("right now") && said.contains("seconds"), "{said}");
+    assert!(said.contains("may be sending the refund") && said.contains("seconds"), "{said}");
     assert_eq!(shop.balance().await["total_minor"], 1500);
     shop.world.db.sql("UPDATE refunds SET leased_until = now() - interval '1 second'").await;
     settle(&second, &refund, &["not_sent"]).await.ok();

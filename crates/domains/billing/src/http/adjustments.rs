@@ -19,10 +19,11 @@ use crate::{
 };
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
-    const CREATE: &str = "Posted at once up to the policy `billing.adjustment_approval_minor`, to which everything counts \
-                          that you posted alone, and that anybody posted alone for the organization, in the last 24 \
-                          hours; above it the adjustment is `proposed` until another administrator approves it. A \
-                          correction names the posting that it corrects.";
+    const CREATE: &str = "Posted immediately up to the policy `billing.adjustment_approval_minor`. The limit \
+                          counts everything that you posted without approval, and everything posted without \
+                          approval for the organization, in the last 24 hours. Above the limit the \
+                          adjustment is `proposed` until another administrator approves it. A correction \
+                          names the corrected posting.";
     vec![
         post("/api/v1/platform/billing/adjustments", "adjustment_create", "Adjust an organization's ledger")
             .describe(CREATE)

@@ -16,7 +16,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             "billing_balance_get",
             "Show the balance of an organization",
         )
-        .describe("Read from the ledger: one row, however long it is.")
+        .describe("Read from the head of the ledger.")
         .in_scope(ScopeKind::Org)
         .needs(Permission::BillingRead)
         .handle(billing.clone(), show),

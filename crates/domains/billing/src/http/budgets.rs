@@ -25,7 +25,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             .needs(Permission::UsageRead)
             .handle(billing.clone(), show),
         put("/api/v1/projects/{project_id}/budget", "budget_set", "Set the budget of a project")
-            .describe("For a calendar month (UTC). When the threshold is crossed people are told, and with `block` or `release` new launches are refused until the next month; `release` also releases what runs.")
+            .describe("For a calendar month (UTC). When the threshold is reached, people are notified; `block` and `release` also refuse new launches until the next month, and `release` releases running allocations.")
             .in_scope(ScopeKind::Project)
             .errors(&[Code::Conflict])
             .needs(Permission::BudgetManage)

@@ -14,12 +14,12 @@ use crate::{
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/billing/findings", "billing_finding_list", "List where the books disagree")
-            .describe("Found by jobs that compare meters, usage, ledger, allocations and the payment provider, and repair nothing.")
+        get("/api/v1/platform/billing/findings", "billing_finding_list", "List billing findings")
+            .describe("Discrepancies found by jobs that compare meters, usage, ledger, allocations and the payment provider. Nothing is repaired automatically.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::MoneyRead)
             .handle(billing.clone(), list),
-        get("/api/v1/platform/billing/findings/{finding_id}", "billing_finding_get", "Show where the books disagree")
+        get("/api/v1/platform/billing/findings/{finding_id}", "billing_finding_get", "Show a billing finding")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::MoneyRead)
             .handle(billing.clone(), show),

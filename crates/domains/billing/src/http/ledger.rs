@@ -21,9 +21,9 @@ use crate::{
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
     const EXPORT: &str = "NDJSON: a line with the head of the chain, then each posting, its lines, and its checkpoint when it \
-                          was signed. `gpuaas ledger verify --file` checks such a file without the service.";
-    const VERIFY: &str = "Walks the hash chain, adds up every posting and checks every checkpoint; names the first fault by \
-                          posting and line.";
+                          was signed. `gpuaas ledger verify --file` verifies such a file offline.";
+    const VERIFY: &str = "Verifies the hash chain, the sum of every posting and every checkpoint; reports \
+                          the first fault by posting and line.";
     let verifier = LedgerVerifier::new(billing.clone());
     vec![
         get("/api/v1/orgs/{org_id}/billing/ledger", "ledger_list", "List the ledger of an organization")
@@ -59,7 +59,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             .needs(Permission::MoneyRead)
             .handle(verifier, platform_verify),
         get("/api/v1/platform/billing/totals", "platform_ledger_totals", "Show the totals of all ledgers")
-            .describe("What each account has gained; the accounts of a currency sum to zero.")
+            .describe("Totals by account; the accounts of a currency sum to zero.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::MoneyRead)
             .handle(billing.clone(), totals),
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Seq {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
         match text.parse() {
             Ok(seq) if seq > 0 => Ok(Self(seq)),
-            _ => Err(serde::de::Error::custom("must be a whole number from 1 on")),
+            _ => Err(serde::de::Error::custom("must be an integer of at least 1")),
         }
     }
 }

@@ -21,11 +21,11 @@ use crate::{
 };
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
-    const WHAT: &str = "Opening balance, what was posted in the month (UTC), closing balance. A month that is not over \
-                        has a provisional statement.";
+    const WHAT: &str = "Opening balance, postings of the month (UTC), closing balance. The current month has \
+                        a provisional statement.";
     vec![
         get("/api/v1/orgs/{org_id}/billing/statements", "statement_list", "List the monthly statements")
-            .describe("Every month from the first posting on, newest first.")
+            .describe("All months since the first posting, newest first.")
             .in_scope(ScopeKind::Org)
             .needs(Permission::BillingRead)
             .handle(billing.clone(), list),

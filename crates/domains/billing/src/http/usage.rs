@@ -17,12 +17,12 @@ use crate::{
 };
 
 pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
-    const REPORT: &str = "Added up by `group` (some of org, project, person, sku, app_instance, allocation) and by hour, \
-                          day or month (`every`, UTC), of windows that begin between `from` and `to`. What was given back \
-                          is taken off. Always by unit as well.";
-    const RECORDS: &str = "One record for each window of each meter, in the order of posting.";
-    const FOCUS: &str = "CSV with the columns of FOCUS 1.0: every charge and credit that was posted in the month. \
-                         `BilledCost` sums to exactly what the ledger gained as revenue less what was given.";
+    const REPORT: &str = "Summed by `group` (some of org, project, person, sku, app_instance, allocation) and by hour, \
+                          day or month (`every`, UTC), of windows that begin between `from` and `to`. Credits \
+                          are subtracted. Always grouped by unit as well.";
+    const RECORDS: &str = "One record per window and meter, in posting order.";
+    const FOCUS: &str = "CSV with the columns of FOCUS 1.0: every charge and credit posted in the month. \
+                         `BilledCost` sums to exactly the revenue less the credits of the ledger.";
     vec![
         get(
             "/api/v1/orgs/{org_id}/billing/usage",
@@ -50,7 +50,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
         get(
             "/api/v1/orgs/{org_id}/billing/focus/{month}",
             "focus_export",
-            "Export the charges of a month in the shape of FOCUS",
+            "Export the charges of a month as FOCUS",
         )
         .describe(FOCUS)
         .in_scope(ScopeKind::Org)
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Rows {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         let rows = text.parse().ok().filter(|rows| (1..=MOST_ROWS).contains(rows));
-        rows.map(Self).ok_or_else(|| serde::de::Error::custom("must be a whole number from 1 to 1000"))
+        rows.map(Self).ok_or_else(|| serde::de::Error::custom("must be an integer from 1 to 1000"))
     }
 }
 

@@ -32,12 +32,12 @@ pub async fn run(billing: Billing, wake: Wake) {
         let pause = match tokio::time::timeout(TICK_AT_MOST, turn(&billing)).await {
             Ok(Ok(pause)) => pause,
             Ok(Err(failure)) => {
-                tracing::warn!(error = ?failure, "meters were not accrued; trying again");
+                tracing::warn!(error = ?failure, "accrual of meters failed; retrying");
                 billing.db.suspect();
                 PATIENCE
             }
             Err(_) => {
-                tracing::warn!("accruing took too long; going on from where it was");
+                tracing::warn!("accrual timed out; continuing with the remaining meters");
                 REST
             }
         };

@@ -20,7 +20,7 @@ pub async fn run(billing: Billing, running: Option<Arc<dyn RunningAllocations>>)
     loop {
         tick.tick().await;
         if let Err(failure) = adjustments_measure(&billing).await {
-            tracing::warn!(error = ?failure, "adjustments that wait were not counted; trying again");
+            tracing::warn!(error = ?failure, "counting pending adjustments failed; retrying");
         }
         let turn = reconcile(&billing, running.as_deref(), &mut progress);
         match tokio::time::timeout(PATIENCE, turn).await {
@@ -32,12 +32,12 @@ pub async fn run(billing: Billing, running: Option<Arc<dyn RunningAllocations>>)
                     tracing::info!(
                         count = done.new.len(),
                         resolved = done.resolved,
-                        "the books were compared"
+                        "billing records were compared"
                     );
                 }
             }
-            Ok(Err(failure)) => tracing::warn!(error = ?failure, "the books were not compared; trying again"),
-            Err(_) => tracing::warn!("comparing the books took too long; trying again"),
+            Ok(Err(failure)) => tracing::warn!(error = ?failure, "comparing billing records failed; retrying"),
+            Err(_) => tracing::warn!("comparing billing records timed out; retrying"),
         }
     }
 }

@@ -50,17 +50,17 @@ pub fn posting_lines(kind: AdjustmentKind, amount_minor: i64) -> Vec<Line> {
 /// Whether such an adjustment can be asked for at all.
 pub fn check(kind: AdjustmentKind, amount_minor: i64, corrects: Option<PostingId>) -> Result<(), Problem> {
     if amount_minor == 0 || amount_minor.unsigned_abs() > MOST_MINOR.unsigned_abs() {
-        let text = format!("must be a whole number of minor units up to {MOST_MINOR}, and not zero");
+        let text = format!("must be an integer of minor units up to {MOST_MINOR}, and not zero");
         return Err(Problem::field("amount_minor", text));
     }
     match (kind, corrects) {
         (AdjustmentKind::Correction, None) => {
-            Err(Problem::field("corrects_entry_id", "a correction names the posting that it corrects"))
+            Err(Problem::field("corrects_entry_id", "a correction must name the posting that it corrects"))
         }
         (AdjustmentKind::Correction, Some(_)) => Ok(()),
-        (_, Some(_)) => Err(Problem::field("corrects_entry_id", "only a correction corrects a posting")),
+        (_, Some(_)) => Err(Problem::field("corrects_entry_id", "only a correction can name a posting")),
         (_, None) if amount_minor.is_negative() => {
-            Err(Problem::field("amount_minor", "must be more than zero; what was too much is corrected"))
+            Err(Problem::field("amount_minor", "must be more than zero; use a correction to reduce a balance"))
         }
         (_, None) => Ok(()),
     }
@@ -90,7 +90,7 @@ pub fn may_decide(proposed_by: Option<UserId>, decides: UserId) -> Result<(), Pr
     if proposed_by != Some(decides) {
         return Ok(());
     }
-    let text = "You proposed this adjustment; another administrator has to decide on it.";
+    let text = "You proposed this adjustment; another administrator must approve or reject it.";
     Err(Problem::new(Code::InsufficientPermissions, text)
         .detail("reason", "second_approver_required")
         .suggest("Ask another platform administrator to approve or reject it."))

@@ -46,11 +46,11 @@ const MOST_MINOR: i64 = 1_000_000_000_000;
 impl BudgetWanted {
     pub fn check(&self) -> Result<(), Problem> {
         if !(1..=MOST_MINOR).contains(&self.amount_minor) {
-            let text = format!("must be a whole number of minor units from 1 to {MOST_MINOR}");
+            let text = format!("must be an integer of minor units from 1 to {MOST_MINOR}");
             return Err(Problem::field("amount_minor", text));
         }
         if !(1..=100).contains(&self.threshold_percent) {
-            return Err(Problem::field("threshold_percent", "must be a whole number from 1 to 100"));
+            return Err(Problem::field("threshold_percent", "must be an integer from 1 to 100"));
         }
         Ok(())
     }

@@ -24,8 +24,8 @@ impl ReviewCause {
     /// For who decides.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::TenantRoot => "the tenant is root on the machine and can cause it",
-            Self::Ended => "the allocation had ended when it was heard of",
+            Self::TenantRoot => "the tenant has root on the machine and can cause the fault",
+            Self::Ended => "the allocation had ended before the fault was reported",
             Self::Amount => "the amount is above the policy billing.credit_approval_minor",
         }
     }

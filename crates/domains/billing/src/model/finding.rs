@@ -21,25 +21,25 @@ macro_rules! kinds {
 
 kinds! {
     /// Something runs and is not paid for, or not any more.
-    MissingOpenUsage = "missing_open_usage", "See that a billing worker runs; if the allocation has no meter, release it or correct the ledger.";
+    MissingOpenUsage = "missing_open_usage", "Check that a billing worker runs; if the allocation has no meter, release it or correct the ledger.";
     /// Something is paid for that does not run.
-    OrphanOpenUsage = "orphan_open_usage", "Find out when the allocation ended, and credit what was charged since.";
+    OrphanOpenUsage = "orphan_open_usage", "Determine when the allocation ended, and credit the charges since then.";
     /// It ended and its last windows were not posted.
-    UnbilledClosedUsage = "unbilled_closed_usage", "See that a billing worker runs, and what its log says.";
+    UnbilledClosedUsage = "unbilled_closed_usage", "Check that a billing worker runs, and read its log.";
     /// A posting is not the sum of the usage that it stands for.
     LedgerUsageMismatch = "ledger_usage_mismatch", "Compare the posting with its usage records; post a correction.";
     /// What is set aside is not what the meters have left, or is set aside for a launch that never ends.
-    HeldMismatch = "held_mismatch", "Look at the launch of the meter; post a correction if money is stuck.";
+    HeldMismatch = "held_mismatch", "Check the launch of the meter; post a correction if money is still on hold.";
     /// A link of the chain does not fit.
-    ChainBroken = "chain_broken", "Verify the ledger and compare with the last signed checkpoint and your backups: somebody changed the database.";
+    ChainBroken = "chain_broken", "The database was changed: verify the ledger, and compare it with the last signed checkpoint and your backups.";
     /// We have a payment that the provider does not have.
     ProviderMissing = "provider_missing", "Ask the provider about the payment.";
     /// The provider has a payment that we do not have.
-    ProviderExtra = "provider_extra", "See whether its webhook arrived and was processed.";
+    ProviderExtra = "provider_extra", "Check whether its webhook was received and processed.";
     /// Both have it, with other amounts.
     ProviderAmount = "provider_amount", "Compare the payment with the provider's record; post a correction.";
     /// It is not known whether the provider sent a refund.
-    RefundUnknown = "refund_unknown", "Look the refund up at the provider, then `gpuaas platform billing refunds settle`.";
+    RefundUnknown = "refund_unknown", "Find the refund at the provider, then run `gpuaas platform billing refunds settle`.";
     /// The clock of a process is far from that of the database; the process does not accrue.
     ClockSkew = "clock_skew", "Set the clock of the host that the finding names (NTP), or that of the database.";
 }

@@ -57,7 +57,7 @@ impl Span {
         if span.from < span.to {
             return Ok(span);
         }
-        Err(Problem::new(Code::ValidationError, "The time asked for ends before it begins."))
+        Err(Problem::new(Code::ValidationError, "The requested period ends before it starts."))
     }
 }
 
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Groups {
         let groups: Result<Vec<Group>, _> = text.split(',').map(str::parse).collect();
         groups.map(Self).map_err(|_| {
             let names = Group::ALL.map(Group::name).join(", ");
-            D::Error::custom(format!("must be some of {names}, with commas between"))
+            D::Error::custom(format!("must be a comma-separated list of {names}"))
         })
     }
 }

@@ -33,7 +33,7 @@ impl StatementPage {
             format!("Everything posted up to entry {} of the ledger", statement.through_seq),
         ];
         if statement.provisional {
-            about.push("Provisional: the month is not over.".to_owned());
+            about.push("Provisional: the month has not ended.".to_owned());
         }
         let mut summary = vec![("Opening balance".to_owned(), decimal(statement.opening_minor))];
         summary.extend(statement.changes.named().map(|(name, minor)| (name.to_owned(), decimal(minor))));
@@ -72,7 +72,7 @@ impl StatementPage {
                 heading: "The closing balance consists of",
                 lines: vec![
                     ("Prepaid".to_owned(), decimal(closing.prepaid_minor)),
-                    ("Set aside for what runs".to_owned(), decimal(closing.held_minor)),
+                    ("On hold for running allocations".to_owned(), decimal(closing.held_minor)),
                     ("Promotional credit".to_owned(), decimal(closing.promo_minor)),
                     ("Frozen by disputes".to_owned(), decimal(closing.disputed_minor)),
                 ],

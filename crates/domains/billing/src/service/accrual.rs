@@ -94,7 +94,7 @@ async fn write(billing: &Billing, action: &'static str) -> Result<WriteTx, Failu
 
 async fn read(billing: &Billing) -> Result<pg::ReadTx, Failure> {
     let origin = Origin::internal(CorrelationId(billing.db.ambient().uuid()));
-    Ok(billing.db.read(&Permit::system("look for what is due", origin)).await?)
+    Ok(billing.db.read(&Permit::system("find meters that are due", origin)).await?)
 }
 
 /// Round after round until nothing is due, of all organizations or of some.
@@ -175,7 +175,7 @@ impl Round {
                     self.outcome().failure = Some(failure);
                 }
                 Err(failure) if batch.len() == 1 => {
-                    tracing::error!(org_id = %batch[0], error = ?failure, "an organization cannot be accrued");
+                    tracing::error!(org_id = %batch[0], error = ?failure, "accrual of an organization failed");
                     metrics::counter!("billing_accrual_refused_total").increment(1);
                     self.outcome().refused.extend(batch);
                 }
@@ -263,7 +263,7 @@ async fn rewind(billing: &Billing) -> Result<u64, Failure> {
             Err(failure) if is_transient(&failure) => return Err(failure),
             // Whatever is wrong with one organization, the others are accrued.
             Err(failure) => {
-                tracing::error!(org_id = %org, error = ?failure, "what was accrued too far cannot be taken back");
+                tracing::error!(org_id = %org, error = ?failure, "excess accrual cannot be rewound");
                 metrics::counter!("billing_accrual_refused_total").increment(1);
             }
         }

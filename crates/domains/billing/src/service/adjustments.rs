@@ -121,7 +121,7 @@ async fn decide(
     before.fault = fault_credits::held(tx.conn(), id).await?;
     tx.audit_in_org(before.org_id);
     let Some(next) = AdjustmentLifecycle::next(before.state, event) else {
-        let text = format!("This adjustment is {} already.", before.state);
+        let text = format!("This adjustment is already {}.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state.name()).into());
     };
     may_decide(before.proposed_by, by)?;
@@ -193,7 +193,7 @@ pub async fn adjustment_list(
 
 /// How much waits for a second person, for whoever watches.
 pub async fn adjustments_measure(billing: &Billing) -> Result<(), Failure> {
-    let mut upkeep = billing.db.upkeep("count adjustments that wait").await?;
+    let mut upkeep = billing.db.upkeep("count pending adjustments").await?;
     let (waiting, oldest_seconds) = store::waiting(upkeep.conn(), billing.db.ambient().now()).await?;
     metrics::gauge!("billing_adjustments_waiting").set(waiting as f64);
     metrics::gauge!("billing_adjustments_oldest_seconds").set(oldest_seconds);

@@ -34,7 +34,7 @@ pub async fn balances_of(
 /// When the next balance ends, as far as it can be foreseen.
 pub async fn next_end(billing: &Billing) -> Result<Option<DateTime<Utc>>, Failure> {
     let origin = Origin::internal(CorrelationId(billing.db.ambient().uuid()));
-    let permit = Permit::system("when the next balance ends", origin);
+    let permit = Permit::system("find the next depletion time", origin);
     Ok(accounts::next_end(billing.db.read(&permit).await?.conn()).await?)
 }
 
@@ -110,7 +110,7 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
         news.extend(notice.map(|notice| (notice, threshold_minor, account)));
     }
     if !changes.is_empty() && !accounts::change(tx, &changes, now).await? {
-        return Err(Failure::bug("the state of an organization changed while its chain was held"));
+        return Err(Failure::bug("the balance state of an organization changed while its chain was locked"));
     }
     for (notice, threshold_minor, account) in news {
         notice_emit(tx, notice, threshold_minor, account)?;

@@ -287,10 +287,10 @@ impl LedgerVerifier {
 
     fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.places.clone().try_acquire_owned().map_err(|_| {
-            let text = "Ledgers are being verified for others right now.";
+            let text = "Too many ledger verifications are running.";
             Problem::new(Code::ServiceUnavailable, text)
                 .retry_after(10)
-                .suggest("Export the ledger and check it with `gpuaas ledger verify --file`.")
+                .suggest("Export the ledger and verify it with `gpuaas ledger verify --file`.")
         })
     }
 

@@ -63,7 +63,7 @@ pub async fn checkpoints_sign(billing: &Billing) -> Result<usize, Failure> {
         for chain in due {
             if !chain.sound {
                 // What does not hold is not vouched for; whoever verifies the chain is told what is wrong.
-                tracing::error!(org_id = %chain.org, seq = chain.seq, "the ledger does not hold and is not signed");
+                tracing::error!(org_id = %chain.org, seq = chain.seq, "the ledger failed verification and is not signed");
                 continue;
             }
             let mut checkpoint = Checkpoint {

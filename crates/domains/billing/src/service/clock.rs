@@ -51,7 +51,7 @@ pub async fn clock_agrees(billing: &Billing) -> Result<bool, Failure> {
     tracing::error!(
         skew_seconds = skew,
         allowed_seconds = allowed,
-        "the clock of this host is not that of the database: meters are not accrued here; set the clock"
+        "the clock skew between this host and the database is too large: this process does not accrue; set the clock"
     );
     metrics::counter!("billing_accrual_stopped_total").increment(1);
     let detail = json!({ "skew_seconds": skew, "allowed_seconds": allowed, "process_clock": before, "database_clock": database });

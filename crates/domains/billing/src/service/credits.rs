@@ -230,9 +230,9 @@ pub async fn credit_approved(
         None => Given::default(),
     };
     let Some(seq) = given.seq else {
-        let text = "Nothing was charged for this time that was not given back already.";
+        let text = "All charges for this period have already been credited.";
         let problem = Problem::new(Code::Unprocessable, text);
-        return Err(problem.suggest("Reject it, or wait while the fault lasts.").into());
+        return Err(problem.suggest("Reject it, or wait until the fault has ended.").into());
     };
     if credit.until.is_none() {
         pauses::pause(tx, credit.allocation_id, now, credit.finding_id, &reason(credit), &evidence(credit))

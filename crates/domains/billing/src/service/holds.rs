@@ -29,7 +29,7 @@ pub async fn funds_check(billing: &Billing, conn: &mut Connection, launch: &Laun
     let needed =
         rating::usage_cost_rounded_up(price, units, seconds).and_then(|each| each.checked_mul(members));
     let needed =
-        needed.ok_or_else(|| Failure::bug(format!("a launch of {units} for {price} each costs too much")))?;
+        needed.ok_or_else(|| Failure::bug(format!("the cost of {units} units at {price} overflows")))?;
     let available = balances.available();
     if available < needed || (available <= 0 && rating::usage_cost_rounded_up(price, units, 1) != Some(0)) {
         return Err(insufficient(available, needed, &launch.currency).into());
@@ -52,7 +52,7 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
         Ok(held) => held,
         Err(error) if pg::constraint_violated(&error) == Some("ledger_currency") => {
             let text = format!(
-                "This product is sold in {}, and your balance is in another currency.",
+                "This product is sold in {}, but your balance is in another currency.",
                 launch.currency
             );
             return Err(Problem::new(Code::Unprocessable, text).into());
@@ -62,7 +62,7 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
     match held.answer.as_str() {
         "ok" => Ok(()),
         "budget_blocked" => {
-            let text = "This project has spent its budget for the month; new launches are blocked.";
+            let text = "This project has used up its monthly budget; new launches are blocked.";
             Err(Problem::new(Code::InsufficientBalance, text)
                 .detail("reason", "budget_blocked")
                 .suggest("Ask an administrator of the organization to raise the budget, or wait for the next month.")
@@ -80,7 +80,7 @@ async fn hold_seconds(billing: &Billing, launch: &Launch) -> Result<i64, Failure
 
 fn insufficient(available: i64, needed: i64, currency: &str) -> Problem {
     let text = format!(
-        "A launch needs {} set aside and {} are available.",
+        "The launch needs a hold of {}, but only {} is available.",
         kernel::money::money(needed, currency),
         kernel::money::money(available, currency)
     );
@@ -88,7 +88,7 @@ fn insufficient(available: i64, needed: i64, currency: &str) -> Problem {
         .detail("available_minor", available)
         .detail("needed_minor", needed)
         .detail("currency", currency)
-        .suggest("Top up: POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
+        .suggest("Top up with POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
 }
 
 /// The allocation became active at `at`.

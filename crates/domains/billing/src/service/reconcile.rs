@@ -99,7 +99,7 @@ pub async fn reconcile(
     let late =
         now - LATE.max(TimeDelta::seconds(window_seconds(billing).await?.saturating_mul(LATE_WINDOWS)));
     let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
-    let mut read = db.read(&Permit::system("compare the books", origin)).await?;
+    let mut read = db.read(&Permit::system("compare billing records", origin)).await?;
     let conn = read.conn();
     let mut keep = Keeping { billing, now, done: Reconciled::default() };
     let looks = [
@@ -137,7 +137,7 @@ async fn ends(conn: &mut Connection, keep: &mut Keeping<'_>, progress: &mut Prog
             subject: end.org.to_string(),
             org: Some(end.org),
             detail: json!({
-                "message": "What is set aside is not what the meters have left.",
+                "message": "The held balance is not the sum of the holds of the meters.",
                 "held_minor": end.held, "of_meters_minor": end.of_meters,
             }),
         });
@@ -145,7 +145,7 @@ async fn ends(conn: &mut Connection, keep: &mut Keeping<'_>, progress: &mut Prog
         let broken = page.iter().filter(|end| !end.head_fits).map(|end| Found {
             subject: end.org.to_string(),
             org: Some(end.org),
-            detail: json!({ "message": "The chain does not end with the posting that its head names." }),
+            detail: json!({ "message": "The last posting of the chain is not the one in its head." }),
         });
         keep.keep(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await?;
     }
@@ -185,7 +185,7 @@ async fn postings(
                 subject: subject(key),
                 org: Some(OrgId::from(key.org)),
                 detail: json!({
-                    "message": "The posting is not the sum of the usage that it stands for.",
+                    "message": "The posting is not the sum of its usage records.",
                     "seq": key.seq, "posted_minor": posted, "used_minor": used,
                 }),
             }
@@ -194,7 +194,7 @@ async fn postings(
     let broken = consistency_queries::broken_links(conn, &keys).await?.into_iter().map(|(key, what)| Found {
         subject: subject(key),
         org: Some(OrgId::from(key.org)),
-        detail: json!({ "message": format!("Posting {} does not fit: {what}.", key.seq), "seq": key.seq }),
+        detail: json!({ "message": format!("Posting {} is invalid: {what}.", key.seq), "seq": key.seq }),
     });
     keep.keep(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await
 }
@@ -221,7 +221,7 @@ async fn missing(
         }
         for id in running.running(conn, &without).await? {
             let org = page.iter().find(|(known, _)| *known == id).map(|(_, org)| *org);
-            let detail = json!({ "message": "The allocation runs and has no meter that does." });
+            let detail = json!({ "message": "The allocation is running without a running meter." });
             seen.push(Found { subject: id.to_string(), org, detail });
         }
     }
@@ -253,7 +253,7 @@ async fn orphans(
                 subject: metered.meter.to_string(),
                 org: Some(metered.org),
                 detail: json!({
-                    "message": "The meter of an allocation goes on that does not run.",
+                    "message": "The meter is running, but its allocation is not.",
                     "allocation_id": metered.allocation,
                 }),
             });
@@ -278,10 +278,10 @@ impl Keeping<'_> {
             .filter(|found| subjects.insert(found.subject.as_str()))
             .map(|found| (db.ambient().id(), found))
             .collect();
-        let mut upkeep = db.upkeep("keep what the books disagree about").await?;
+        let mut upkeep = db.upkeep("record billing findings").await?;
         if !found.is_empty() {
             for subject in findings::seen(upkeep.conn(), kind, &found, self.now).await? {
-                tracing::warn!(kind = kind.name(), subject, "the books disagree");
+                tracing::warn!(kind = kind.name(), subject, "billing records disagree");
                 self.done.new.push((kind, subject));
             }
         }

@@ -28,7 +28,7 @@ pub async fn statement_get(
             .into());
     };
     if month > Month::containing(billing.db.ambient().now()) && closing.posted_at < span.from {
-        return Err(Problem::not_found("statement").suggest("That month has not begun.").into());
+        return Err(Problem::not_found("statement").suggest("That month has not started.").into());
     }
     let opening = store::position_before(tx.conn(), org, span.from).await?;
     let opening = opening.map(|at| at.balances).unwrap_or_default();

@@ -28,7 +28,7 @@ pub async fn lagging(
         .map(|row| Found {
             subject: MeterId::from(row.id).to_string(),
             org: Some(OrgId::from(row.org_id)),
-            detail: json!({ "message": "The meter runs and is not accrued.", "accrued_until": row.accrued_until }),
+            detail: json!({ "message": "The meter is running but is not accrued.", "accrued_until": row.accrued_until }),
         })
         .collect())
 }
@@ -53,7 +53,7 @@ pub async fn unbilled(
             subject: MeterId::from(row.id).to_string(),
             org: Some(OrgId::from(row.org_id)),
             detail: json!({
-                "message": "The meter ended and its last windows are not posted.",
+                "message": "The meter has ended, but its last windows are not posted.",
                 "accrued_until": row.accrued_until, "closed_at": row.closed_at,
             }),
         })
@@ -80,7 +80,7 @@ pub async fn held_long(
             subject: MeterId::from(row.id).to_string(),
             org: Some(OrgId::from(row.org_id)),
             detail: json!({
-                "message": "Money is set aside for a launch that neither succeeded nor failed.",
+                "message": "Money is on hold for a launch that neither succeeded nor failed.",
                 "held_minor": row.hold_remaining, "since": row.created_at,
             }),
         })

@@ -34,7 +34,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         get(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/grants",
             "allocation_grant_list",
-            "List who may log in besides the creator",
+            "List users who may log in besides the creator",
         )
         .in_scope(ScopeKind::Project)
         .needs(Permission::AllocationRead)
@@ -42,11 +42,11 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         post(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/grants",
             "allocation_grant_create",
-            "Let somebody log in",
+            "Grant a user access to an allocation",
         )
         .describe(
-            "Only people who can enter the project, with their own SSH keys. `access_current` of the allocation tells \
-             when the machine has the keys.",
+            "Only users with access to the project, with their own SSH keys. `access_current` of the \
+             allocation is true once the keys are on the machine.",
         )
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
@@ -56,9 +56,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         delete(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/grants/{user_id}",
             "allocation_grant_delete",
-            "Let somebody log in no more",
+            "Revoke a user's access to an allocation",
         )
-        .describe("Their keys leave the machine; `access_current` tells when. Sessions that are open stay open.")
+        .describe("Their keys are removed from the machine; `access_current` is true once this is done. Open sessions are not closed.")
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
         .needs(Permission::AllocationOperate)
@@ -67,9 +67,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         post(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/access/refresh",
             "allocation_access_refresh",
-            "Bring the machine the keys that its people have now",
+            "Install the current SSH keys of its users on the machine",
         )
-        .describe("After somebody added or deleted SSH keys, or left the project.")
+        .describe("For example after a user added or deleted SSH keys, or left the project.")
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
         .needs(Permission::AllocationOperate)

@@ -21,9 +21,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         get(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/events",
             "allocation_events",
-            "List what happened to an allocation",
+            "List the events of an allocation",
         )
-        .describe("Changes of state, phases of the work on its machine with how long they took, access, operations.")
+        .describe("State changes, phases of node tasks with their durations, access changes, operations.")
         .in_scope(ScopeKind::Project)
         .needs(Permission::AllocationRead)
         .handle(capacity.clone(), list),
@@ -33,8 +33,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             "Follow an allocation",
         )
         .describe(
-            "Server-sent events: first those after `Last-Event-ID` (or `after`), then each as it happens. An event \
-             `end` says that the allocation is over. The stream ends after some minutes: come again.",
+            "Server-sent events: first those after `Last-Event-ID` (or `after`), then each as it happens. The \
+             event `end` means that the allocation has ended. The server ends the stream after some minutes: \
+             reconnect.",
         )
         .in_scope(ScopeKind::Project)
         .errors(&[Code::RateLimitExceeded])
@@ -42,8 +43,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         .handle(capacity.clone(), follow),
         get("/api/v1/projects/{project_id}/allocations/stream", "allocation_watch", "Follow all allocations of a project")
             .describe(
-                "Server-sent events named `allocation`: first each allocation that is not over, then each again when it \
-                 has changed. The stream ends after some minutes: come again, and it begins anew.",
+                "Server-sent events named `allocation`: first every live allocation, then each one that \
+                 changes. The server ends the stream after some minutes: reconnect, and the stream starts \
+                 over.",
             )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::RateLimitExceeded])

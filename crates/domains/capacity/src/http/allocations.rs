@@ -30,9 +30,9 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
         post(ALL, "allocation_create", "Launch a machine")
             .describe(
-                "Capacity is reserved and the price pinned at once, or nothing is done and the refusal says what stands \
-                 in the way. The machine is made after that: follow the allocation until it is `active`. It is billed \
-                 from then on, and never when the launch fails.",
+                "Capacity is reserved and the price is fixed in one transaction, or the request is refused \
+                 with the reason. Provisioning is asynchronous: follow the allocation until it is `active`. \
+                 Billing starts then; a failed launch is not billed.",
             )
             .in_scope(ScopeKind::Project)
             .errors(LAUNCH_ERRORS)
@@ -41,14 +41,14 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             .idempotency_required()
             .handle(capacity.clone(), create),
         get(ALL, "allocation_list", "List allocations")
-            .describe("Oldest first; those that are over too, unless `live` is asked for.")
+            .describe("Oldest first; includes ended ones, unless `live` is set.")
             .in_scope(ScopeKind::Project)
             .needs(Permission::AllocationRead)
             .handle(capacity.clone(), list),
         get(ONE, "allocation_get", "Show an allocation, or wait for it")
             .describe(
-                "With `wait`, the answer comes as soon as the allocation has left the state given in `state`; without \
-                 `state`, as soon as it is in one that lasts; at the latest after that time.",
+                "With `wait`, a long poll: the server responds when the allocation has left the state given \
+                 in `state`, or without `state` when it is in a stable state, at the latest after that time.",
             )
             .in_scope(ScopeKind::Project)
             .needs(Permission::AllocationRead)

@@ -11,8 +11,8 @@ use crate::{
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/catalog", "catalog_list", "List what can be launched")
-            .describe("Products that are sold now, with sizes, the price that holds now, and what is free in each region.")
+        get("/api/v1/catalog", "catalog_list", "List products that can be launched")
+            .describe("Active products with sizes, current price, and available capacity by region.")
             .in_scope(ScopeKind::Person)
             .needs(Permission::CatalogRead)
             .handle(capacity.clone(), list),

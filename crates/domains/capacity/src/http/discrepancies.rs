@@ -14,12 +14,12 @@ use crate::{
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/discrepancies", "discrepancy_list", "List where records of capacity disagree")
-            .describe("Found by a job that compares claims, allocations, workflows, tasks and nodes, and repairs nothing.")
+        get("/api/v1/platform/discrepancies", "discrepancy_list", "List capacity discrepancies")
+            .describe("Found by a job that compares claims, allocations, workflows, tasks and nodes. Nothing is repaired automatically.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), list),
-        get("/api/v1/platform/discrepancies/{discrepancy_id}", "discrepancy_get", "Show where records disagree")
+        get("/api/v1/platform/discrepancies/{discrepancy_id}", "discrepancy_get", "Show a capacity discrepancy")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), show),

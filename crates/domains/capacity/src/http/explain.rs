@@ -15,10 +15,10 @@ use crate::{
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     const EXPLAIN: &str = "/api/v1/projects/{project_id}/allocations/explain";
     vec![
-        get(EXPLAIN, "allocation_explain", "Say whether a launch would succeed, and why not")
+        get(EXPLAIN, "allocation_explain", "Dry run of a launch")
             .describe(
-                "Looks at capacity, limits and price, and changes nothing. When it does not fit, the answer names what \
-                 stands in the way and the smallest change that would succeed now.",
+                "Checks capacity, limits and price without changing anything. If the launch would be \
+                 refused, the response contains the reason and the smallest change that would succeed now.",
             )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::SkuUnavailable])
@@ -35,7 +35,7 @@ struct Number(u16);
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        text.parse().map(Self).map_err(|_| D::Error::custom("must be a whole number up to 65535"))
+        text.parse().map(Self).map_err(|_| D::Error::custom("must be an integer up to 65535"))
     }
 }
 

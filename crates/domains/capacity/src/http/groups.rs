@@ -29,8 +29,8 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
         post(ALL, "allocation_group_create", "Launch several machines together")
             .describe(
-                "All members are reserved in one region, or none is. When the launch of one fails later, the others are \
-                 released.",
+                "All members are reserved in one region, or none is. If the launch of one member fails \
+                 later, the others are released.",
             )
             .in_scope(ScopeKind::Project)
             .errors(LAUNCH_ERRORS)
@@ -51,7 +51,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             "allocation_group_release",
             "Release all members of a group",
         )
-        .describe("Members that are ending already go on as they are. Asking again changes nothing.")
+        .describe("Members that are already being released are not affected. Idempotent.")
         .in_scope(ScopeKind::Project)
         .errors(&[Code::Conflict, Code::OwnershipRequired])
         .needs(Permission::AllocationOperate)

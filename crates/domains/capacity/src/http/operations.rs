@@ -20,8 +20,8 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             "Release an allocation",
         )
         .describe(
-            "Its meter stops at once; the machine is cleaned and its capacity given back. A launch that is under way \
-             is cancelled and ends in `failed`. Asking again changes nothing.",
+            "Its meter stops immediately; the machine is cleaned and its capacity freed. A launch in \
+             progress is cancelled and ends in `failed`. Idempotent.",
         )
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
@@ -31,7 +31,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
         post(
             "/api/v1/projects/{project_id}/allocations/{allocation_id}/retry",
             "allocation_retry",
-            "Try a failed release again",
+            "Retry a failed release",
         )
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
@@ -43,7 +43,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             "allocation_restart",
             "Restart the machine of an allocation",
         )
-        .describe("It stays the same machine, with the same account and keys; what runs on it is lost.")
+        .describe("The machine, its account and keys stay the same; running processes are terminated.")
         .in_scope(ScopeKind::Project)
         .errors(ERRORS)
         .needs(Permission::AllocationOperate)

@@ -20,24 +20,24 @@ const ERRORS: &[Code] = &[Code::InvalidTransition];
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
         get("/api/v1/platform/restore", "restore_status_get", "Show whether the platform was restored from a backup")
-            .describe("In the mode `restore` nothing is launched, released or charged until an operator resumes.")
+            .describe("In the mode `restore`, nothing is launched, released or charged until an operator resumes.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), show),
-        get("/api/v1/platform/restore/differences", "restore_difference_list", "List what differs between the records and the nodes")
-            .describe("Those that are open, with what was decided about them.")
+        get("/api/v1/platform/restore/differences", "restore_difference_list", "List differences between the database and the nodes")
+            .describe("Open differences, with their decisions.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), list),
-        post("/api/v1/platform/restore/differences/{discrepancy_id}/settle", "restore_difference_settle", "Decide about a difference")
-            .describe("`keep`: the records stay as they are. `cordon`: nothing new is placed on the node, from now on. `end`: an allocation that its node does not have is released on resuming, and paid for until the time of the backup.")
+        post("/api/v1/platform/restore/differences/{discrepancy_id}/settle", "restore_difference_settle", "Decide how to settle a difference")
+            .describe("`keep`: the records stay unchanged. `cordon`: the node is cordoned immediately. `end`: an allocation that its node does not have is released on resume, and billed until the time of the backup.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::CapacityManage)
             .audited("restore.settle")
             .handle(capacity.clone(), settle),
-        post("/api/v1/platform/restore/resume", "restore_resume", "Go on after a restore")
-            .describe("Refused while a difference is undecided, or a node that is not cordoned has not reported and been compared with the records.")
+        post("/api/v1/platform/restore/resume", "restore_resume", "Resume after a restore")
+            .describe("Refused while a difference is undecided, or while a node that is not cordoned has not reported and been compared with the records.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::CapacityManage)

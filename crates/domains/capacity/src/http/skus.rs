@@ -28,7 +28,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     const PRICES: &str = "/api/v1/platform/skus/{sku}/prices";
     vec![
         get(ALL, "sku_list", "List products")
-            .describe("Also those that are not sold.")
+            .describe("Includes inactive products.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), list),
@@ -43,7 +43,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), show),
         patch(ONE, "sku_update", "Rename, offer or withdraw a product")
-            .describe("What was launched already goes on as it was sold. What a product is made of cannot be changed.")
+            .describe("Existing allocations are not affected. The hardware of a product cannot be changed.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict])
             .needs(Permission::CapacityManage)
@@ -56,18 +56,18 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             .audited("sku_profile.create")
             .handle(capacity.clone(), profile_create),
         delete("/api/v1/platform/skus/{sku}/profiles/{profile}", "sku_profile_delete", "Remove a size of a product")
-            .describe("Machines of this size stay as they are.")
+            .describe("Existing allocations of this size are not affected.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityManage)
             .audited("sku_profile.delete")
             .handle(capacity.clone(), profile_delete),
         get(PRICES, "sku_price_list", "List the prices of a product")
-            .describe("The newest first, also those that do not hold yet.")
+            .describe("Newest first, including future prices.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::CapacityRead)
             .handle(capacity.clone(), price_list),
-        post(PRICES, "sku_price_create", "Set a price from now or from a later moment on")
-            .describe("Prices are never changed or removed. What was launched keeps the price that it was launched at.")
+        post(PRICES, "sku_price_create", "Set a price, effective now or later")
+            .describe("Prices are never changed or removed. Existing allocations keep their price.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::AlreadyExists, Code::QuotaExceeded])
             .needs(Permission::CapacityManage)

@@ -133,7 +133,7 @@ impl Allocation {
     pub fn after(&self, event: AllocationEvent) -> Result<AllocationState, Problem> {
         AllocationLifecycle::next(self.state, event).ok_or_else(|| {
             let text =
-                format!("The allocation is {}; that does not allow {}.", self.state.name(), event.name());
+                format!("The allocation is {}, which does not allow {}.", self.state.name(), event.name());
             Problem::new(Code::InvalidTransition, text)
                 .detail("state", self.state.name())
                 .detail("event", event.name())

@@ -25,37 +25,37 @@ macro_rules! kinds {
 kinds! {
     /// An allocation is over and still holds capacity.
     ClaimOfEnded = "claim_of_ended",
-        "Look at the allocation's workflow; when its machine is proven to be gone, retry or force the cleanup of its slots.";
+        "Check the allocation's workflow; once its machine is verified to be gone, retry or force the cleanup of its slots.";
     /// An allocation is not over and does not hold what it was given.
     ClaimMissing = "claim_missing",
-        "Look at the allocation; release it when its user can do without, so that nothing is sold twice.";
+        "Check the allocation; release it in agreement with its user, so that no capacity is sold twice.";
     /// A slot is taken and nobody holds it.
     SlotUnclaimed = "slot_unclaimed",
-        "Look at what runs on the slot, then retry its cleanup, or force it when nothing does.";
+        "Check what runs on the slot, then retry its cleanup, or force it when nothing runs there.";
     /// A slot can be sold although somebody holds it.
     ClaimOnFreeSlot = "claim_on_free_slot",
-        "Cordon the node so that the slot is not sold again, then look at the allocation that holds it.";
+        "Cordon the node so that the slot is not sold again, then check the allocation that claims it.";
     /// An allocation is on its way and nothing moves it.
     WorkflowMissing = "workflow_missing",
         "Release or retry the allocation; force the release when neither is possible.";
     /// What somebody holds is counted wrongly, so limits are too.
     HoldingsDiffer = "holdings_differ",
-        "Tell the developers: the count is kept by the database itself. Limits of the holder are off by the difference.";
+        "Report a bug: the database maintains the count itself. The quota usage is wrong by the difference.";
     /// What a node could take is counted wrongly.
     NodeCapacityDiffers = "node_capacity_differs",
-        "Tell the developers: the count is kept by the database itself. A change of one of the node's slots counts it anew.";
+        "Report a bug: the database maintains the count itself. A change of one of the node's slots recomputes it.";
     /// A task is open for a workflow that is over.
     TaskUnawaited = "task_unawaited",
-        "Nothing, when it expires soon; otherwise cancel the task.";
+        "Nothing, if it expires soon; otherwise cancel the task.";
     /// A machine has keys of people who may no longer log in.
     KeysNotRemoved = "keys_not_removed",
-        "Bring the node back, or update its agent when that does not know the work; release the allocation when neither is possible.";
+        "Bring the node back online, or update its agent if it does not support the task; release the allocation if neither is possible.";
     /// A node has a user or a machine that no allocation explains.
     UnknownOnNode = "unknown_on_node",
-        "Find out whose it is before anything else. Retry the cleanup of the slot it stands on, or remove it by hand.";
+        "Determine its owner first. Retry the cleanup of its slot, or remove it manually.";
     /// An active allocation has no user or machine on its node.
     MissingOnNode = "missing_on_node",
-        "Tell the allocation's project: it pays for what it cannot use. Restart or release the allocation.";
+        "Notify the allocation's project: it pays for a machine that it cannot use. Restart or release the allocation.";
 }
 
 /// Something that was found in one look.
@@ -172,7 +172,7 @@ pub fn strays(reports: &[Report], expected: &[Expected], lag: TimeDelta) -> Stra
                     node: Some(report.node),
                     allocation: Some(allocation.id),
                     message: format!(
-                        "{} is active, and its node {} reports no {what} {name}.",
+                        "{} is active, but its node {} reports no {what} {name}.",
                         allocation.id, report.node
                     ),
                 });
@@ -187,7 +187,7 @@ fn unknown(node: NodeId, what: &str, name: &str) -> Found {
         subject: format!("{node}/{what}/{name}"),
         node: Some(node),
         allocation: name.parse().ok(),
-        message: format!("{node} reports the {what} {name}, and no allocation that is not over explains it."),
+        message: format!("{node} reports the {what} {name}, which belongs to no live allocation."),
     }
 }
 

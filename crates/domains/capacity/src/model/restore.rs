@@ -25,18 +25,18 @@ impl Decision {
         if about.state != DiscrepancyState::Open {
             return Err(Problem::new(
                 Code::InvalidTransition,
-                "The difference is gone: nothing is to be decided.",
+                "The difference no longer exists.",
             )
-            .suggest("Look at the list of differences again."));
+            .suggest("List the differences again."));
         }
         let missing = about.kind == DiscrepancyKind::MissingOnNode;
         match self {
             Self::End if !missing || about.allocation_id.is_none() => Err(Problem::field(
                 "decision",
-                "only an allocation that its node does not have (missing_on_node) can be ended; keep it, or cordon the node",
+                "only a difference of kind missing_on_node can be ended; keep it, or cordon the node",
             )),
             Self::Cordon if about.node_id.is_none() => {
-                Err(Problem::field("decision", "the difference is about no node; keep it"))
+                Err(Problem::field("decision", "the difference has no node to cordon; keep it"))
             }
             Self::Keep | Self::Cordon | Self::End => Ok(()),
         }

@@ -147,7 +147,7 @@ impl Product {
         if self.sku.active {
             return Ok(());
         }
-        let text = format!("{} is not sold at the moment.", self.sku.sku);
+        let text = format!("{} is not sold currently.", self.sku.sku);
         Err(Problem::new(Code::SkuUnavailable, text).detail("reason", "not_sold"))
     }
 
@@ -158,7 +158,7 @@ impl Product {
         let gpus = match (gpus, &named) {
             (Some(gpus), Some(named)) if named.gpus != gpus => {
                 let text = format!(
-                    "{} has {} GPUs: say {} or leave one of the two out",
+                    "{} has {} GPUs: give {}, or omit one of the two",
                     named.name, named.gpus, named.gpus
                 );
                 return Err(Problem::field("gpus", text));
@@ -204,7 +204,7 @@ impl Product {
             let text = format!("{} has no size with {gpus} GPUs yet.", self.sku.sku);
             Problem::new(Code::SkuUnavailable, text)
                 .detail("reason", "no_profile")
-                .suggest("Choose another number of GPUs, or ask the operators to define the size.")
+                .suggest("Choose another GPU count, or ask the operators to define the size.")
         })
     }
 

@@ -38,7 +38,7 @@ pub async fn desired_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<V
     let keys = entitled_keys(tx, allocation).await?;
     if keys.len() > MOST_KEYS {
         let text = format!(
-            "That would be {} SSH keys; a machine takes {MOST_KEYS}. Take access from somebody, or delete keys.",
+            "The machine would have {} SSH keys; the limit is {MOST_KEYS}. Revoke a user's access, or delete keys.",
             keys.len()
         );
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_KEYS).into());
@@ -66,18 +66,18 @@ pub async fn grant_create(
 ) -> Result<Grant, Failure> {
     let before = changeable(tx, asked).await?;
     if before.creator_user() == Some(user) {
-        return Err(Problem::field("user_id", "made the allocation, and so has access already").into());
+        return Err(Problem::field("user_id", "created the allocation, and therefore already has access").into());
     }
     if access::granted(tx.conn(), before.id).await?.len() >= MOST_GRANTS {
-        let text = format!("{MOST_GRANTS} people have access already. Take it from somebody first.");
+        let text = format!("{MOST_GRANTS} users already have access, which is the limit. Revoke a user's access first.");
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_GRANTS).into());
     }
     if member_ssh_keys(tx.conn(), before.project_id, &[user]).await?.is_empty() {
-        let text = "The person cannot enter the project, or has stored no SSH key yet. Add them to the project, and ask them to add a key.";
+        let text = "The user has no access to the project, or no SSH key. Add them to the project, and ask them to add a key.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     }
     let Some(grant) = access::insert(tx, &before, user, by).await? else {
-        return Err(Problem::new(Code::AlreadyExists, "The person has access already.").into());
+        return Err(Problem::new(Code::AlreadyExists, "The user already has access.").into());
     };
     renew(capacity, tx, &before, "grant", &user.to_string()).await?;
     created(tx, "allocation_grant", grant_name(&before, user), &grant)?;
@@ -124,7 +124,7 @@ async fn changeable(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failur
         | AllocationState::ReleaseFailed
         | AllocationState::Failed => {
             let state = allocation.state.name();
-            let text = format!("The allocation is {state}; who may log in cannot be changed any more.");
+            let text = format!("The allocation is {state}; its access can no longer be changed.");
             Err(Problem::new(Code::InvalidTransition, text).detail("state", state).into())
         }
     }

@@ -44,7 +44,7 @@ impl Billed {
     async fn is_metered(&self, tx: &mut WriteTx, allocation: AllocationId) -> Result<bool, Failure> {
         let metered = api::is_metered(tx.conn(), allocation).await?;
         if !metered {
-            tracing::error!(allocation_id = %allocation, "an allocation has no meter; nobody pays for it");
+            tracing::error!(allocation_id = %allocation, "an allocation has no meter and is not billed");
         }
         Ok(metered)
     }

@@ -69,7 +69,7 @@ impl Catalog {
             let mut names: Vec<&str> = sold(&snapshot, now).map(|product| product.sku.sku.as_str()).collect();
             names.sort_unstable();
             names.truncate(MOST_NAMES);
-            let text = format!("there is no such product; choose one of {}", listed(&names));
+            let text = format!("unknown product; choose one of {}", listed(&names));
             return Err(Problem::field("sku", text).into());
         };
         let product = at(dated, now).ok_or_else(|| {

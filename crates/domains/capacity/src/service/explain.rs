@@ -159,7 +159,7 @@ fn price(product: &Product, gpus: i32, count: u32) -> Result<QuotedPrice, Failur
         unit_price_minor: price.unit_price_minor,
         currency: price.currency.clone(),
         per_hour_minor: all
-            .ok_or_else(|| Failure::bug(format!("{count} of {} cost too much", product.sku.sku)))?,
+            .ok_or_else(|| Failure::bug(format!("the cost of {count} times {} overflows", product.sku.sku)))?,
     })
 }
 
@@ -197,8 +197,8 @@ fn limit_exceeded(limits: &QuotedLimits, request: &Request, gpus: i32) -> Option
     };
     let smallest_change =
         fewer.map(|count| Change::Count { count }).or_else(|| smaller().map(|gpus| Change::Gpus { gpus }));
-    let message = "There is room for it, but it would go over a limit of the organization, of the project or your own. \
-                   Release something, or ask for a higher limit.";
+    let message = "Capacity is available, but the launch would exceed a limit of the organization, of the \
+                   project or of the user. Release allocations, or ask for a higher limit.";
     let reason = RefusalReason::Quota;
     Some(Refusal { reason, message: message.to_owned(), smallest_change, after_cleaning: false })
 }

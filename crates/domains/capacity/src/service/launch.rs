@@ -169,7 +169,7 @@ fn image(product: &Product, wanted: Option<&ImageName>) -> Result<Option<String>
     match (product.sku.capacity_shape, wanted) {
         (Shape::Baremetal, None) => Ok(None),
         (Shape::Baremetal, Some(_)) => {
-            Err(Problem::field("image", "a whole machine comes with its own system: leave it out"))
+            Err(Problem::field("image", "must be omitted: a whole machine has its own operating system"))
         }
         (Shape::GpuSlice | Shape::CpuVm, wanted) => {
             Ok(Some(wanted.map_or(DEFAULT_IMAGE, ImageName::as_str).to_owned()))
@@ -221,7 +221,7 @@ async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>,
     keys.dedup();
     if keys.is_empty() {
         let text =
-            "You have no SSH key, or are no member of this project: nobody could log in to the machine.";
+            "You have no SSH key, or are not a member of this project: nobody could log in to the machine.";
         let problem = Problem::new(Code::Unprocessable, text).detail("reason", "no_ssh_key");
         return Err(problem
             .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
@@ -342,7 +342,7 @@ fn authorised(
 
 /// The slots are held by this transaction, so this is a slot that changed before it was.
 fn taken() -> Problem {
-    Problem::new(Code::SkuUnavailable, "Somebody else was first to take the last capacity.")
+    Problem::new(Code::SkuUnavailable, "Another request reserved the last capacity first.")
         .detail("reason", "no_capacity_in_region")
         .suggest("Try again.")
         .retry_after(1)
@@ -371,7 +371,7 @@ async fn limit_problem(
         }
     };
     let verb = if name == "person" { "hold" } else { "holds" };
-    let text = format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would be too many.");
+    let text = format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would exceed the limit.");
     Ok(Problem::new(Code::QuotaExceeded, text)
         .detail("reason", "quota")
         .detail("limit", name)

@@ -111,8 +111,8 @@ pub(crate) async fn outlook(
 }
 
 fn not_reimageable() -> Refusal {
-    let message = "There is room for it, but the policy allocation.isolation_model is full-reimage, and nothing can install \
-                   the free machines anew after a tenant who is root on them.";
+    let message = "Capacity is available, but the policy allocation.isolation_model is full-reimage, and no \
+                   provisioner can reinstall the available machines after a tenant with root.";
     Refusal {
         reason: RefusalReason::NotReimageable,
         message: message.to_owned(),
@@ -190,33 +190,33 @@ pub fn refused(refusal: &Refusal) -> Problem {
         );
     if refusal.reason == RefusalReason::NotReimageable {
         return problem.suggest(
-            "Set the policy allocation.isolation_model to user-revoke, which gives no root, or ask an operator for \
-             machines that a provisioner can install.",
+            "Set the policy allocation.isolation_model to user-revoke, which gives tenants no root, or ask \
+             an operator for machines that a provisioner can reinstall.",
         );
     }
     match &refusal.smallest_change {
         Some(change) => problem.suggest(advice(change)),
-        None if refusal.after_cleaning => problem.suggest("Try again in some minutes."),
-        None => problem.suggest("Choose another product, or try again later."),
+        None if refusal.after_cleaning => problem.suggest("Retry in some minutes."),
+        None => problem.suggest("Choose another product, or retry later."),
     }
 }
 
 fn advice(change: &Change) -> String {
     match change {
-        Change::Region { region } => format!("Region {region} has room for it now."),
-        Change::Count { count } => format!("There is room for {count} of them now."),
-        Change::Gpus { gpus } => format!("There is room for {gpus} GPUs each now."),
+        Change::Region { region } => format!("Region {region} has capacity for it now."),
+        Change::Count { count } => format!("Capacity for {count} of them is available now."),
+        Change::Gpus { gpus } => format!("Capacity for {gpus} GPUs each is available now."),
         Change::GpusAndRegion { gpus, region } => {
-            format!("There is room for {gpus} GPUs each in region {region} now.")
+            format!("Capacity for {gpus} GPUs each is available in region {region} now.")
         }
     }
 }
 
 fn too_busy() -> Problem {
-    Problem::new(Code::SkuUnavailable, "Others are taking what is free at this moment.")
+    Problem::new(Code::SkuUnavailable, "Concurrent launches are competing for the available capacity.")
         .detail("reason", "no_capacity_in_region")
         .detail("after_cleaning", false)
         .detail("smallest_change", Value::Null)
-        .suggest("Try again in a moment.")
+        .suggest("Retry in a few seconds.")
         .retry_after(1)
 }

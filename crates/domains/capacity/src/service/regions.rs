@@ -38,7 +38,7 @@ impl Regions {
             None => Ok(known.to_vec()),
             Some(region) if there(&known) => Ok(vec![region.to_owned()]),
             Some(_) => {
-                let text = format!("there is no such region; choose one of {}", listed(&known));
+                let text = format!("unknown region; choose one of {}", listed(&known));
                 Err(Problem::field("region", text).into())
             }
         }

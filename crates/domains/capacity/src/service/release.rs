@@ -39,7 +39,7 @@ pub fn may_operate(tx: &WriteTx, any: bool, allocation: &Allocation) -> Result<(
     }
     Err(Problem::new(
         Code::OwnershipRequired,
-        "Only whoever made the allocation, or an admin of the project, may do this.",
+        "Only the creator of the allocation or an admin of the project may do this.",
     ))
 }
 
@@ -91,7 +91,7 @@ async fn end_lost(tx: &mut WriteTx, before: &Allocation) -> Result<bool, Failure
     let input = LaunchInput { allocation_id: before.id };
     match saga::start(tx, &ABANDON, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
-            tracing::error!(allocation_id = %before.id, run_id = %run, "a launch had no workflow; it has one that ends it");
+            tracing::error!(allocation_id = %before.id, run_id = %run, "a launch had no workflow; started one that ends it");
             Ok(true)
         }
         Err(StartError::AlreadyRunning) => Ok(false),
@@ -154,7 +154,7 @@ async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Al
     let spec = release_saga(before.shape);
     match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
         Ok(run) => {
-            tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; it has another now");
+            tracing::error!(allocation_id = %before.id, run_id = %run, "a release had no workflow; started another");
             history_append(tx, before, HistoryKind::Operation, "retry", reason).await?;
         }
         Err(StartError::AlreadyRunning) => {}
@@ -173,7 +173,7 @@ async fn start(
     match saga::start(tx, spec, subject, Some(allocation.org_id), &input).await {
         Ok(_) => Ok(()),
         Err(StartError::AlreadyRunning) => {
-            let text = "That is being done with the allocation already. Ask again when it has ended.";
+            let text = "An operation on the allocation is in progress. Retry when it has ended.";
             Err(Problem::new(Code::Conflict, text).retry_after(BUSY_RETRY_SECONDS).into())
         }
         Err(error) => Err(error.into()),
@@ -228,7 +228,7 @@ pub async fn allocation_release(
 /// Tries a failed release once more.
 pub async fn allocation_retry(tx: &mut WriteTx, asked: Asked) -> Result<Allocation, Failure> {
     let before = operated(tx, asked).await?;
-    let after = retry(tx, &before, "its project wants it tried again").await?;
+    let after = retry(tx, &before, "retried by its project").await?;
     record(tx, &before, &after)?;
     Ok(after)
 }
@@ -247,7 +247,7 @@ pub async fn allocation_restart(
     }
     let work = match before.shape {
         Shape::Baremetal => {
-            OrderedWork::from_input::<Reboot>(&RebootInput { reason: "asked for by its user".to_owned() })?
+            OrderedWork::from_input::<Reboot>(&RebootInput { reason: "requested by its user".to_owned() })?
         }
         Shape::GpuSlice | Shape::CpuVm => {
             OrderedWork::from_input::<VmRestart>(&VmRestartInput { owner: before.id.to_string() })?
@@ -306,7 +306,7 @@ pub(crate) async fn release_for_money(
     cause: ReleaseCause,
 ) -> Result<AllocationState, Failure> {
     let reason = match cause {
-        ReleaseCause::Budget => "the project has spent its budget",
+        ReleaseCause::Budget => "the project's budget is used up",
         _ => "the balance is used up",
     };
     let after = release_one(capacity, tx, before, cause, reason).await?;

@@ -106,16 +106,16 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
         let text = format!("{undecided} differences between the records and the nodes are undecided.");
         let problem = Problem::new(Code::InvalidTransition, text).detail("undecided", undecided);
         return Err(problem
-            .suggest("See them with `gpuaas ops restore differences`, and decide about each with `gpuaas ops restore settle`.")
+            .suggest("List them with `gpuaas ops restore differences`, and settle each with `gpuaas ops restore settle`.")
             .into());
     }
     // Also one that was cordoned while the others were compared, and is not any more.
     let uncompared = nodes_uncompared(tx.conn(), restored.at, false, MOST_UNHEARD).await?;
     if restored.compared_at.is_none() || !uncompared.is_empty() {
         let nodes: Vec<String> = uncompared.iter().map(NodeId::to_string).collect();
-        let text = "The records were not compared with what the nodes reported yet.";
-        let what_to_do = "Wait a few seconds, look at `gpuaas ops restore status`, and resume again; a process with the \
-                          role provisioning-worker must run.";
+        let text = "The records have not been compared with the reports of the nodes yet.";
+        let what_to_do = "Wait a few seconds, check `gpuaas ops restore status`, and resume again; a process \
+                          with the role provisioning-worker must be running.";
         let problem = Problem::new(Code::InvalidTransition, text).detail("nodes", nodes);
         return Err(problem.suggest(what_to_do).into());
     }
@@ -124,7 +124,7 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
         // Not `held`: the audit row of resuming is the platform's.
         let Some(before) = lock(tx.conn(), id).await? else { continue };
         if before.state == AllocationState::Active {
-            let reason = format!("it was gone when the platform was restored from a backup: {note}");
+            let reason = format!("it no longer existed when the platform was restored from a backup: {note}");
             end_gone(capacity, tx, &before, &reason, restored.state_at).await?;
         }
     }
@@ -136,10 +136,10 @@ pub async fn restore_resume(capacity: &Capacity, tx: &mut WriteTx) -> Result<Res
 fn unheard(silent: &[NodeId]) -> Problem {
     let count = silent.len();
     let nodes: Vec<String> = silent.iter().map(NodeId::to_string).collect();
-    let text = format!("{count} nodes have not reported since the restore: what runs there is not known.");
+    let text = format!("{count} nodes have not reported since the restore; their allocations are unknown.");
     Problem::new(Code::InvalidTransition, text).detail("nodes", nodes).suggest(
-        "Wait for them; repair those that cannot come back by themselves (`gpuaas nodes repair-token`), or cordon them \
-         (`gpuaas nodes cordon`) so that nothing is placed there.",
+        "Wait for them; repair those that cannot reconnect by themselves (`gpuaas nodes repair-token`), or \
+         cordon them (`gpuaas nodes cordon`) so that nothing is placed on them.",
     )
 }
 
@@ -147,7 +147,7 @@ fn unheard(silent: &[NodeId]) -> Problem {
 async fn unsettled(tx: &mut WriteTx) -> Result<Restored, Failure> {
     let installation = installation_lock(tx.conn()).await?;
     let normal = || {
-        Problem::new(Code::InvalidTransition, "No restore is under way.")
+        Problem::new(Code::InvalidTransition, "The platform is not in restore mode.")
             .suggest("If the database was restored from a backup, run `gpuaasd restore`.")
     };
     Ok(installation.restored.ok_or_else(normal)?)

@@ -32,7 +32,7 @@ fn verified(runtime_verified_absent: bool) -> Result<(), Problem> {
     if runtime_verified_absent {
         return Ok(());
     }
-    let text = "must be true: look at the machine first, and make sure that nothing of the former user is left there";
+    let text = "must be true: check the machine first, and make sure that no data of the former user is left on it";
     Err(Problem::field("runtime_verified_absent", text))
 }
 
@@ -79,7 +79,7 @@ pub struct SlotCleanup {
 /// Cleans what an allocation that is over left, once more.
 pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCleanup, Failure> {
     let Some(allocation) = left_by(tx, slot).await? else {
-        let text = "No allocation is known that used the slot, so there is nothing to clean by. Look at the machine, then force its cleanup.";
+        let text = "The allocation that used the slot is unknown, so the cleanup has no parameters. Check the machine, then force the cleanup.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     };
     let slot_ids = allocation_ends::blocked(tx.conn(), allocation.id, &allocation.slot_ids).await?;
@@ -93,7 +93,7 @@ pub async fn slot_cleanup_retry(tx: &mut WriteTx, slot: SlotId) -> Result<SlotCl
         Err(StartError::AlreadyRunning) => {
             return Err(Problem::new(
                 Code::Conflict,
-                "The slot is being cleaned already. Wait for the end of that.",
+                "The slot is already being cleaned. Wait until the cleanup has ended.",
             )
             .into());
         }
@@ -155,7 +155,7 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
     let holder = allocation_ends::holder(tx.conn(), slot).await?;
     if holder.as_ref().map(|holder| holder.allocation) != allocation.as_ref().map(|allocation| allocation.id)
     {
-        return Err(Problem::new(Code::Conflict, "The slot changed meanwhile. Look at it again.").into());
+        return Err(Problem::new(Code::Conflict, "The slot was changed by another request. Read it again.").into());
     }
     let held = holder.is_some_and(|holder| holder.live)
         || allocation.as_ref().is_some_and(|allocation| !allocation.state.is_over());
@@ -163,16 +163,16 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
         let taken = matches!(state, SlotState::Reserved | SlotState::InUse | SlotState::Cleaning);
         if held || !taken || allocation_ends::being_cleaned(tx.conn(), slot).await? {
             let text = format!(
-                "The slot is {state}; only one that could not be cleaned (cleanup_blocked) needs this."
+                "The slot is {state}; only a slot in state cleanup_blocked can be cleaned."
             );
             return Err(Problem::new(Code::InvalidTransition, text).detail("state", state.name()).into());
         }
         // Nobody holds it and nobody cleans it: whatever was to do that got lost.
-        fence(tx, &[slot], "Whatever was to clean it got lost.").await?;
+        fence(tx, &[slot], "The workflow of its cleanup was lost.").await?;
     }
     if let Some(allocation) = &allocation {
         if held {
-            let text = "An allocation still holds the slot. Try its release again, or force the cleanup of the allocation.";
+            let text = "An allocation still claims the slot. Retry its release, or force the cleanup of the allocation.";
             return Err(Problem::new(Code::InUse, text)
                 .detail("allocation_id", allocation.id.to_string())
                 .into());

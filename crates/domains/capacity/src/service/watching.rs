@@ -30,8 +30,8 @@ const BATCH: i64 = 200;
 
 /// The streams of events that are open.
 pub(crate) fn streams() -> Streams {
-    let suggestion = "Close one, or read the events without a stream.";
-    Streams::new(MOST_STREAMS_OF_ONE, ("Too many streams of events are open.", suggestion))
+    let suggestion = "Close a stream, or list the events instead.";
+    Streams::new(MOST_STREAMS_OF_ONE, ("Too many event streams are open.", suggestion))
 }
 
 /// Waits for changes of one allocation, from now on.

@@ -167,7 +167,7 @@ pub async fn insert(conn: &mut Connection, new: &Sku) -> Result<(), Failure> {
     )
     .execute(conn)
     .await
-    .map_err(|error| exists(error, "sku_catalog_pkey", "There is a product of this name.", "sku"))?;
+    .map_err(|error| exists(error, "sku_catalog_pkey", "A product with this name already exists.", "sku"))?;
     Ok(())
 }
 
@@ -232,12 +232,12 @@ pub async fn insert_profile(
     .map_err(|error| match pg::constraint_violated(&error) {
         Some("resource_profiles_default") => Problem::new(
             Code::AlreadyExists,
-            "There is a default size for this number of GPUs.",
+            "A default size for this GPU count already exists.",
         )
         .detail("field", "is_default")
         .suggest("Delete it first, or add this one without is_default.")
         .into(),
-        _ => exists(error, "resource_profiles_pkey", "The product has a size of this name.", "name"),
+        _ => exists(error, "resource_profiles_pkey", "A size with this name already exists.", "name"),
     })?;
     Ok(())
 }
@@ -287,7 +287,7 @@ pub async fn insert_price(
     .execute(conn)
     .await
     .map_err(|error| {
-        exists(error, "sku_prices_pkey", "The product has a price from this moment on.", "valid_from")
+        exists(error, "sku_prices_pkey", "A price with this effective time already exists.", "valid_from")
     })?;
     Ok(())
 }

@@ -149,7 +149,7 @@ async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<
         tasks::withdraw(capacity, cx, &allocation).await?;
     }
     let why = format!(
-        "Cleaning it again failed ({}). See to the node and retry, or force it once somebody has looked.",
+        "The retried cleanup failed ({}). Repair the node and retry, or force the cleanup after checking the machine.",
         cx.failure.map_or("", |failure| failure.text.as_str())
     );
     slots::fence(cx.tx, &input.slot_ids, &why).await

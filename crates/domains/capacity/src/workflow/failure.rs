@@ -31,21 +31,21 @@ macro_rules! failures {
 
 failures! {
     NodeSilent = "node_silent", "the machine did not answer in time";
-    NodeInterrupted = "node_interrupted", "the machine stopped half-way";
+    NodeInterrupted = "node_interrupted", "the agent of the machine stopped during the operation";
     NodeBusy = "node_busy", "the machine was not ready for it";
-    NodeDrained = "node_drained", "the machine was being taken out of service";
-    NodeFailed = "node_failed", "the machine could not do it";
-    NodeRefused = "node_refused", "the machine refused it";
-    TaskCancelled = "task_cancelled", "an operator stopped it";
-    AnswerUnreadable = "answer_unreadable", "the machine gave an answer that makes no sense";
-    CheckFailed = "check_failed", "the machine did not pass its check";
+    NodeDrained = "node_drained", "the machine was being drained";
+    NodeFailed = "node_failed", "the operation failed on the machine";
+    NodeRefused = "node_refused", "the machine refused the operation";
+    TaskCancelled = "task_cancelled", "an operator cancelled the operation";
+    AnswerUnreadable = "answer_unreadable", "the machine sent an invalid result";
+    CheckFailed = "check_failed", "the machine failed its health check";
     GpusMissing = "gpus_missing", "not all GPUs work";
     NotProvenClean = "not_proven_clean", "the machine could not prove that it is clean";
-    NotReimaged = "not_reimaged", "the machine could not be installed anew";
-    NoNewKey = "no_new_key", "the machine has not made a new key for itself in time";
-    StateChanged = "state_changed", "the allocation is no longer in the state that this needs";
-    NotOrdered = "not_ordered", "nobody has ordered it; ask for it again";
-    OrderExpired = "order_expired", "the time in which it was authorised is over; ask for it again";
+    NotReimaged = "not_reimaged", "the machine could not be reinstalled";
+    NoNewKey = "no_new_key", "the machine did not renew its key in time";
+    StateChanged = "state_changed", "the allocation is no longer in the required state";
+    NotOrdered = "not_ordered", "the operation has no work order; request it again";
+    OrderExpired = "order_expired", "the authorization has expired; request the operation again";
 }
 
 impl WorkflowFailure {
@@ -62,7 +62,7 @@ impl WorkflowFailure {
     }
 }
 
-/// How a run ended badly, as an allocation keeps it.
+/// Why a run failed, as the allocation stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndReason {
     pub code: FailureCode,
@@ -71,13 +71,13 @@ pub struct EndReason {
 }
 
 impl EndReason {
-    /// `cancel_reason` is what somebody said who wanted the run taken back: their words go to the people as they are.
+    /// `cancel_reason` is the reason of the cancel request; users see it unchanged.
     pub fn of_run(failure: Option<&RunFailure>, cancel_reason: Option<&str>) -> Self {
         let code = failure.map_or(FailureCode::Internal, |failure| failure.code.clone());
-        let internal = "an internal error; it is being looked at";
+        let internal = "an internal error; contact the operators";
         let sentence = match &code {
             FailureCode::Cancelled => cancel_reason.unwrap_or("it was cancelled"),
-            FailureCode::DeadlineExceeded | FailureCode::TimedOut => "the run took longer than it may",
+            FailureCode::DeadlineExceeded | FailureCode::TimedOut => "the workflow timed out",
             FailureCode::Refused | FailureCode::Internal | FailureCode::Bug => internal,
             FailureCode::Unknown => cancel_reason.unwrap_or(internal),
             FailureCode::Domain(_) => {

@@ -135,7 +135,7 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
         }
     } else {
         let why = format!(
-            "A launch failed and could not be taken back ({}). Bring the node back, then retry the cleanup of the slot.",
+            "A launch failed and its undo failed ({}). Bring the node back online, then retry the cleanup of the slot.",
             cx.failure.map_or(reason.sentence.as_str(), |failure| failure.text.as_str())
         );
         slots::fence(cx.tx, &allocation.slot_ids, &why).await?;
@@ -178,7 +178,7 @@ pub async fn abandoned(
     cause: ReleaseCause,
     reason: &str,
 ) -> Result<Allocation, Failure> {
-    let why = "The workflow of a launch got lost. Retry the cleanup of the slot.";
+    let why = "The workflow of a launch was lost. Retry the cleanup of the slot.";
     slots::fence(tx, &allocation.slot_ids, why).await?;
     end_launch(capacity, tx, allocation, Along { reason, cause: Some(cause), failure_code: None }).await
 }

@@ -61,7 +61,7 @@ impl Reimager for NoProvisioner {
         if self.is_simulated(node).await? {
             return self.simulated.look(node, key).await;
         }
-        let text = "no provisioner is configured that could install this machine anew: install it by hand, then force the cleanup";
+        let text = "no provisioner is configured that can reinstall this machine: install it manually, then force the cleanup";
         Ok(Reimaging::Failed(text.to_owned()))
     }
 }
@@ -139,10 +139,10 @@ impl Reimager for SimulatedReimager {
     async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
         let begun = self.lock().begun.get(&(node, key.to_owned())).copied();
         Ok(match begun {
-            None => Reimaging::Failed("nobody knows of this installation".to_owned()),
+            None => Reimaging::Failed("unknown installation".to_owned()),
             Some(Begun { at, .. }) if self.ambient.now() < at + self.takes => Reimaging::UnderWay,
             Some(Begun { fails: true, .. }) => {
-                Reimaging::Failed("the simulated installation was told to fail".to_owned())
+                Reimaging::Failed("the simulated installation failed as configured".to_owned())
             }
             Some(Begun { fails: false, .. }) => Reimaging::Done,
         })

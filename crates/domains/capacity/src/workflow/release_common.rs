@@ -59,7 +59,7 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
     }
     let reason = EndReason::of_run(cx.failure, cx.cancel_reason);
     let why = format!(
-        "A release failed ({}). See to the node, then retry the release, or force it once somebody has looked.",
+        "A release failed ({}). Repair the node, then retry the release, or force it after checking the machine.",
         cx.failure.map_or(reason.sentence.as_str(), |failure| failure.text.as_str())
     );
     slots::fence(cx.tx, &allocation.slot_ids, &why).await?;

@@ -114,7 +114,7 @@ pub async fn reimage(
     match reimage_look(capacity, allocation, &key).await? {
         Reimaging::Done => Ok(None),
         Reimaging::Failed(reason) => {
-            tracing::warn!(allocation_id = %allocation.id, reason, "a machine could not be installed anew");
+            tracing::warn!(allocation_id = %allocation.id, reason, "reinstalling a machine failed");
             Err(tasks::retry(WorkflowFailure::NotReimaged, "the installer says so"))
         }
         Reimaging::UnderWay => {

@@ -37,7 +37,7 @@ fn authorities(trust: &Trust) -> Vec<Endpoint> {
         .needs(Permission::FleetRead)
         .handle(trust.clone(), authority_list),
         post("/api/v1/platform/trust/authorities", "authority_stage", "Stage a new generation of the certificate authority")
-            .describe("Nodes take its root over with their next report; `nodes_confirmed` says how many have.")
+            .describe("Nodes receive its root with their next report; `nodes_confirmed` counts those that trust it.")
             .in_scope(ScopeKind::Platform)
             .errors(REFUSALS)
             .needs(Permission::TrustManage)
@@ -48,7 +48,7 @@ fn authorities(trust: &Trust) -> Vec<Endpoint> {
             "authority_activate",
             "Issue certificates from a staged generation",
         )
-        .describe("The generation before goes into grace. Refused until every enrolled node in service believes the new root.")
+        .describe("The previous generation enters its grace period. Refused until every enrolled node in service trusts the new root.")
         .in_scope(ScopeKind::Platform)
         .errors(REFUSALS)
         .needs(Permission::TrustManage)
@@ -57,9 +57,9 @@ fn authorities(trust: &Trust) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/trust/authorities/{authority_id}/retire",
             "authority_retire",
-            "Stop believing a generation that is in grace",
+            "Retire a generation in its grace period",
         )
-        .describe("Refused while certificates of nodes rest on it.")
+        .describe("Refused while valid certificates of nodes were issued by it.")
         .in_scope(ScopeKind::Platform)
         .errors(REFUSALS)
         .needs(Permission::TrustManage)
@@ -68,9 +68,9 @@ fn authorities(trust: &Trust) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/trust/authorities/{authority_id}/revoke",
             "authority_revoke",
-            "Revoke a generation at once",
+            "Revoke a generation immediately",
         )
-        .describe("Its certificates count no more. In place of the active generation comes the staged one, which every node must believe, or force is set.")
+        .describe("Its certificates are refused. The staged generation replaces an active one; every node must trust it, unless force is set.")
         .in_scope(ScopeKind::Platform)
         .errors(REFUSALS)
         .needs(Permission::TrustManage)
@@ -81,25 +81,25 @@ fn authorities(trust: &Trust) -> Vec<Endpoint> {
 
 fn signers(trust: &Trust) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/trust/signers", "signer_list", "List the keys that sign work for nodes")
+        get("/api/v1/platform/trust/signers", "signer_list", "List the task signers")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::ServiceUnavailable])
             .needs(Permission::FleetRead)
             .handle(trust.clone(), signer_list),
-        get("/api/v1/platform/trust/keyset", "keyset_get", "The signed list of signers that nodes believe")
+        get("/api/v1/platform/trust/keyset", "keyset_get", "Show the signed keyset that nodes trust")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::ServiceUnavailable])
             .needs(Permission::FleetRead)
             .handle(trust.clone(), keyset_get),
         post("/api/v1/platform/trust/signers", "signer_stage", "Stage a new signer")
-            .describe("Its key is made outside the database. Nodes take the list with it over with their next report.")
+            .describe("Its private key is created outside the database. Nodes receive the new keyset with their next report.")
             .in_scope(ScopeKind::Platform)
             .errors(REFUSALS)
             .needs(Permission::TrustManage)
             .audited("trust.signer.stage")
             .handle(trust.clone(), signer_stage),
         post("/api/v1/platform/trust/signers/{signer_version}/activate", "signer_activate", "Sign with a staged signer")
-            .describe("The signer before goes into grace. Refused until every enrolled node in service has the list with it.")
+            .describe("The previous signer enters its grace period. Refused until every enrolled node in service has the new keyset.")
             .in_scope(ScopeKind::Platform)
             .errors(REFUSALS)
             .needs(Permission::TrustManage)
@@ -108,7 +108,7 @@ fn signers(trust: &Trust) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/trust/signers/{signer_version}/retire",
             "signer_retire",
-            "Stop believing a signer that is in grace",
+            "Retire a signer in its grace period",
         )
         .describe("Its key is destroyed.")
         .in_scope(ScopeKind::Platform)
@@ -116,8 +116,8 @@ fn signers(trust: &Trust) -> Vec<Endpoint> {
         .needs(Permission::TrustManage)
         .audited("trust.signer.retire")
         .handle(trust.clone(), signer_retire),
-        post("/api/v1/platform/trust/signers/{signer_version}/revoke", "signer_revoke", "Revoke a signer at once")
-            .describe("What it signed counts no more. In place of the active signer comes the staged one.")
+        post("/api/v1/platform/trust/signers/{signer_version}/revoke", "signer_revoke", "Revoke a signer immediately")
+            .describe("Nodes refuse everything that it signed. The staged signer replaces an active one.")
             .in_scope(ScopeKind::Platform)
             .errors(REFUSALS)
             .needs(Permission::TrustManage)
@@ -145,7 +145,7 @@ fn number<'de, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
     let text = String::deserialize(d)?;
     let number = text.parse::<i32>().ok().filter(|n| *n > 0 && n.to_string() == text);
     let number = number.and_then(|n| u32::try_from(n).ok());
-    number.ok_or_else(|| serde::de::Error::custom("must be a whole number from 1 to 2147483647"))
+    number.ok_or_else(|| serde::de::Error::custom("must be an integer from 1 to 2147483647"))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -59,20 +59,20 @@ pub struct TrustSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error(
-        "the trust domain {0:?} is not one: use lower-case letters, digits, dots, hyphens and underscores"
+        "the trust domain {0:?} is not valid: use lower-case letters, digits, dots, hyphens and underscores"
     )]
     Domain(String),
     #[error("the master key cannot be used")]
     MasterKey,
     #[error(
-        "the signing key of version {0} in custody is not the one in the list of signers; restore the signing directory"
+        "the signing key of version {0} in custody is not the one in the keyset; restore the signing directory"
     )]
     ForeignKey(u32),
     #[error(
-        "the serial numbers of lists or versions of signers are used up; somebody wrote a row that is too high"
+        "the serial numbers of keysets or versions of signers are exhausted; a row with a too high number was written"
     )]
     Exhausted,
-    #[error("the row of the signer of version {0} does not say what the signed list says; restore the row")]
+    #[error("the row of the signer of version {0} differs from the signed keyset; restore the row")]
     RowDisagrees(u32),
 }
 

@@ -80,8 +80,8 @@ pub fn certificate(connection: &Connection, now: DateTime<Utc>) -> Result<&PeerC
         Presented::Nothing => Err(refuse(
             "no_certificate",
             Code::TokenMissing,
-            "A node's client certificate is needed here, and none was shown.",
-            "Enrol first, and connect with the certificate that you were given.",
+            "A client certificate of a node is required.",
+            "Enrol first, and connect with the issued certificate.",
         )),
         Presented::Refused(PeerRefusal::Expired) => Err(expired()),
         Presented::Refused(refusal) => Err(refuse(
@@ -106,8 +106,8 @@ pub fn own(certificate: &PeerCertificate, named: &str) -> Result<NodeId, Refusal
         _ => Err(refuse(
             "other_node",
             Code::OwnershipRequired,
-            "The node in the path is not the one that the certificate names.",
-            "Use the id that this node was enrolled with.",
+            "The node in the path is not the subject of the certificate.",
+            "Use the id with which this node was enrolled.",
         )),
     }
 }
@@ -129,7 +129,7 @@ impl Shared {
             trust = node_trust.fresh(node).await?;
         }
         let Some(trust) = trust else {
-            let text = "There is no such node in the fleet.";
+            let text = "The node is not part of the fleet.";
             return Ok(Err(refuse("unknown_node", Code::TokenRevoked, text, "Enrol as a new node.")));
         };
         let worth = trust.worth(serial);
@@ -137,12 +137,12 @@ impl Shared {
             Worth::Live | Worth::FirstUse | Worth::Unknown => {}
             Worth::Renewing if route.id == RouteId::Renew => {}
             Worth::Renewing => {
-                let text = "A later certificate was given for this one, and was not used yet.";
-                let what_to_do = "Ask for it once more: renew with the same key.";
+                let text = "A newer certificate was issued to replace this one, and was not used yet.";
+                let what_to_do = "Renew again with the same key.";
                 return Ok(Err(refuse(RENEWING, Code::TokenRevoked, text, what_to_do)));
             }
             Worth::Superseded { .. } => {
-                let text = "The client certificate was replaced by a later one.";
+                let text = "The client certificate was superseded by a newer one.";
                 return Ok(Err(refuse(SUPERSEDED, Code::TokenRevoked, text, REPAIR)));
             }
             Worth::Revoked => {
@@ -151,7 +151,7 @@ impl Shared {
             }
         }
         if !self.fleet.trust().believes(certificate.authority_id).await? {
-            let text = "The authority of the client certificate is no longer in force.";
+            let text = "The authority of the client certificate is no longer trusted.";
             return Ok(Err(refuse("unknown_authority", Code::TokenInvalid, text, REPAIR)));
         }
         if matches!(trust.state, NodeState::Removing | NodeState::Deleted) {
@@ -177,7 +177,7 @@ impl Shared {
         let (node, serial) = (certificate.node_id, certificate.serial.as_str());
         let adoption = certificate_adopt(&self.fleet, certificate, origin).await?;
         if adoption == Adoption::Second {
-            let text = "Another certificate of this node from after the backup was shown before.";
+            let text = "Another certificate of this node, issued after the backup, was used before.";
             return Ok(Err(refuse(SECOND_UNKNOWN, Code::TokenRevoked, text, REPAIR)));
         }
         // Another request with it may have come first.
@@ -185,9 +185,9 @@ impl Shared {
         if let Some(trust) = trust.filter(|now| now.worth(serial) == Worth::Live) {
             return Ok(Ok(trust));
         }
-        let text = "There is no record of the client certificate.";
-        let what_to_do = "If the database was restored from a backup, an operator runs `gpuaasd restore`; otherwise ask \
-                          for a repair token and enrol again.";
+        let text = "The client certificate is unknown.";
+        let what_to_do = "If the database was restored from a backup, an operator must run `gpuaasd \
+                          restore`; otherwise ask for a repair token and enrol again.";
         Ok(Err(refuse("unknown_certificate", Code::TokenRevoked, text, what_to_do)))
     }
 

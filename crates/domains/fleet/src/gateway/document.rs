@@ -93,7 +93,8 @@ pub fn document() -> Value {
             "version": CONTRACT,
             "description": format!(
                 "Generated from the contract's types; do not edit. Served on the node listener only, over mutual TLS. Both \
-                 sides say their version in `{CONTRACT_HEADER}`; one minor version of difference works in both directions.",
+                 sides send their version in `{CONTRACT_HEADER}`; one minor version of difference works in \
+                 both directions.",
             ),
             "license": { "name": "Apache-2.0" },
         },
@@ -104,7 +105,7 @@ pub fn document() -> Value {
             // Version 3.0 has no name for mutual TLS.
             "securitySchemes": { "certificate": {
                 "type": "http", "scheme": "mutual-tls",
-                "description": "The client certificate that enrolment gave, by its URI name `spiffe://<domain>/node/<id>`.",
+                "description": "The client certificate issued at enrolment, identified by its URI name `spiffe://<domain>/node/<id>`.",
             } },
         },
         "x-gpuaas-signed": signed,
@@ -152,8 +153,8 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
                 },
                 "content": content,
             },
-            "4XX": error("The request was refused; `error.code` says why."),
-            "5XX": error("The service could not answer."),
+            "4XX": error("The request was refused; see `error.code`."),
+            "5XX": error("The service is unavailable."),
         },
     });
     if let Some(schema) = types.body {

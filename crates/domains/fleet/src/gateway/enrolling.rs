@@ -47,7 +47,7 @@ impl Enrolling {
             (failures.seen(&network(source)) >= FAILURES_PER_MINUTE).then(|| failures.rest())
         };
         if let Some(rest) = rest {
-            let text = "Too many enrolments failed from this address.";
+            let text = "Too many failed enrolments from this address.";
             return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(rest.as_secs() + 1));
         }
         let busy = || Problem::from_code(Code::ServiceUnavailable).retry_after(2);

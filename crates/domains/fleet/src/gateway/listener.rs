@@ -173,7 +173,7 @@ impl Listener {
                 Some((Box::new(stream), Arc::new(Connection { presented, source, opened_at })))
             }
             Err(failure) => {
-                tracing::warn!(error = ?failure, "a certificate could not be judged; the node has to come again");
+                tracing::warn!(error = ?failure, "a certificate could not be verified; the node must reconnect");
                 None
             }
         }

@@ -165,7 +165,7 @@ impl Gateway {
         self.stop_listening.cancel();
         self.listener.close();
         if tokio::time::timeout_at(deadline, self.listener.wait()).await.is_err() {
-            tracing::warn!("connections of nodes did not end in time and are cut");
+            tracing::warn!("connections of nodes did not end in time and are closed");
             self.cut.cancel();
         }
         self.stop_workers.cancel();

@@ -27,7 +27,7 @@ impl NodeLimit {
             return Ok(());
         }
         metrics::counter!("node_reports_limited_total").increment(1);
-        let text = format!("A node may send {} of these in a minute.", per_minute.get());
+        let text = format!("The limit of a node is {} per minute.", per_minute.get());
         Err(Problem::new(Code::RateLimitExceeded, text).retry_after(window.rest().as_secs() + 1))
     }
 }

@@ -151,7 +151,7 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Pr
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if endpoint::is_length_limit(&error) => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(Code::InvalidRequest, "The body could not be read.")),
-        Err(_) => Err(Problem::new(Code::InvalidRequest, "The body came too slowly.")),
+        Err(_) => Err(Problem::new(Code::InvalidRequest, "The body was sent too slowly.")),
     }
 }
 
@@ -160,7 +160,7 @@ const NUL: &[u8] = br"\u0000";
 /// Postgres keeps no NUL in text; one that a node sends is replaced, rather than its report lost.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let bad = |error: serde_json::Error| {
-        Problem::new(Code::InvalidRequest, format!("The body does not fit the contract: {error}."))
+        Problem::new(Code::InvalidRequest, format!("The body does not match the contract: {error}."))
             .suggest("Compare it with openapi/node.json.")
     };
     if !bytes.windows(NUL.len()).any(|window| window == NUL) {
@@ -219,7 +219,7 @@ impl Shared {
         let outcome = match tokio::time::timeout(limit, Box::pin(work.instrument(span.clone()))).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let text = "The request took too long and was given up.";
+                let text = "The request timed out.";
                 Err(Problem::new(Code::ServiceUnavailable, text).retry_after(1).into())
             }
         };

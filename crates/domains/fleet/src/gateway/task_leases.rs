@@ -68,8 +68,8 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
             Ok(Ok(leased)) => leased,
             failed => {
                 match failed {
-                    Ok(Err(failure)) => tracing::warn!(error = ?failure, "tasks could not be handed out"),
-                    _ => tracing::warn!("handing out tasks took too long"),
+                    Ok(Err(failure)) => tracing::warn!(error = ?failure, "tasks could not be leased"),
+                    _ => tracing::warn!("leasing tasks timed out"),
                 }
                 for one in asked.into_values() {
                     let _ = one.answer.send(Err(Problem::from_code(Code::ServiceUnavailable).retry_after(1)));
@@ -91,7 +91,7 @@ async fn work(fleet: Fleet, queue: Arc<Mutex<mpsc::Receiver<Asked>>>) {
         if !left.is_empty()
             && let Err(failure) = dispatch::put_back(&fleet, &left).await
         {
-            tracing::warn!(error = ?failure, "tasks of nodes that left could not be put back; their leases will lapse");
+            tracing::warn!(error = ?failure, "tasks of disconnected nodes could not be requeued; their leases will expire");
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
 fn service(fleet: &Fleet) -> Vec<Endpoint> {
     const ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition];
     vec![
-        post("/api/v1/platform/nodes/{node_id}/drain", "node_drain", "Let a node finish its work and take no more")
+        post("/api/v1/platform/nodes/{node_id}/drain", "node_drain", "Drain a node")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition, Code::ServiceUnavailable])
             .needs(Permission::FleetManage)
@@ -39,8 +39,8 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetManage)
             .audited("node.undrain")
             .handle(fleet.clone(), undrain),
-        post("/api/v1/platform/nodes/{node_id}/quarantine", "node_quarantine", "Take a node out of service")
-            .describe("No new work is placed there; what runs there runs on.")
+        post("/api/v1/platform/nodes/{node_id}/quarantine", "node_quarantine", "Quarantine a node")
+            .describe("No new allocations are placed on it; running ones continue.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
@@ -62,8 +62,9 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
             .handle(fleet.clone(), retire),
         post("/api/v1/platform/nodes/{node_id}/remove", "node_remove", "Remove a node from the fleet")
             .describe(
-                "For nodes that have not come further than enrolling, or were retired, with no slot in use. Its tasks are cancelled, its \
-                 certificates and tokens are revoked; it is deleted soon after.",
+                "For nodes that have not completed enrolment, or were retired, with no slot in use. Its \
+                 tasks are cancelled, and its certificates and tokens are revoked; it is deleted shortly \
+                 after.",
             )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition, Code::InUse])
@@ -78,7 +79,7 @@ fn work(fleet: &Fleet) -> Vec<Endpoint> {
     const ERRORS: &[Code] = &[Code::InvalidTransition, Code::ServiceUnavailable];
     vec![
         post("/api/v1/platform/nodes/{node_id}/reboot", "node_reboot", "Restart a node")
-            .describe("Ends what runs there. Drain it first, unless that is meant.")
+            .describe("Terminates everything that runs on it. Drain it first to avoid this.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
@@ -89,14 +90,14 @@ fn work(fleet: &Fleet) -> Vec<Endpoint> {
             "node_agent_update",
             "Update the agent of a node",
         )
-        .describe("The program is one of those on offer. An agent that does not come up healthy is put back.")
+        .describe("Takes one of the available agent programs. An agent that does not become healthy is rolled back.")
         .in_scope(ScopeKind::Platform)
         .errors(ERRORS)
         .needs(Permission::FleetManage)
         .audited("node.agent_update")
         .handle(fleet.clone(), agent_update),
         post("/api/v1/platform/nodes/{node_id}/collect", "node_collect", "Collect diagnostics of a node")
-            .describe("Redacted on the node, and bounded. What was collected is in the outcome of the task.")
+            .describe("Redacted on the node, with a size limit. The result is in the outcome of the task.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)

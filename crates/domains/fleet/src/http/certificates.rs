@@ -18,7 +18,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         get(
             "/api/v1/platform/nodes/{node_id}/certificates",
             "node_certificate_list",
-            "List the certificates that were given to a node",
+            "List the certificates that were issued to a node",
         )
         .describe("Newest first.")
         .in_scope(ScopeKind::Platform)
@@ -30,8 +30,8 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             "Revoke certificates of a node",
         )
         .describe(
-            "Takes effect at once: the node is refused with its next request. Without a serial number, all of \
-             them are revoked, and the node comes back only with a repair token.",
+            "Takes effect immediately: the node's next request is refused. Without a serial number, all \
+             certificates are revoked, and the node can reconnect only with a repair token.",
         )
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition])

@@ -35,9 +35,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/findings/{finding_id}/acknowledge",
             "finding_acknowledge",
-            "Take care of a finding",
+            "Acknowledge a finding",
         )
-        .describe("It stays in force until it is resolved.")
+        .describe("It stays open until it is resolved.")
         .in_scope(ScopeKind::Platform)
         .errors(ERRORS)
         .needs(Permission::FleetManage)
@@ -46,9 +46,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/findings/{finding_id}/resolve",
             "finding_resolve",
-            "Say that a finding is over",
+            "Resolve a finding",
         )
-        .describe("What was done because of it (a cordon, a quarantine) is undone by hand.")
+        .describe("Its action (a cordon, a quarantine) is not reverted automatically.")
         .in_scope(ScopeKind::Platform)
         .errors(ERRORS)
         .needs(Permission::FleetManage)

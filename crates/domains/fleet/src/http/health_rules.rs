@@ -19,14 +19,14 @@ use crate::{
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/platform/health-rules/{pattern}";
     vec![
-        get("/api/v1/platform/health-rules", "health_rule_list", "List what is done about health findings")
+        get("/api/v1/platform/health-rules", "health_rule_list", "List health rules")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), list),
-        put(ONE, "health_rule_put", "Say what is done about a kind of finding")
+        put(ONE, "health_rule_put", "Create or change a health rule")
             .describe(
-                "The longest pattern that fits decides. Findings that are open already are not judged again. A change of \
-                 what is credited to tenants needs the permission `money.manage` as well.",
+                "The longest matching pattern wins. Open findings are not re-evaluated. Changing which \
+                 findings are credited to tenants also needs the permission `money.manage`.",
             )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::QuotaExceeded])
@@ -34,7 +34,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .audited("health_rule.put")
             .handle(fleet.clone(), set),
         delete(ONE, "health_rule_delete", "Delete a health rule")
-            .describe("A change of what is credited to tenants needs the permission `money.manage` as well.")
+            .describe("Changing which findings are credited to tenants also needs the permission `money.manage`.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict])
             .needs(Permission::FleetManage)

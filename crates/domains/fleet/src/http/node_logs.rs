@@ -21,7 +21,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     vec![
         get("/api/v1/platform/nodes/{node_id}/logs", "node_log_tail", "Read or follow the log of a node's agent")
             .describe(
-                "Without `after`, the last lines. With it, what came later; and with `wait`, as soon as something did.",
+                "Without `after`, the most recent lines. With `after`, the later lines; with `wait`, a long poll for new ones.",
             )
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)

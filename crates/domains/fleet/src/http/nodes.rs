@@ -30,44 +30,45 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/platform/nodes/{node_id}";
     vec![
         get(ALL, "node_list", "List nodes")
-            .describe("Deleted nodes are listed only when their state is asked for.")
+            .describe("Deleted nodes are listed only with `state=deleted`.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), list),
         post(ALL, "node_create", "Create a node")
             .describe(
-                "The answer holds a bootstrap token, shown only now, and what to run on the machine. The token is \
-                 for this node and host name, for one use, within minutes.",
+                "The response contains a bootstrap token, which is shown only once, and the command to run \
+                 on the machine. The token is bound to this node and host name, can be used once, and \
+                 expires within minutes.",
             )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::AlreadyExists, Code::ServiceUnavailable])
             .needs(Permission::FleetManage)
             .audited("node.create")
             .handle(fleet.clone(), create),
-        get(ONE, "node_get", "Show a node with all that is known of it")
+        get(ONE, "node_get", "Show a node with its details")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        patch(ONE, "node_update", "Change a node's labels, pool, products, use or address for users")
+        patch(ONE, "node_update", "Change a node's labels, pool, products or SSH address")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)
             .audited("node.update")
             .handle(fleet.clone(), update),
-        post("/api/v1/platform/nodes/{node_id}/cordon", "node_cordon", "Place no new work on a node")
-            .describe("What runs there runs on. The state of the node stays as it is.")
+        post("/api/v1/platform/nodes/{node_id}/cordon", "node_cordon", "Cordon a node")
+            .describe("No new allocations are placed on it; running ones continue. The state of the node does not change.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)
             .audited("node.cordon")
             .handle(fleet.clone(), cordon),
-        post("/api/v1/platform/nodes/{node_id}/uncordon", "node_uncordon", "Place new work on a node again")
+        post("/api/v1/platform/nodes/{node_id}/uncordon", "node_uncordon", "Uncordon a node")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)
             .audited("node.uncordon")
             .handle(fleet.clone(), uncordon),
-        get("/api/v1/platform/nodes/{node_id}/history", "node_history", "List the changes of a node's state")
+        get("/api/v1/platform/nodes/{node_id}/history", "node_history", "List the state changes of a node")
             .describe("Newest first.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)

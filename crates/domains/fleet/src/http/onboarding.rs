@@ -24,8 +24,8 @@ use crate::{
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     const ERRORS: &[Code] = &[Code::InvalidTransition, Code::ServiceUnavailable];
     vec![
-        post("/api/v1/platform/nodes/{node_id}/discover", "node_discover", "Look a node over again")
-            .describe("Only proposes: slots keep their ids and states, and none becomes sellable by it.")
+        post("/api/v1/platform/nodes/{node_id}/discover", "node_discover", "Discover a node again")
+            .describe("Existing slots keep their ids and states, and no slot becomes sellable by a discovery.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
@@ -34,13 +34,13 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         get(
             "/api/v1/platform/nodes/{node_id}/topology",
             "node_topology",
-            "Show what the last discovery of a node found",
+            "Show the result of a node's last discovery",
         )
         .in_scope(ScopeKind::Platform)
         .needs(Permission::FleetRead)
         .handle(fleet.clone(), topology),
-        post("/api/v1/platform/nodes/{node_id}/validate", "node_validate", "Have a node probed")
-            .describe("Approved slots become available when the probe passes. The evidence is kept.")
+        post("/api/v1/platform/nodes/{node_id}/validate", "node_validate", "Probe a node")
+            .describe("Approved slots become available when the probe passes. The results are stored.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
@@ -49,7 +49,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         get(
             "/api/v1/platform/nodes/{node_id}/validations",
             "node_validation_list",
-            "List the evidence of a node's probes",
+            "List the results of a node's probes",
         )
         .describe("Newest first.")
         .in_scope(ScopeKind::Platform)

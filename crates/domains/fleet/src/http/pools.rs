@@ -35,7 +35,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        patch(ONE, "pool_update", "Rename or describe a pool")
+        patch(ONE, "pool_update", "Change a pool's name or description")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::AlreadyExists, Code::Conflict])
             .needs(Permission::FleetManage)

@@ -32,7 +32,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
         patch(ONE, "region_update", "Rename a region")
-            .describe("The code stays: nodes and pools refer to it.")
+            .describe("The code cannot be changed: nodes and pools refer to it.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict])
             .needs(Permission::FleetManage)

@@ -38,30 +38,30 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .handle(fleet.clone(), list_of_node),
         post("/api/v1/platform/nodes/{node_id}/slots/approve", "node_slots_approve", "Approve slots of a node")
             .describe(
-                "Name them, or take all that are ready. A slot with blockers is refused, with what they are. The node \
-                 is probed; the slots can be sold when that has passed.",
+                "Give the slots, or `all_ready`. A slot with blockers is refused, and the error lists them. \
+                 The node is probed; the slots can be sold once the probe has passed.",
             )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::InvalidTransition, Code::Unprocessable, Code::ServiceUnavailable])
             .needs(Permission::FleetManage)
             .audited("node.slots_approve")
             .handle(fleet.clone(), approve),
-        post("/api/v1/platform/slots/{slot_id}/withdraw", "slot_withdraw", "Take back the approval of a slot")
-            .describe("Refused while somebody's work is there.")
+        post("/api/v1/platform/slots/{slot_id}/withdraw", "slot_withdraw", "Revoke the approval of a slot")
+            .describe("Refused while the slot is in use.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
             .audited("slot.withdraw")
             .handle(fleet.clone(), withdraw),
-        post("/api/v1/platform/slots/{slot_id}/quarantine", "slot_quarantine", "Take a slot out of service")
-            .describe("Refused while somebody's work is there.")
+        post("/api/v1/platform/slots/{slot_id}/quarantine", "slot_quarantine", "Quarantine a slot")
+            .describe("Refused while the slot is in use.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
             .audited("slot.quarantine")
             .handle(fleet.clone(), quarantine),
-        post("/api/v1/platform/slots/{slot_id}/restore", "slot_restore", "Take a slot out of quarantine")
-            .describe("It can be sold again after the next probe of its node that passes.")
+        post("/api/v1/platform/slots/{slot_id}/restore", "slot_restore", "Release a slot from quarantine")
+            .describe("It can be sold again after its node has passed the next probe.")
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)
@@ -164,7 +164,7 @@ async fn approve(
             ids.dedup();
             Approval::Slots(ids)
         }
-        _ => return Err(Problem::field("slot_ids", "name 1 to 256 slots, or say all_ready, not both").into()),
+        _ => return Err(Problem::field("slot_ids", "give 1 to 256 slots, or all_ready, not both").into()),
     };
     let sku = body.sku.0;
     let (slots, task_id) =

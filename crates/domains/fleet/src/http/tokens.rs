@@ -15,9 +15,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/nodes/{node_id}/bootstrap-token",
             "node_bootstrap_token",
-            "Make another bootstrap token for a node that has not enrolled",
+            "Create a new bootstrap token for a node that has not enrolled",
         )
-        .describe("Shown only now. The token before no longer counts.")
+        .describe("Shown only once. Earlier tokens are revoked.")
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition, Code::ServiceUnavailable])
         .needs(Permission::FleetManage)
@@ -26,9 +26,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/nodes/{node_id}/repair-token",
             "node_repair_token",
-            "Make a token for an enrolled node that lost its certificate",
+            "Create a repair token for an enrolled node that lost its certificate",
         )
-        .describe("Shown only now. When it is used, every earlier certificate of the node is revoked.")
+        .describe("Shown only once. When it is used, all earlier certificates of the node are revoked.")
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition, Code::ServiceUnavailable])
         .needs(Permission::FleetManage)

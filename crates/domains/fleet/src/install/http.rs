@@ -14,7 +14,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         get(
             "/api/v1/platform/agent-programs",
             "agent_program_list",
-            "List the agent programs that nodes can be given",
+            "List the available agent programs",
         )
         .describe("Files named gpuaas-agent-<version>-<architecture> in the directory `fleet.programs_dir`.")
         .in_scope(ScopeKind::Platform)

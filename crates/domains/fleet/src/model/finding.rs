@@ -50,7 +50,7 @@ pub struct Finding {
 impl Finding {
     pub fn after(&self, event: FindingEvent) -> Result<FindingState, Problem> {
         FindingLifecycle::next(self.state, event).ok_or_else(|| {
-            let text = format!("The finding is {}; that does not allow {}.", self.state, event.name());
+            let text = format!("The finding is {}, which does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text).detail("state", self.state.name())
         })
     }

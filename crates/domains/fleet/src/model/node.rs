@@ -134,7 +134,7 @@ impl Node {
     /// Where `event` leads from here.
     pub fn after(&self, event: NodeEvent) -> Result<NodeState, Problem> {
         NodeLifecycle::next(self.state, event).ok_or_else(|| {
-            let text = format!("The node is {}; that does not allow {}.", self.state, event.name());
+            let text = format!("The node is {}, which does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text)
                 .detail("state", self.state.name())
                 .detail("event", event.name())
@@ -146,7 +146,7 @@ impl Node {
         if self.state.takes_tasks() {
             return Ok(());
         }
-        let text = format!("The node is {}; it takes no work.", self.state);
+        let text = format!("The node is {} and accepts no tasks.", self.state);
         Err(Problem::new(Code::InvalidTransition, text).detail("state", self.state.name()))
     }
 

@@ -53,7 +53,7 @@ impl Onboarding {
 
     pub fn after(&self, event: OnboardingEvent) -> Result<OnboardingState, Problem> {
         OnboardingLifecycle::next(self.state, event).ok_or_else(|| {
-            let text = format!("Onboarding is {}; that does not allow {}.", self.state, event.name());
+            let text = format!("Onboarding is {}, which does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text).detail("onboarding", self.state.name())
         })
     }

@@ -76,7 +76,7 @@ fn change(slot: &Slot, candidate: &CandidateSlot) -> Change {
         blockers.push(Blocker {
             code: "changed".to_owned(),
             subject: candidate.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
-            message: "Discovered with other surroundings while in use; discover it again when it is free."
+            message: "The last discovery found other hardware properties while the slot was in use; discover the node again when the slot is free."
                 .to_owned(),
         });
         return Change::Same { blockers };
@@ -92,7 +92,7 @@ pub fn missing(slot: &Slot) -> Blocker {
     Blocker {
         code: "missing".to_owned(),
         subject: slot.pci_address.clone().unwrap_or_else(|| "node".to_owned()),
-        message: "The last discovery did not find it; look at the machine, then discover it again."
+        message: "The last discovery did not find the slot; check the machine, then discover the node again."
             .to_owned(),
     }
 }

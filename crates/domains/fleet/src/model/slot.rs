@@ -125,7 +125,7 @@ pub struct Slot {
 impl Slot {
     pub fn after(&self, event: SlotEvent) -> Result<SlotState, Problem> {
         SlotLifecycle::next(self.state, event).ok_or_else(|| {
-            let text = format!("The slot is {}; that does not allow {}.", self.state, event.name());
+            let text = format!("The slot is {}, which does not allow {}.", self.state, event.name());
             Problem::new(Code::InvalidTransition, text)
                 .detail("slot_id", self.id.to_string())
                 .detail("state", self.state.name())
@@ -184,10 +184,10 @@ pub fn approvable<'a>(slots: &'a [Slot], approval: &Approval) -> Result<Vec<&'a 
         .map(|slot| serde_json::json!({ "slot_id": slot.id, "slot_index": slot.slot_index, "blockers": slot.blockers }))
         .collect();
     if !blocked.is_empty() {
-        let text = "Some of these slots cannot be sold as they are.";
+        let text = "Some of these slots have blockers and cannot be sold.";
         return Err(Problem::new(Code::Unprocessable, text)
             .detail("blocked", blocked)
-            .suggest("Remove what the blockers name on the node, then discover it again."));
+            .suggest("Fix the blockers on the node, then discover it again."));
     }
     if chosen.is_empty() {
         let blockers: Vec<Value> = slots
@@ -197,7 +197,7 @@ pub fn approvable<'a>(slots: &'a [Slot], approval: &Approval) -> Result<Vec<&'a 
             .collect();
         return Err(Problem::new(
             Code::Unprocessable,
-            "No slot of this node is waiting for approval and ready.",
+            "No slot of this node waits for approval without blockers.",
         )
         .detail("blockers", blockers));
     }

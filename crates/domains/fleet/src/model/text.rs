@@ -55,7 +55,7 @@ kernel::checked_text! {
     EligibleSku, |t| is_code(t, 64), "must be 1 to 64 lower-case letters, digits or inner hyphens",
         { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" };
     /// What health findings a rule is about: an exact code, or its beginning with a star.
-    RulePattern, is_pattern, "must be a code such as xid.79, or a beginning such as xid.* or *",
+    RulePattern, is_pattern, "must be a code such as xid.79, or a prefix such as xid.* or *",
         { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^([a-z0-9_]+[.])*([a-z0-9_]+|[*])$" };
     /// SHA-256 in lower-case hexadecimal.
     Sha256Hex, |t| t.len() == 64 && t.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),

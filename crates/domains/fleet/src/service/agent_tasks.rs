@@ -124,10 +124,10 @@ async fn check_validated(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> 
         Some(onboarding) if onboarding.is_done() => Ok(()),
         onboarding => {
             let state = onboarding.map_or("", |onboarding| onboarding.state.name());
-            let text = "The node has not passed its validation; it cannot serve.";
+            let text = "The node has not passed its validation and cannot be in service.";
             Err(Problem::new(Code::InvalidTransition, text)
                 .detail("onboarding", state)
-                .suggest("Approve its slots and have it validated first.")
+                .suggest("Approve its slots and validate it first.")
                 .into())
         }
     }
@@ -156,7 +156,7 @@ async fn check_unoccupied(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure>
     let slots: Vec<String> = occupied.iter().map(ToString::to_string).collect();
     Err(Problem::new(Code::InUse, "Slots of the node are still in use.")
         .detail("slots", slots)
-        .suggest("Release the allocations there, and see to slots that could not be cleaned.")
+        .suggest("Release its allocations, and settle slots whose cleanup failed.")
         .into())
 }
 
@@ -215,8 +215,8 @@ pub async fn node_agent_update(
     let (programs, digest) = (fleet.programs().clone(), sha256.as_str().to_owned());
     let program = tokio::task::spawn_blocking(move || programs.find(&digest)).await??;
     let Some(program) = program else {
-        let problem = Problem::field("sha256", "there is no agent program with this digest on offer");
-        return Err(problem.suggest("List the agent programs on offer.").into());
+        let problem = Problem::field("sha256", "there is no agent program with this digest");
+        return Err(problem.suggest("List the available agent programs.").into());
     };
     let input =
         SelfUpdateInput { version: program.version, sha256: program.sha256, size_bytes: program.size_bytes };

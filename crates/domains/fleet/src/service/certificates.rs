@@ -53,7 +53,7 @@ pub async fn node_certificate_revoke(
     let serial = serial.map(CertificateSerial::as_str);
     let revoked = store::certificates::revoke(tx.conn(), node, serial, reason.as_str(), now).await?;
     if revoked.is_empty() {
-        let text = "No certificate of the node with this serial number, or none at all, is valid.";
+        let text = "The node has no valid certificate, or none with this serial number.";
         return Err(Problem::new(Code::InvalidTransition, text).into());
     }
     tx.record("node", node, None::<&()>, Some(&revoked))?;

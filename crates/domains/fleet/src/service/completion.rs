@@ -68,7 +68,7 @@ impl Completions {
         match self.0.iter().find(|party| Some(party.waiter()) == known) {
             Some(party) => party.completed(tx, task).await,
             None => Err(Failure::bug(format!(
-                "{} ended, and nobody answers for its waiting party {waiter}",
+                "{} ended, but its waiter {waiter} is not registered",
                 task.id
             ))),
         }

@@ -215,7 +215,7 @@ pub fn keepable(at: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 async fn keep(fleet: &Fleet, contacts: &[Contact]) -> Result<(), Failure> {
-    let mut upkeep = fleet.db().upkeep("keep what nodes reported").await?;
+    let mut upkeep = fleet.db().upkeep("write reports of nodes").await?;
     store::contacts::keep(upkeep.conn(), contacts).await?;
     Ok(())
 }
@@ -235,7 +235,7 @@ async fn regain(fleet: &Fleet, node: NodeId) -> Result<(), Failure> {
     let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
     let permit = Permit::node("a node reports again", node, origin);
     let mut tx = fleet.db().write(permit, "node.recover").await?;
-    service::nodes::transition(&mut tx, node, NodeEvent::RegainContact, "It reports again.").await?;
+    service::nodes::transition(&mut tx, node, NodeEvent::RegainContact, "The node reports again.").await?;
     tx.commit(None).await?;
     Ok(())
 }

@@ -40,20 +40,20 @@ const MESSAGE: usize = 4096;
 pub async fn tasks_lease(fleet: &Fleet, asks: &[Ask]) -> Result<Vec<LeasedTask>, Failure> {
     let lease = TimeDelta::seconds(fleet.policy(keys::FLEET_TASK_LEASE_SECONDS).await?.get());
     let now = fleet.db().ambient().now();
-    let mut upkeep = fleet.db().upkeep("hand out tasks").await?;
+    let mut upkeep = fleet.db().upkeep("lease tasks").await?;
     Ok(rows::tasks_lease(upkeep.conn(), asks, now, now + lease).await?)
 }
 
 /// For tasks that were leased and certainly not sent.
 pub async fn put_back(fleet: &Fleet, leased: &[LeasedTask]) -> Result<(), Failure> {
-    let mut upkeep = fleet.db().upkeep("put back tasks that were not sent").await?;
+    let mut upkeep = fleet.db().upkeep("requeue leased tasks that were not sent").await?;
     rows::put_back(upkeep.conn(), leased, fleet.db().ambient().now()).await?;
     Ok(())
 }
 
 /// Work that lies ready for these nodes, whoever was or was not told.
 pub async fn ready(fleet: &Fleet, nodes: &[NodeId]) -> Result<Vec<Ready>, Failure> {
-    let mut upkeep = fleet.db().upkeep("look for tasks that nobody was woken for").await?;
+    let mut upkeep = fleet.db().upkeep("find queued tasks without a wake-up").await?;
     Ok(rows::ready(upkeep.conn(), nodes, fleet.db().ambient().now()).await?)
 }
 
@@ -167,7 +167,7 @@ pub async fn progress(
     told: Progress,
 ) -> Result<ProgressAnswer, Failure> {
     let phases = bounded(told.phases);
-    let mut upkeep = fleet.db().upkeep("note how far a task has come").await?;
+    let mut upkeep = fleet.db().upkeep("record the progress of a task").await?;
     if rows::progress(upkeep.conn(), node, task, &phases, fleet.db().ambient().now()).await? {
         return Ok(ProgressAnswer { cancelled: false });
     }
@@ -180,7 +180,7 @@ pub async fn progress(
 }
 
 fn not_handed_out() -> Problem {
-    Problem::new(Code::InvalidTransition, "The task was not handed out; wait for it before reporting on it.")
+    Problem::new(Code::InvalidTransition, "The task is not leased to the node; a node reports only on tasks that it received.")
 }
 
 fn bounded(mut phases: Vec<Phase>) -> Vec<Phase> {
@@ -205,7 +205,7 @@ pub async fn result(
     told: TaskResult,
     origin: &Origin,
 ) -> Result<ResultAnswer, Failure> {
-    let permit = Permit::node("a node tells how its task ended", node, origin.clone());
+    let permit = Permit::node("record the result of a task", node, origin.clone());
     let mut tx = fleet.db().write(permit, "task.result").await?;
     match settle(fleet, &mut tx, node, task, told).await {
         Ok(Settled::Written(answer)) => {
@@ -250,7 +250,7 @@ async fn settle(
             if open.outcome_digest.as_deref() == Some(&told_digest[..]) {
                 return Ok(Settled::Known(ResultAnswer { counted: true }));
             }
-            let text = "The task ended differently before; a task ends once.";
+            let text = "The task already ended with another result.";
             return Err(Problem::new(Code::Conflict, text).into());
         }
         TaskState::Expired | TaskState::Cancelled | TaskState::Succeeded | TaskState::Failed => {
@@ -299,7 +299,7 @@ fn believable(task_type: &str, ending: Ending) -> Ending {
                 Err(()) => Ending::Failed {
                     failure: TaskFailure::new(
                         FailureCode::Invalid,
-                        "The node told a success whose output does not have the form of this kind of task.",
+                        "The node reported a success whose output does not match the task kind.",
                     ),
                 },
             }
@@ -324,7 +324,7 @@ pub async fn cancel(
         return Err(Problem::version_conflict(open.version).into());
     }
     let Some(to) = TaskLifecycle::next(open.state, TaskEvent::Cancel) else {
-        let problem = Problem::new(Code::InvalidTransition, format!("The task is {} already.", open.state));
+        let problem = Problem::new(Code::InvalidTransition, format!("The task is already {}.", open.state));
         return Err(problem.detail("state", open.state.name()).into());
     };
     let ended = rows::Ended { state: to, outcome: None, phases: None };
@@ -340,7 +340,7 @@ pub async fn expire_overdue(fleet: &Fleet, page: i64) -> Result<usize, Failure> 
     let (mut after, mut ended) = (None, 0);
     loop {
         let overdue = {
-            let mut upkeep = fleet.db().upkeep("find tasks whose time is over").await?;
+            let mut upkeep = fleet.db().upkeep("find expired tasks").await?;
             rows::overdue(upkeep.conn(), fleet.db().ambient().now(), after, page).await?
         };
         after = overdue.last().copied();
@@ -356,7 +356,7 @@ async fn expire(fleet: &Fleet, overdue: Vec<rows::Place>) -> Result<usize, Failu
     let mut ended = 0;
     for (_, task) in overdue {
         let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
-        let permit = Permit::system("the time of a task is over", origin);
+        let permit = Permit::system("a task expired", origin);
         let mut tx = fleet.db().write(permit, "task.expire").await?;
         let open = rows::lock(tx.conn(), task).await?.filter(|open| open.expires_at <= now);
         let Some((open, to)) =
@@ -375,7 +375,7 @@ async fn expire(fleet: &Fleet, overdue: Vec<rows::Place>) -> Result<usize, Failu
             }
             // One that cannot be told must not keep the others waiting.
             Err(failure) => {
-                tracing::error!(task_id = %task, error = ?failure, "a task whose time is over could not be ended");
+                tracing::error!(task_id = %task, error = ?failure, "an expired task could not be ended");
                 tx.roll_back().await;
             }
         }

@@ -144,7 +144,7 @@ async fn admit(
 }
 
 fn known_key() -> Problem {
-    Problem::field("csr_pem", "a certificate was given for this key before: make a new key")
+    Problem::field("csr_pem", "a certificate was already issued for this key: create a new key")
 }
 
 async fn keep(
@@ -181,9 +181,9 @@ async fn refused(
     if is_audited {
         note_refusal(fleet, request, refusal, origin).await;
     }
-    Problem::new(Code::TokenInvalid, "The token does not admit this node.")
+    Problem::new(Code::TokenInvalid, "The token is not valid for this node.")
         .suggest(
-            "Ask an operator for a new token for this node, and use it within its time on the host it names.",
+            "Ask an operator for a new token for this node, and use it on the named host before it expires.",
         )
         .into()
 }
@@ -275,7 +275,7 @@ async fn prolong(
         return Err(known_key().into());
     }
     if store::certificates::made_since(tx.conn(), id, now - CERTIFICATES_WITHIN).await? >= MOST_CERTIFICATES {
-        let text = "The node was given as many certificates within an hour as it may have.";
+        let text = "The limit of certificates per hour of the node is reached.";
         return Err(Problem::new(Code::RateLimitExceeded, text).retry_after(600).into());
     }
     // It was used, whatever the records say: those before it may not ask for the new one.
@@ -290,6 +290,6 @@ async fn prolong(
 }
 
 fn enrollment_closed() -> Problem {
-    Problem::new(Code::TokenRevoked, "The node's certificate no longer counts.")
+    Problem::new(Code::TokenRevoked, "The node's certificate is no longer valid.")
         .suggest("Ask an operator for a repair token.")
 }

@@ -40,7 +40,7 @@ impl RulesBefore {
             return Ok(());
         }
         let permission = Permission::MoneyManage.name();
-        let text = "This changes which findings are credited to tenants, and you may not move money.";
+        let text = "This changes which findings are credited to tenants, which needs a permission for money.";
         Err(Problem::new(Code::InsufficientPermissions, text)
             .detail("permission", permission)
             .suggest(format!(
@@ -63,7 +63,7 @@ pub async fn health_rule_put(
     let before = store::health_rules::get(tx.conn(), pattern.as_str()).await?;
     if before.is_none() && store::health_rules::count(tx.conn()).await? >= MOST_RULES {
         return Err(
-            Problem::new(Code::QuotaExceeded, "There are as many health rules as there may be.").into()
+            Problem::new(Code::QuotaExceeded, "The maximum number of health rules is reached.").into()
         );
     }
     let rule = (pattern.as_str(), action, meaning.as_str());

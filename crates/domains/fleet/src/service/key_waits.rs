@@ -23,15 +23,16 @@ fn blocker(wait: &KeyWait) -> ReadinessBlocker {
     let outdated = wait.contract.as_deref() == Some(CONTRACT_WITHOUT_RENEW_NOW);
     let (code, message) = if outdated {
         let text = format!(
-            "Waits for a new node key after a tenancy. The agent speaks contract {CONTRACT_WITHOUT_RENEW_NOW} and cannot be \
-             asked for it: it makes one only when it renews its certificate, before {}. Update the agent, or repair the \
+            "Waits for a new node key after a tenancy. The agent implements contract \
+             {CONTRACT_WITHOUT_RENEW_NOW}, which has no renewal on request: it creates a new key only when \
+             it renews its certificate, before {}. Update the agent, or repair the \
              node with a token (`gpuaas nodes repair-token`).",
             wait.ends_at.format("%Y-%m-%dT%H:%M:%SZ")
         );
         (KEY_AGENT_OUTDATED, text)
     } else {
-        let text = "Waits for a new node key after a tenancy: the agent makes it at its next contact. If the node does not \
-                    come back, repair it with a token (`gpuaas nodes repair-token`).";
+        let text = "Waits for a new node key after a tenancy: the agent creates it at its next contact. If \
+                    the node does not reconnect, repair it with a token (`gpuaas nodes repair-token`).";
         (KEY_PENDING, text.to_owned())
     };
     ReadinessBlocker { code: code.to_owned(), subject: "node".to_owned(), message }

@@ -33,12 +33,12 @@ impl CopyEvidence {
     const fn message(self) -> &'static str {
         match self {
             Self::Superseded => {
-                "A certificate that a later one has replaced was shown: somebody has a copy of the node's key. Find out \
-                 who; when the node's own key may be known too, revoke its certificate and repair the node."
+                "A superseded certificate was used: a copy of the node's key exists. Determine who has it; \
+                 if the node's current key may be known too, revoke its certificate and repair the node."
             }
             Self::SecondUnknown => {
-                "Two certificates that were given after the backup were shown since the restore: one of them is a copy of \
-                 a key that the node had. Revoke the node's certificate and repair the node."
+                "Two certificates issued after the backup were used since the restore: one of them belongs \
+                 to a copied key of the node. Revoke the node's certificate and repair the node."
             }
         }
     }

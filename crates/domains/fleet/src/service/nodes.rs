@@ -215,8 +215,8 @@ pub async fn node_uncordon(tx: &mut WriteTx, id: NodeId, if_match: Option<i64>) 
     }
     if store::inventories::was_left_out(tx.conn(), id).await? {
         let text = "The node has not been compared with the records since the database was restored.";
-        let what_to_do = "Bring the node back, wait until it was heard and compared (some minutes), look at `gpuaas ops \
-                          discrepancies list`, and uncordon it then.";
+        let what_to_do = "Bring the node back online, wait until it has reported and was compared (some \
+                          minutes), check `gpuaas ops discrepancies list`, then uncordon it.";
         return Err(Problem::new(Code::InvalidTransition, text).suggest(what_to_do).into());
     }
     apply(tx, &before, Change { cordon: Some(None), ..Change::default() }).await

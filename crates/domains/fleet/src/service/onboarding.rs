@@ -143,7 +143,7 @@ fn why(ending: &TaskEnding) -> String {
         TaskEnding::Reported(Ending::Succeeded { .. }) => "the node's answer could not be read".to_owned(),
         TaskEnding::Expired => "the node did not answer in time".to_owned(),
         TaskEnding::Cancelled => "the task was cancelled".to_owned(),
-        TaskEnding::Rejected => "the task was not what had been signed and never left".to_owned(),
+        TaskEnding::Rejected => "the task row differs from its signature and was not sent".to_owned(),
     };
     tame(&text, LONGEST_DETAIL)
 }
@@ -181,7 +181,7 @@ async fn discovered(
         return Ok(());
     };
     if topology.candidates.len() > MOST_SLOTS {
-        let detail = "the node described more slots than a machine has";
+        let detail = "the node reported too many slots";
         step(tx, onboarding, task.id, OnboardingEvent::DiscoveryFailed, detail).await?;
         return Ok(());
     }

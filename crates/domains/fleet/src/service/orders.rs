@@ -179,7 +179,7 @@ impl Fleet {
             return Err(self.order_refused(tx, subject, kind, "not_ours", NOT_OURS).await);
         };
         let Some(work) = order.work.into_iter().find(|work| work.task_type == kind) else {
-            let text = "The work order does not hold work of this kind.";
+            let text = "The work order does not contain this task kind.";
             return Err(self.order_refused(tx, subject, kind, "other_work", text).await);
         };
         // An order of an earlier version may hold what no node should be asked for any more.
@@ -187,21 +187,21 @@ impl Fleet {
             tracing::warn!(subject, task_type = kind, %error, "a work order holds work that is not signed any more");
             metrics::counter!("work_orders_refused_total", "reason" => "outdated").increment(1);
             let text =
-                "The work order was made by an earlier version and holds work that is not done any more.";
+                "The work order was created by an earlier version and contains a task kind that is no longer supported.";
             return Err(Problem::new(Code::Unprocessable, text)
                 .detail("task_type", kind)
-                .suggest("Ask for it again.")
+                .suggest("Request the operation again.")
                 .into());
         }
         let now = super::tasks::now(self);
         let left = work.until.map_or(request.good_for, |until| request.good_for.min(until - now));
         if left <= TimeDelta::zero() {
             metrics::counter!("work_orders_refused_total", "reason" => "late").increment(1);
-            let text = "The time in which this work was authorised is over.";
+            let text = "The authorization of this work has expired.";
             return Err(Problem::new(Code::Unprocessable, text)
                 .detail("task_type", kind)
                 .detail("reason", ORDER_LATE)
-                .suggest("Ask for it again.")
+                .suggest("Request the operation again.")
                 .into());
         }
         let task = NewTask {
@@ -243,12 +243,12 @@ impl Fleet {
         }
         Problem::new(Code::Unprocessable, text)
             .detail("task_type", kind)
-            .suggest("Look into the audit trail and the access to the database, then ask for it again.")
+            .suggest("Check the audit trail and the access to the database, then request the operation again.")
             .into()
     }
 }
 
-const NOT_OURS: &str = "The work order does not open: it is not what was sealed for this.";
+const NOT_OURS: &str = "The work order cannot be decrypted: its content or context differs from what was sealed.";
 
 #[derive(Debug, thiserror::Error)]
 enum OrderError {

@@ -74,7 +74,7 @@ async fn step(
 ) -> Result<(), Failure> {
     let conflict = |text: String| Problem::new(Code::Conflict, text).detail("event", event.name());
     let Some(to) = SlotLifecycle::next(from, event) else {
-        return Err(conflict(format!("No slot that is {} allows {}.", from.name(), event.name())).into());
+        return Err(conflict(format!("The state {} of a slot does not allow {}.", from.name(), event.name())).into());
     };
     let mut ids: Vec<SlotId> = slots.to_vec();
     ids.sort_unstable();
@@ -91,7 +91,7 @@ async fn step(
     }
     let done = rows::step(tx.conn(), &ids, (from, to), reason, now).await?;
     if usize::try_from(done).ok() != Some(ids.len()) {
-        return Err(conflict("The slots changed meanwhile.".to_owned()).into());
+        return Err(conflict("The slots were changed by another request.".to_owned()).into());
     }
     Ok(())
 }

@@ -102,10 +102,10 @@ async fn step(
     }
     let to = before.after(event)?;
     if before.is_occupied() {
-        let text = format!("The slot is {}: what was done there is not cleaned up yet.", before.state);
+        let text = format!("The slot is {}: its cleanup has not completed.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text)
             .detail("state", before.state.name())
-            .suggest("Wait until it is clean; where that failed, repeat the cleaning.")
+            .suggest("Wait until it is clean; retry the cleanup if it failed.")
             .into());
     }
     let after =

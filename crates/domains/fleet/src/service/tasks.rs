@@ -82,7 +82,7 @@ pub(super) fn may_ask_for(actor: ActorKind, privilege: Privilege) -> Result<(), 
         (_, Privilege::Inspect) | (ActorKind::User | ActorKind::ServiceAccount, Privilege::Root) => Ok(()),
         (ActorKind::Node | ActorKind::System | ActorKind::Anonymous, Privilege::Root) => {
             let text =
-                "Work that changes a node is signed only for the request of a person or a service account.";
+                "Tasks that change a node are signed only for a request of a user or a service account.";
             Err(Problem::new(Code::InsufficientPermissions, text))
         }
     }

@@ -55,7 +55,7 @@ pub async fn node_bootstrap_token(
 ) -> Result<IssuedToken, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     if node.state != NodeState::BootstrapIssued {
-        let text = "The node has enrolled already; a bootstrap token is for its first time.";
+        let text = "The node has already enrolled; a bootstrap token is for the first enrolment.";
         return Err(Problem::new(Code::InvalidTransition, text)
             .detail("state", node.state.name())
             .suggest("Use a repair token for a node that lost its certificate.")
@@ -68,7 +68,7 @@ pub async fn node_bootstrap_token(
 pub async fn node_repair_token(fleet: &Fleet, tx: &mut WriteTx, id: NodeId) -> Result<IssuedToken, Failure> {
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
     if !node.state.is_enrolled() {
-        let text = format!("The node is {}; only an enrolled one can be repaired.", node.state);
+        let text = format!("The node is {}; only an enrolled node can be repaired.", node.state);
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", node.state.name()).into());
     }
     recorded(fleet, tx, &node, TokenPurpose::Repair).await

@@ -60,10 +60,10 @@ pub(crate) async fn probe(
     let onboarding = found(store::onboarding::lock(tx.conn(), node).await?, "onboarding")?;
     let to = onboarding.validation()?.map(|event| onboarding.after(event)).transpose()?;
     if to.is_some() && store::slots::approved(tx.conn(), node).await? == 0 {
-        let text = "No slot of the node is approved; there is nothing to prove.";
+        let text = "No slot of the node is approved; there is nothing to validate.";
         return Err(Problem::new(Code::InvalidTransition, text)
             .detail("onboarding", onboarding.state.name())
-            .suggest("Approve slots of the node; that has it probed, too.")
+            .suggest("Approve slots of the node; this probes it, too.")
             .into());
     }
     let expected = store::slots::expected_gpus(tx.conn(), node).await?;

@@ -107,7 +107,7 @@ pub async fn insert(conn: &mut Connection, new: &NewNode<'_>) -> Result<Node, Fa
             error,
             &[
                 ("nodes_hostname", || {
-                    Problem::new(Code::AlreadyExists, "There is a node with this host name.")
+                    Problem::new(Code::AlreadyExists, "A node with this host name already exists.")
                         .detail("field", "hostname")
                 }),
                 ("nodes_region_fkey", || Problem::field("region", "there is no such region")),

@@ -26,7 +26,7 @@ pub async fn insert(
         super::violated(
             error,
             &[("regions_pkey", || {
-                Problem::new(Code::AlreadyExists, "There is a region with this code.").detail("field", "code")
+                Problem::new(Code::AlreadyExists, "A region with this code already exists.").detail("field", "code")
             })],
         )
     })
@@ -86,7 +86,7 @@ pub async fn delete(
     if_match: Option<i64>,
 ) -> Result<Swap<Region>, Failure> {
     let in_use: fn() -> Problem = || {
-        Problem::new(Code::InUse, "Nodes or pools stand in this region, or stood in it.")
+        Problem::new(Code::InUse, "Nodes or pools refer to this region, or did so earlier.")
             .suggest("Only a region that was never used can be deleted.")
     };
     let deleted = sqlx::query_as!(

@@ -32,7 +32,7 @@ const NOTE_USE_EVERY: TimeDelta = TimeDelta::minutes(1);
 const NOTING_AT_ONCE: usize = 2;
 
 /// What to do when a session was revoked that cannot be told from a new one.
-const UNNAMED: &str = "Your issuer does not say which sign-in a token belongs to, so tokens through this client stay refused until none was seen for the hours that the policy identity.unnamed_session_quiet_hours says. Sign in through another client meanwhile, and have the issuer send the claim sid or auth_time.";
+const UNNAMED: &str = "Tokens of your issuer do not identify the session, so tokens of this client are refused until none was seen for the hours of the policy identity.unnamed_session_quiet_hours. Sign in through another client, and configure the issuer to send the claim sid or auth_time.";
 
 struct Inner {
     db: Db,

@@ -84,7 +84,7 @@ impl RemoteKeys {
             (Some(key), _) => Ok(Some(key)),
             (None, Some(_)) => Ok(None),
             (None, None) => {
-                Err(Problem::new(Code::UpstreamError, "The identity provider cannot be reached right now.")
+                Err(Problem::new(Code::UpstreamError, "The identity provider cannot be reached.")
                     .retry_after(FLOOR.num_seconds().unsigned_abs())
                     .into())
             }
@@ -115,7 +115,7 @@ impl RemoteKeys {
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(issuer = %self.issuer, error = %error, cause, "keys not refreshed; serving with the ones we have");
+                tracing::warn!(issuer = %self.issuer, error = %error, cause, "keys could not be refreshed; using the cached ones");
             }
         }
     }
@@ -134,7 +134,7 @@ impl RemoteKeys {
         let document = self.json("JWKS", jwks_uri).await?;
         match KeySet::parse(&document) {
             Some(keys) if !keys.is_empty() => Ok(keys),
-            _ => Err(FetchError::Document("JWKS", "it holds no usable signature key")),
+            _ => Err(FetchError::Document("JWKS", "it contains no usable signature key")),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     const EXPORT: &str = "NDJSON: a line with the head of the chain, then one line per row in order. \
-                          `gpuaas audit verify` checks such a file without the service.";
+                          `gpuaas audit verify` verifies such a file offline.";
     let verifier = AuditVerifier::new(identity.db().clone());
     vec![
         get("/api/v1/orgs/{org_id}/audit", "audit_list", "List the audit trail of an organization")
@@ -33,7 +33,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::AuditRead)
             .handle(identity.clone(), export),
         get("/api/v1/orgs/{org_id}/audit/verify", "audit_verify", "Verify the audit trail of an organization")
-            .describe("Walks the hash chain and names the first bad row.")
+            .describe("Verifies the hash chain and reports the first bad row.")
             .in_scope(ScopeKind::Org)
             .needs(Permission::AuditRead)
             .handle(verifier.clone(), verify),
@@ -48,7 +48,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::PlatformAuditRead)
             .handle(identity.clone(), platform_export),
         get("/api/v1/platform/audit/verify", "platform_audit_verify", "Verify every audit trail")
-            .describe("Walks the hash chain of the platform and of every organization, and names the first bad row of each.")
+            .describe("Verifies the hash chains of the platform and of every organization, and reports the first bad row of each.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformAuditRead)
             .handle(verifier, platform_verify),

@@ -1,4 +1,4 @@
-//! How to sign in: what a client must know before it has a token.
+//! Show the sign-in configuration: what a client must know before it has a token.
 
 use endpoint::{Empty, Endpoint, In, Json, get};
 use kernel::Failure;
@@ -7,7 +7,7 @@ use crate::{AuthInfo, Identity};
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/auth/config", "auth_config_get", "How to sign in")
+        get("/api/v1/auth/config", "auth_config_get", "Show the sign-in configuration")
             .describe(
                 "The issuer, the client id of the command line, and the audience that tokens must have.",
             )

@@ -37,8 +37,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         .handle(identity.clone(), list),
         post("/api/v1/orgs/{org_id}/invitations", "invitation_create", "Invite somebody")
             .describe(
-                "The answer holds a token, shown only now, by which somebody who has an account accepts. Where mail is \
-                 sent, the address gets a link, by which it also signs up; otherwise pass the token on.",
+                "The response contains a token, which is shown only once; a user with an account accepts the \
+                 invitation with it. If mail is configured, a link is sent to the address, which also allows \
+                 signing up; otherwise pass the token on.",
             )
             .in_scope(ScopeKind::Org)
             .errors(&[Code::OwnershipRequired, Code::AlreadyExists, Code::Unprocessable, Code::QuotaExceeded])
@@ -52,7 +53,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         delete(
             "/api/v1/orgs/{org_id}/invitations/{invitation_id}",
             "invitation_revoke",
-            "Withdraw an invitation",
+            "Revoke an invitation",
         )
         .in_scope(ScopeKind::Org)
         .errors(&[Code::InvalidTransition, Code::Conflict])
@@ -61,8 +62,8 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         .handle(identity.clone(), revoke),
         post("/api/v1/invitations/{invitation_id}/accept", "invitation_accept", "Accept an invitation")
             .describe(
-                "Makes you a member, by the token of the invitation or the code of the mailed link. A wrong one is \
-                 answered as if there were no such invitation.",
+                "Makes you a member, with the token of the invitation or the code of the mailed link. A \
+                 wrong token or code gets the same response as an unknown invitation.",
             )
             .in_scope(ScopeKind::Invitation)
             .errors(&[Code::InvalidTransition, Code::AlreadyExists])

@@ -15,7 +15,7 @@ use crate::{
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/me", "me_get", "Show who you are")
+        get("/api/v1/me", "me_get", "Show the current user")
             .in_scope(ScopeKind::Person)
             .needs(Permission::SelfRead)
             .handle(identity.clone(), show),

@@ -25,7 +25,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .handle(identity.clone(), show),
         patch("/api/v1/orgs/{org_id}/members/{user_id}", "member_update", "Change a member's role")
             .describe(
-                "Nobody gives or takes a role above their own, and an organization keeps at least one owner.",
+                "A caller cannot grant or revoke a role above their own, and an organization keeps at least one owner.",
             )
             .in_scope(ScopeKind::Org)
             .errors(&[Code::OwnershipRequired, Code::InvalidTransition, Code::Conflict])

@@ -24,14 +24,14 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::PlatformRead)
             .handle(identity.clone(), list),
         post("/api/v1/platform/orgs", "platform_org_create", "Create an enterprise organization")
-            .describe("Made with a project `default`. The owner of both is `owner_user_id`, or you.")
+            .describe("Created with a project `default`. The owner of both is `owner_user_id`, or the caller.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::AlreadyExists])
             .needs(Permission::PlatformOrgManage)
             .audited("org.create")
             .handle(identity.clone(), create),
         post("/api/v1/platform/orgs/{org_id}/suspend", "platform_org_suspend", "Suspend an organization")
-            .describe("Its members can read but not change anything until it is resumed.")
+            .describe("It is read-only until it is resumed.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::InvalidTransition])
             .needs(Permission::PlatformOrgManage)

@@ -25,9 +25,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             "Set a user's platform roles",
         )
         .describe(
-            "Replaces all of them. The platform keeps at least one administrator. Roles that give the right to approve are \
-             proposed instead (`platform_user_roles_propose`); one person sets them only for the second administrator of a \
-             new installation.",
+            "Replaces all platform roles. The platform keeps at least one administrator. Roles with the \
+             permission to approve must be proposed (`platform_user_roles_propose`); they can be set \
+             directly only for the second administrator of a new installation.",
         )
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition])

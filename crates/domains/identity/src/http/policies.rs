@@ -36,7 +36,7 @@ fn definitions(identity: &Identity) -> Vec<Endpoint> {
         get(
             "/api/v1/policy-definitions",
             "policy_definition_list",
-            "List the policy keys and what they mean",
+            "List the policy keys with their descriptions",
         )
         .in_scope(ScopeKind::Person)
         .needs(Permission::SelfRead)

@@ -18,18 +18,18 @@ use crate::{
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
         get("/api/v1/projects/{project_id}/members", "project_member_list", "List the members of a project")
-            .describe("Owners, admins and viewers of the organization reach its projects without being listed here.")
+            .describe("Owners, admins and viewers of the organization have access to its projects without being listed here.")
             .in_scope(ScopeKind::Project)
             .needs(Permission::ProjectMemberRead)
             .handle(identity.clone(), list),
-        put("/api/v1/projects/{project_id}/members/{user_id}", "project_member_set", "Give somebody a role in a project")
-            .describe("Only members of the organization; nobody gives or takes a role above their own.")
+        put("/api/v1/projects/{project_id}/members/{user_id}", "project_member_set", "Grant a user a role in a project")
+            .describe("Only for members of the organization; a caller cannot grant or revoke a role above their own.")
             .in_scope(ScopeKind::Project)
             .errors(&[Code::OwnershipRequired, Code::Conflict])
             .needs(Permission::ProjectMemberManage)
             .audited("project_member.set")
             .handle(identity.clone(), set),
-        delete("/api/v1/projects/{project_id}/members/{user_id}", "project_member_remove", "Remove somebody from a project")
+        delete("/api/v1/projects/{project_id}/members/{user_id}", "project_member_remove", "Remove a user from a project")
             .in_scope(ScopeKind::Project)
             .errors(&[Code::OwnershipRequired, Code::Conflict])
             .needs(Permission::ProjectMemberManage)

@@ -44,7 +44,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .handle(identity.clone(), update),
         delete("/api/v1/projects/{project_id}", "project_delete", "Delete a project")
             .describe(
-                "Refused while anything lives in it; the error names what does and what to do about it.",
+                "Refused while it contains resources; the error lists them and what to do.",
             )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::InUse, Code::Conflict])

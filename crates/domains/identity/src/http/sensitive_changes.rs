@@ -38,11 +38,11 @@ fn proposals(identity: &Identity) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/policies/{key}/proposals",
             "platform_policy_propose",
-            "Propose a policy that two people change",
+            "Propose a policy value that needs a second administrator",
         )
         .describe(
-            "For keys that say when a second person is needed. Another administrator approves it; without a value what is \
-             stored there is removed.",
+            "For keys that control when a second person is needed. Another administrator approves it; \
+             without a value, the stored value is removed.",
         )
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::Unprocessable])
@@ -52,9 +52,9 @@ fn proposals(identity: &Identity) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/users/{user_id}/roles/proposals",
             "platform_user_roles_propose",
-            "Propose platform roles that include the right to approve",
+            "Propose platform roles that include the permission to approve",
         )
-        .describe("All the platform roles that the user is to hold. Another administrator approves it.")
+        .describe("The complete platform roles of the user. Another administrator approves it.")
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::Unprocessable])
         .needs(Permission::PlatformUserManage)
@@ -84,7 +84,7 @@ fn decisions(identity: &Identity) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformRead)
             .handle(identity.clone(), show),
-        decide(APPROVE, "sensitive_change_approve", "Apply a change that somebody else proposed")
+        decide(APPROVE, "sensitive_change_approve", "Approve and apply a change that somebody else proposed")
             .audited("sensitive_change.approve")
             .handle(identity.clone(), approve),
         decide(REJECT, "sensitive_change_reject", "Reject a change that somebody else proposed")

@@ -33,8 +33,8 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .handle(identity.clone(), list),
         post(ALL, "service_account_key_create", "Create a key for a service account")
             .describe(
-                "The answer holds the key, shown only now. Several keys can live at once, so that one can be \
-                 replaced while the other still works.",
+                "The response contains the key, which is shown only once. An account can have several keys, \
+                 so that keys can be rotated with overlap.",
             )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::QuotaExceeded])

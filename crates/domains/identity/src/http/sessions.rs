@@ -15,19 +15,19 @@ use crate::{
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/me/sessions", "session_list", "List where you are signed in")
+        get("/api/v1/me/sessions", "session_list", "List your sessions")
             .in_scope(ScopeKind::Person)
             .needs(Permission::SelfRead)
             .handle(identity.clone(), list),
-        delete("/api/v1/me/sessions", "session_revoke_others", "Sign out everywhere else")
+        delete("/api/v1/me/sessions", "session_revoke_others", "Revoke all your other sessions")
             .describe(
-                "Revokes every session but the one that asks, and signs browsers out of the built-in issuer. Tokens stop working within five seconds.",
+                "Revokes all sessions except the current one, and signs browsers out of the built-in issuer. Tokens stop working within five seconds.",
             )
             .in_scope(ScopeKind::Person)
             .needs(Permission::SessionRevoke)
             .audited("session.revoke_others")
             .handle(identity.clone(), revoke_others),
-        delete("/api/v1/me/sessions/{session_id}", "session_revoke", "Sign out of one session")
+        delete("/api/v1/me/sessions/{session_id}", "session_revoke", "Revoke one of your sessions")
             .describe("Its tokens stop working within five seconds.")
             .in_scope(ScopeKind::Person)
             .needs(Permission::SessionRevoke)

@@ -64,10 +64,10 @@ struct Made {
 const BY_ADMINISTRATOR: Made = Made { must_change_password: true, email_verified: false };
 
 /// One answer for an unknown address, a wrong password, a disabled account, and too many wrong passwords.
-pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or too many wrong passwords came from your network address: then wait a while, or sign in from another network.";
+pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or there were too many failed attempts from your network address. In that case, wait some minutes or sign in from another network.";
 pub(crate) const NOT_INVITED: &str =
-    "The invitation is not valid: it may have been used, withdrawn, or expired. Ask to be invited again.";
-const USE_THE_LINK: &str = "An account is made by the link that was mailed to the invited address; the token alone does not prove that the address is yours. Open that link, or ask to be invited again so that it is sent again.";
+    "The invitation is not valid: it was used, revoked, or has expired. Ask for a new invitation.";
+const USE_THE_LINK: &str = "To create an account, open the link that was mailed to the invited address; the token alone does not prove that the address is yours. If you do not have the mail, ask for a new invitation.";
 
 impl Issuer {
     /// Whether what was proved still holds: neither a new password nor an end of the account came between.
@@ -130,7 +130,7 @@ impl Issuer {
         let made = Made { must_change_password: false, email_verified };
         let Some(account) = self.insert(&mut tx, &new, &hash, made).await? else {
             tx.roll_back().await;
-            return Ok(Err("There is an account with this e-mail address already. Sign in instead."));
+            return Ok(Err("An account with this e-mail address already exists. Sign in instead."));
         };
         let user = provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
         if let (Some(user), Some((invited, secret))) = (user, &invited) {
@@ -164,7 +164,7 @@ impl Issuer {
         if current == new {
             return Ok(Err("The new password must differ from the current one."));
         }
-        const WRONG: &str = "The current password is wrong, or was wrong too often in this browser.";
+        const WRONG: &str = "The current password is wrong, or there were too many failed attempts in this browser.";
         let proved = self.prove(email, current, GuessedBy::Browser(browser), origin).await?;
         let Some(proved) = proved else { return Ok(Err(WRONG)) };
         let hash = self.0.passwords.hash(new).await?;
@@ -214,7 +214,7 @@ impl Issuer {
         let password = model::random_password(self.0.db.ambient());
         let hash = self.0.passwords.hash(password.clone()).await?;
         let account = self.insert(tx, new, &hash, BY_ADMINISTRATOR).await?.ok_or_else(|| {
-            Problem::new(Code::AlreadyExists, "There is an account with this e-mail address already.")
+            Problem::new(Code::AlreadyExists, "An account with this e-mail address already exists.")
         })?;
         tx.record::<(), _>("local_account", account.id, None, Some(&account))?;
         Ok((account, password))
@@ -285,7 +285,7 @@ impl Issuer {
         let is_admin = held.is_some_and(|user| user.platform_roles.contains(&PlatformRole::PlatformAdmin));
         if is_admin && platform::other_admins(tx.conn(), user.into()).await? == 0 {
             let text = "This is the account of the only platform administrator who can sign in.";
-            let first = "Make somebody else a platform administrator first.";
+            let first = "Grant another user the role of platform administrator first.";
             return Err(Problem::new(Code::InUse, text).suggest(first).into());
         }
         Ok(())
@@ -329,7 +329,7 @@ impl Issuer {
             None => {
                 let new = NewAccount { email: email.clone(), name: None };
                 let made = self.insert(&mut tx, &new, &hash, BY_ADMINISTRATOR).await?;
-                made.ok_or_else(|| Problem::new(Code::Conflict, "Somebody else made the account meanwhile."))?
+                made.ok_or_else(|| Problem::new(Code::Conflict, "Another request created the account first."))?
             }
         };
         let user = provision_or_find(&mut tx, &account.identity(&self.0.config.public_url)).await?;

@@ -46,7 +46,7 @@ pub fn endpoints(issuer: &Issuer) -> Vec<Endpoint> {
             .needs(Permission::PlatformUserManage)
             .handle(issuer.clone(), list),
         post("/api/v1/platform/accounts", "platform_account_create", "Create a local account")
-            .describe("The answer holds a password to pass on; it must be changed at the first sign-in.")
+            .describe("The response contains a one-time password, which must be changed at the first sign-in.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformUserManage)
             .audited("platform.account.create")
@@ -57,7 +57,7 @@ pub fn endpoints(issuer: &Issuer) -> Vec<Endpoint> {
             "platform_account_reset_password",
             "Reset the password of a local account",
         )
-        .describe("Unlocks the account and ends everything that is signed in to it.")
+        .describe("Unlocks the account and revokes its sessions.")
         .in_scope(ScopeKind::Platform)
         .needs(Permission::PlatformUserManage)
         .audited("platform.account.reset_password")
@@ -69,7 +69,7 @@ pub fn endpoints(issuer: &Issuer) -> Vec<Endpoint> {
             "Disable a local account",
         )
         .describe(
-            "The account cannot sign in, and everything that is signed in to it ends. Not for the only platform \
+            "The account cannot sign in, and its sessions are revoked. Refused for the only platform \
              administrator.",
         )
         .in_scope(ScopeKind::Platform)

@@ -53,7 +53,7 @@ impl Issuer {
             Err(Failure::Problem(problem)) => {
                 tx.roll_back().await;
                 let is_member = problem.code == Code::AlreadyExists;
-                let member = "You are a member of the organization already.";
+                let member = "You are already a member of the organization.";
                 return Ok(Err(if is_member { member } else { NOT_INVITED }));
             }
             Err(internal) => return Err(internal),

@@ -179,7 +179,7 @@ impl KeyRing {
             Err(error) => {
                 self.outdated.store(true, Ordering::SeqCst);
                 let Some(ring) = before else { return Err(error) };
-                tracing::warn!(error = ?error, "signing keys not read; going on with the ones we have");
+                tracing::warn!(error = ?error, "signing keys could not be read; using the cached ones");
                 Ok(ring)
             }
         }

@@ -237,9 +237,9 @@ impl Refusal {
     pub const fn description(self) -> &'static str {
         match self {
             Self::InvalidRequest(text) | Self::InvalidClient(text) | Self::InvalidGrant(text) => text,
-            Self::UnsupportedGrantType => "This grant type is not served here.",
-            Self::AuthorizationPending => "Nobody has approved the code yet.",
-            Self::SlowDown => "Ask less often: wait five seconds longer between requests.",
+            Self::UnsupportedGrantType => "This grant type is not supported.",
+            Self::AuthorizationPending => "The code has not been approved yet.",
+            Self::SlowDown => "Poll less often: increase the interval by five seconds.",
             Self::ExpiredToken => "The code has expired; start again.",
             Self::AccessDenied => "The sign-in was denied.",
         }

@@ -51,7 +51,7 @@ impl Passwords {
     ) -> Result<T, Failure> {
         let place = tokio::time::timeout(WAIT_FOR_A_PLACE, self.places.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else {
-            let text = "Too many passwords are being checked right now.";
+            let text = "Too many concurrent password checks.";
             return Err(Problem::new(Code::ServiceUnavailable, text).retry_after(5).into());
         };
         let done = tokio::task::spawn_blocking(move || {

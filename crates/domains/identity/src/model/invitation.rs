@@ -87,12 +87,12 @@ pub fn another_invitation(recent: RecentInvitations, limits: InvitationLimits) -
         let text = format!("This address was invited {} times within 24 hours.", recent.to_address);
         return Err(Problem::new(Code::QuotaExceeded, text)
             .detail("limit", limits.per_address_per_day.get())
-            .suggest("Have them look for the mail that they got, or invite them again tomorrow."));
+            .suggest("Ask the invited user to look for the earlier mail, or invite again tomorrow."));
     }
     if recent.all >= limits.per_day.get() {
         let text = format!("The organization has invited {} people within 24 hours.", recent.all);
         return Err(Problem::new(Code::QuotaExceeded, text).detail("limit", limits.per_day.get()).suggest(
-            "Invite the others tomorrow, or ask the platform for a higher identity.invitations_per_day.",
+            "Invite the others tomorrow, or ask a platform administrator to raise the policy identity.invitations_per_day.",
         ));
     }
     Ok(())

@@ -37,8 +37,8 @@ pub struct ProjectMember {
 
 fn keeps_an_owner(current: MemberRole, owners: i64) -> Result<(), Problem> {
     if current == MemberRole::Owner && owners <= 1 {
-        return Err(Problem::new(Code::InvalidTransition, "An organization keeps at least one owner.")
-            .suggest("Make somebody else an owner first."));
+        return Err(Problem::new(Code::InvalidTransition, "An organization must have at least one owner.")
+            .suggest("Grant another member the role owner first."));
     }
     Ok(())
 }

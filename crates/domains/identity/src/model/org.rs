@@ -29,7 +29,7 @@ impl OrgKind {
         match self {
             Self::Enterprise => Ok(()),
             Self::Personal => {
-                Err(Problem::new(Code::Unprocessable, "A personal organization belongs to one person.")
+                Err(Problem::new(Code::Unprocessable, "A personal organization has exactly one member.")
                     .suggest("Ask a platform administrator for an enterprise organization."))
             }
         }
@@ -59,7 +59,7 @@ impl Org {
             return Ok(());
         }
         let text = if suspend {
-            "The organization is suspended already."
+            "The organization is already suspended."
         } else {
             "The organization is not suspended."
         };

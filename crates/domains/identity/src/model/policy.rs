@@ -276,7 +276,7 @@ pub fn check_set(
     check_authority(definition, scope, roles)?;
     definition.check(value).map_err(|message| Problem::field("value", message))?;
     if is_default && scope == PolicyScope::Global && definition.narrowing == Narrowing::OnlyStricter {
-        let text = "this key may only become stricter, so the platform's value is always a bound";
+        let text = "this key can only be made stricter, so the platform's value is always a bound";
         return Err(Problem::field("is_default", text));
     }
     check_replace(definition, scope, stored, roles)?;
@@ -288,12 +288,12 @@ pub fn check_set(
     if outcome == Some(Outcome::NotStricter) {
         let text = match definition.narrowing {
             Narrowing::OnlyStricter => {
-                format!("{} may only be made stricter here; {outer} holds around it.", definition.key)
+                format!("{} can only be made stricter here; the wider scope has {outer}.", definition.key)
             }
-            Narrowing::Free => format!("{} was set to {outer} from above.", definition.key),
+            Narrowing::Free => format!("{} is bound to {outer} by a wider scope.", definition.key),
         };
         return Err(Problem::new(Code::Unprocessable, text).detail("outer_value", outer).suggest(
-            "Choose a stricter value, or ask for the wider scope to be changed or marked as a default.",
+            "Choose a stricter value, or ask for the value of the wider scope to be changed or marked as a default.",
         ));
     }
     Ok(())
@@ -314,12 +314,12 @@ pub fn check_replace(
         PolicyAuthority::Platform => (Code::AdminRequired, "a platform administrator"),
         _ => (Code::InsufficientPermissions, "an owner or admin of the organization"),
     };
-    let text = format!("{} was set here to {} by {above}, as a bound.", definition.key, there.value);
+    let text = format!("{} was set to {} in this scope by {above}, as a bound.", definition.key, there.value);
     Err(Problem::new(code, text)
         .detail("bound", there.value.clone())
         .detail("set_by", there.set_by.name())
         .suggest(format!(
-            "Set a stricter value further down, or ask {above} to change it or mark it as a default."
+            "Set a stricter value in a narrower scope, or ask {above} to change the value or mark it as a default."
         )))
 }
 
@@ -331,7 +331,7 @@ pub fn check_authority(definition: &Definition, scope: PolicyScope, roles: &[Rol
         return Ok(());
     }
     if only_global(key) {
-        let text = format!("{key} holds for the whole platform and is set at the global scope only.");
+        let text = format!("{key} applies to the whole platform and can be set in the global scope only.");
         return Err(Problem::new(Code::Unprocessable, text));
     }
     if roles.contains(&Role::PlatformAdmin) {
@@ -339,11 +339,11 @@ pub fn check_authority(definition: &Definition, scope: PolicyScope, roles: &[Rol
     }
     let quota = key.starts_with("quota.");
     if !tenant_may_set(key) || (quota && scope == PolicyScope::Org) {
-        let text = format!("{key} is set by platform administrators only.");
+        let text = format!("{key} can be set by platform administrators only.");
         return Err(Problem::new(Code::AdminRequired, text));
     }
     if quota && !roles.iter().any(|role| matches!(role, Role::OrgOwner | Role::OrgAdmin)) {
-        let text = format!("{key} is set by owners and admins of the organization only.");
+        let text = format!("{key} can be set by owners and admins of the organization only.");
         return Err(Problem::new(Code::InsufficientPermissions, text));
     }
     Ok(())

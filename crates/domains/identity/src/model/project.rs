@@ -45,7 +45,7 @@ const RESIDENT_KINDS: [(&str, &str, &str, &str); 4] = [
     ("allocation", "allocation", "allocations", "release its allocations and wait until they are released"),
     ("service_account", "service account", "service accounts", "delete its service accounts"),
     ("budget", "budget", "budgets", "remove its budget"),
-    ("meter", "running meter", "running meters", "ask a platform administrator to end its meters"),
+    ("meter", "running meter", "running meters", "ask a platform administrator to close its meters"),
 ];
 
 impl ProjectResidents {

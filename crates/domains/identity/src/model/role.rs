@@ -38,10 +38,10 @@ impl Authority {
         if role == MemberRole::Owner {
             return Err(Problem::new(
                 Code::OwnershipRequired,
-                "Only an owner may give or take the role owner.",
+                "Only an owner can grant or revoke the role owner.",
             ));
         }
-        let text = format!("Your own role does not reach the role {}.", role.name());
+        let text = format!("The role {} is above your own role.", role.name());
         Err(Problem::new(Code::InsufficientPermissions, text))
     }
 }

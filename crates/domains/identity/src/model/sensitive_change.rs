@@ -81,7 +81,7 @@ impl SecondPerson {
         if proposed_by != decides {
             return Ok(Self(()));
         }
-        let text = "You proposed this change; another administrator has to decide on it.";
+        let text = "You proposed this change; another administrator must approve or reject it.";
         Err(Problem::new(Code::InsufficientPermissions, text)
             .detail("reason", "second_approver_required")
             .suggest("Ask another platform administrator to approve or reject it."))
@@ -98,7 +98,7 @@ pub fn check_policy_alone(key: &str) -> Result<(), Problem> {
     if !policy_needs_second_person(key) {
         return Ok(());
     }
-    let text = format!("{key} says when a second person is needed, and is changed by two people.");
+    let text = format!("{key} controls when a second person is needed, so its changes need two administrators.");
     let then = format!(
         "Propose it with `gpuaas platform changes propose-policy {key} VALUE --reason WHY` \
          (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it."
@@ -118,7 +118,7 @@ pub fn check_appoint_alone(others_may_approve: bool, ever_changed: bool) -> Resu
     if !others_may_approve && !ever_changed {
         return Ok(());
     }
-    let text = "These roles give the right to approve, which takes two people.";
+    let text = "These roles include the permission to approve, so the change needs two administrators.";
     Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
         "Propose it with `gpuaas platform changes propose-roles USER ROLES --reason WHY` \
          (POST /api/v1/platform/users/{user_id}/roles/proposals) and let another platform administrator approve it.",
@@ -131,10 +131,10 @@ pub fn check_reset_alone(roles: &[PlatformRole], is_own: bool) -> Result<(), Pro
     if is_own || !may_approve(roles) {
         return Ok(());
     }
-    let text = "The password of somebody who may approve is not reset by another administrator.";
+    let text = "The password of an administrator who may approve cannot be reset by another administrator.";
     Err(Problem::new(Code::InsufficientPermissions, text)
         .detail("reason", "second_approver_required")
-        .suggest("Take their platform_admin role away first; giving it back takes two administrators."))
+        .suggest("Revoke their role platform_admin first; granting it again needs two administrators."))
 }
 
 /// Whether somebody with these permissions may apply or reject such a change.
@@ -142,7 +142,7 @@ pub fn check_decide(kind: SensitiveChangeKind, held: PermissionSet) -> Result<()
     if held.holds(kind.permission()) {
         return Ok(());
     }
-    let text = format!("Deciding on this needs {}.", kind.permission().name());
+    let text = format!("This decision needs {}.", kind.permission().name());
     Err(Problem::new(Code::InsufficientPermissions, text))
 }
 

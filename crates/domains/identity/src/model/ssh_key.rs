@@ -50,8 +50,8 @@ fn check_text(text: &str) -> Result<CheckedKey, String> {
     }
     if text.contains("PRIVATE KEY") {
         return Err(
-            "is a private key; send the public one (the file that ends in .pub), and keep this one to \
-                    yourself: treat it as compromised"
+            "is a private key; send the public key (the file that ends in .pub), and treat the private key \
+                    as compromised"
                 .to_owned(),
         );
     }
@@ -91,7 +91,7 @@ pub fn another_key(stored: i64, limit: Setting) -> Result<(), Problem> {
     if stored < limit.get() {
         return Ok(());
     }
-    Err(Problem::new(Code::QuotaExceeded, "You have stored as many SSH keys as you may.")
+    Err(Problem::new(Code::QuotaExceeded, "The maximum number of your SSH keys is reached.")
         .detail("limit", limit.get())
         .suggest("Delete a key that you no longer use."))
 }

@@ -80,7 +80,7 @@ pub async fn insert(conn: &mut Connection, new: &NewInvitation<'_>) -> Result<In
         super::violated(
             error,
             &[("invitations_one_pending", || {
-                Problem::new(Code::AlreadyExists, "This address has a pending invitation.")
+                Problem::new(Code::AlreadyExists, "This address already has a pending invitation.")
                     .suggest("Revoke the pending invitation first.")
             })],
         )

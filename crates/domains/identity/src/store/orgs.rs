@@ -38,7 +38,7 @@ pub async fn insert(
         super::violated(
             error,
             &[("organizations_slug_key", || {
-                Problem::new(Code::AlreadyExists, "The slug is taken.").detail("field", "slug")
+                Problem::new(Code::AlreadyExists, "The slug is already in use.").detail("field", "slug")
             })],
         )
     })

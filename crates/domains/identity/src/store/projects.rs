@@ -33,7 +33,7 @@ pub async fn insert(
         super::violated(
             error,
             &[("projects_org_id_slug_key", || {
-                Problem::new(Code::AlreadyExists, "The organization has a project with this slug.")
+                Problem::new(Code::AlreadyExists, "A project with this slug already exists in the organization.")
                     .detail("field", "slug")
             })],
         )
@@ -160,7 +160,7 @@ pub async fn delete(
     .fetch_optional(&mut *conn)
     .await
     .map_err(|error| {
-        let in_use = || Problem::new(Code::InUse, "Something still lives in the project.");
+        let in_use = || Problem::new(Code::InUse, "The project still contains resources.");
         super::violated(
             error,
             &[

@@ -36,7 +36,7 @@ pub async fn insert(
         super::violated(
             error,
             &[("user_ssh_keys_user_id_fingerprint_key", || {
-                Problem::new(Code::AlreadyExists, "You have stored this key already.")
+                Problem::new(Code::AlreadyExists, "You have already stored this key.")
                     .detail("field", "public_key")
             })],
         )

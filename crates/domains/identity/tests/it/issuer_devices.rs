@@ -96,7 +96,7 @@ async fn somebody_not_signed_in_comes_back_to_the_code_after_signing_in() {
     assert_eq!(page.url.path(), "/auth/login");
     let fields = [("email", "ann@example.org"), ("password", crate::kit::PASSWORD)];
     let page = browser.submit(&page, "/auth/login", &fields, None).await;
-    assert!(page.html.contains("Let the device in?"), "{}", page.html);
+    assert!(page.html.contains("Approve this device?"), "{}", page.html);
 }
 
 /// A service account in somebody's `default` project; its key's id and text.

@@ -40,7 +40,7 @@ async fn a_mistake_on_the_page_of_an_invitation_is_named_and_uses_nothing_up() {
     let (kit, link) = invited(|config| config).await;
     let right = [("password", PASSWORD), ("again", PASSWORD)];
     for (wrong, named) in [
-        ([("password", PASSWORD), ("again", "another")], "two passwords differ"),
+        ([("password", PASSWORD), ("again", "another")], "passwords do not match"),
         ([("password", "short"), ("again", "short")], "12 characters"),
     ] {
         let page = submit(&link, &wrong).await;
@@ -85,7 +85,7 @@ async fn where_invitations_are_mailed_the_sign_up_page_asks_for_no_token_and_tak
         let page = browser.open(kit.url("/auth/signup"), None).await;
         assert_eq!(page.html.contains("<form"), self_signup, "{}", page.html);
         assert!(
-            page.html.contains("open the link in the mail") && !page.html.contains("name=\"invitation\"")
+            page.html.contains("open the link in the invitation mail") && !page.html.contains("name=\"invitation\"")
         );
         let page = browser.open(kit.url("/auth/login"), None).await;
         let page = Page { html: page.html.replace("/auth/login", "/auth/signup"), ..page };

@@ -222,7 +222,7 @@ async fn the_password_of_somebody_who_may_approve_is_not_reset_by_another() {
     sql(&kit.db, bind).await;
     let bob = account(&kit, "bob@example.org").await;
     let refused = kit.issuer.reset_password(&mut write(&kit).await, bob).await.unwrap_err();
-    assert!(format!("{refused:?}").contains("somebody who may approve"), "{refused:?}");
+    assert!(format!("{refused:?}").contains("administrator who may approve"), "{refused:?}");
     assert_eq!(
         kit.sign_in(&mut Browser::default(), "bob@example.org", crate::kit::PASSWORD).await.status,
         200

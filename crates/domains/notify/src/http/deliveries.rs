@@ -14,15 +14,15 @@ use crate::{
 
 pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
     vec![
-        get("/api/v1/platform/deliveries", "delivery_list", "List messages on their way")
-            .describe("Mail and webhooks, newest first. What was given up is `failed`.")
+        get("/api/v1/platform/deliveries", "delivery_list", "List deliveries")
+            .describe("Mail and webhooks, newest first. Abandoned ones are `failed`.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformOpsRead)
             .handle(notify.clone(), list),
         post(
             "/api/v1/platform/deliveries/{delivery_id}/retry",
             "delivery_retry",
-            "Try again to send a message that was given up",
+            "Retry an abandoned delivery",
         )
         .in_scope(ScopeKind::Platform)
         .errors(&[Code::InvalidTransition])

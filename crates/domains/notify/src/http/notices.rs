@@ -24,15 +24,16 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
             .handle(notify.clone(), list),
         get("/api/v1/me/notifications/stream", "notification_stream", "Follow your notifications")
             .describe(
-                "Server-sent events named `notification`: first those after `Last-Event-ID` (or `after`), then each as \
-                 it is made. Without either, only those to come. The stream ends after some minutes: come again.",
+                "Server-sent events named `notification`: first those after `Last-Event-ID` (or `after`), then \
+                 each new one. Without either, only new ones. The server ends the stream after some minutes: \
+                 reconnect.",
             )
             .in_scope(ScopeKind::Person)
             .errors(&[Code::RateLimitExceeded])
             .needs(Permission::SelfRead)
             .handle(notify.clone(), follow),
         post("/api/v1/me/notifications/read", "notification_read_all", "Mark your notifications as read")
-            .describe("Up to and with `up_to_seq`, or all.")
+            .describe("Up to and including `up_to_seq`, or all.")
             .in_scope(ScopeKind::Person)
             .needs(Permission::SelfUpdate)
             .audited("notification.read_all")

@@ -20,14 +20,14 @@ const MOST_ITEMS: usize = 100;
 pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
     const PATH: &str = "/api/v1/me/notification-preferences";
     vec![
-        get(PATH, "notification_preferences_get", "Show how you are told of what")
+        get(PATH, "notification_preferences_get", "Show your notification preferences")
             .in_scope(ScopeKind::Person)
             .needs(Permission::SelfRead)
             .handle(notify.clone(), show),
-        put(PATH, "notification_preferences_update", "Choose how you are told of what")
+        put(PATH, "notification_preferences_update", "Change your notification preferences")
             .describe(
-                "Kinds that are not named stay as they are. A few cannot be switched off in the product: those are \
-                 `in_app_fixed`.",
+                "Kinds that are not named do not change. Kinds with `in_app_fixed` cannot be disabled in the \
+                 product.",
             )
             .in_scope(ScopeKind::Person)
             .errors(&[Code::Conflict])

@@ -35,8 +35,8 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
             "Replace the secret of a webhook",
         )
         .describe(
-            "The answer holds the new secret, shown only now. For a day messages carry two signatures, one with each \
-             secret.",
+            "The response contains the new secret, which is shown only once. For a day, messages carry two \
+             signatures, one with each secret.",
         )
         .in_scope(ScopeKind::Org)
         .needs(Permission::WebhookManage)
@@ -51,7 +51,7 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
         get(
             "/api/v1/orgs/{org_id}/webhooks/{webhook_id}/deliveries",
             "webhook_delivery_list",
-            "List what was sent to a webhook",
+            "List the deliveries of a webhook",
         )
         .describe("Newest first, for 30 days.")
         .in_scope(ScopeKind::Org)
@@ -70,9 +70,10 @@ fn resource(notify: &Notify) -> Vec<Endpoint> {
         post(ALL, "webhook_create", "Create a webhook")
             .describe(
                 "Events are sent as JSON with POST, at least once, each signed: `GPUaaS-Signature: t=<seconds>,v1=<hex>` \
-                 is an HMAC-SHA256 with the secret over `<seconds>.<body>`. The answer holds the secret, shown only now. \
-                 The URL must be https and lead to the open internet; redirects are not followed. What is not answered \
-                 with 2xx is sent again for a day, less and less often; after a day without success the webhook is \
+                 is an HMAC-SHA256 with the secret over `<seconds>.<body>`. The response contains the \
+                 secret, which is shown only once. The URL must be https and resolve to a public address; \
+                 redirects are not followed. A delivery without a 2xx response is retried with backoff for a \
+                 day; after a day without success the webhook is \
                  disabled.",
             )
             .in_scope(ScopeKind::Org)
@@ -90,7 +91,7 @@ fn resource(notify: &Notify) -> Vec<Endpoint> {
             .needs(Permission::WebhookManage)
             .audited("webhook.update")
             .handle(notify.clone(), update),
-        delete(ONE, "webhook_delete", "Delete a webhook and what waits to be sent to it")
+        delete(ONE, "webhook_delete", "Delete a webhook and its pending deliveries")
             .in_scope(ScopeKind::Org)
             .errors(&[Code::Conflict])
             .needs(Permission::WebhookManage)

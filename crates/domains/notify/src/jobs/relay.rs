@@ -68,7 +68,7 @@ async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
                     }
                 }
                 Err(failure) => {
-                    tracing::warn!(channel = channel.name(), error = ?failure, "messages cannot be taken; trying again");
+                    tracing::warn!(channel = channel.name(), error = ?failure, "messages could not be leased; retrying");
                     tokio::time::sleep(POLL_EVERY).await;
                 }
             }
@@ -87,10 +87,10 @@ async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
         tracing::warn!(
             channel = channel.name(),
             count = held.len(),
-            "messages were not sent in time and come again"
+            "messages were not sent in time and will be retried"
         );
         if let Err(failure) = sending::give_back(&relay, held).await {
-            tracing::warn!(error = ?failure, "messages could not be given back; their leases end");
+            tracing::warn!(error = ?failure, "messages could not be requeued; their leases expire");
         }
     }
 }
@@ -109,8 +109,8 @@ async fn send_one(relay: &Relay, channel: Channel, taken: Taken) {
     let sent = tokio::time::timeout(PATIENCE, Box::pin(sending::send(relay, channel, taken))).await;
     match sent {
         Ok(Ok(())) => {}
-        Ok(Err(failure)) => tracing::warn!(delivery_id = %id, error = ?failure, "a message comes again"),
-        Err(_) => tracing::warn!(delivery_id = %id, "a message took too long and comes again"),
+        Ok(Err(failure)) => tracing::warn!(delivery_id = %id, error = ?failure, "a message will be retried"),
+        Err(_) => tracing::warn!(delivery_id = %id, "a message timed out and will be retried"),
     }
 }
 
@@ -129,7 +129,7 @@ async fn looking_after(notify: Notify) {
     loop {
         tick.tick().await;
         if let Err(failure) = queues_look_after(&notify).await {
-            tracing::warn!(error = ?failure, "messages could not be looked after; trying again");
+            tracing::warn!(error = ?failure, "upkeep of the message queue failed; retrying");
         }
     }
 }

@@ -52,10 +52,10 @@ pub fn check_url(text: &str, private: bool) -> Result<Url, Problem> {
     }
     let url = Url::parse(text).map_err(|_| refused("must be a URL such as https://example.org/hook"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refused("must not hold a name or password; the signature proves who sends"));
+        return Err(refused("must not contain a user name or password; the signature authenticates the sender"));
     }
     if url.fragment().is_some() {
-        return Err(refused("must not have a part after #"));
+        return Err(refused("must not have a fragment"));
     }
     let literal = match url.host() {
         Some(Host::Ipv4(v4)) => Some(IpAddr::V4(v4)),
@@ -82,7 +82,7 @@ fn local_name(url: &Url) -> bool {
 }
 
 fn not_public() -> Problem {
-    refused("leads to a private or reserved address; webhooks go to the open internet only")
+    refused("resolves to a private or reserved address; webhooks need a public address")
 }
 
 #[cfg(test)]

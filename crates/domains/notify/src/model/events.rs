@@ -84,8 +84,8 @@ impl Notable for BillingEvent {
         Some(match self {
             Self::LowBalanceWarning(e) => {
                 let text = format!(
-                    "The balance is {}, at or below the warning of {}. Top it up: when it is used up, everything that runs \
-                     is released.",
+                    "The balance is {}, at or below the warning threshold of {}. Top up: when the balance is \
+                     used up, all running allocations are released.",
                     money(e.balance_minor, &e.currency),
                     money(e.threshold_minor, &e.currency)
                 );
@@ -93,8 +93,8 @@ impl Notable for BillingEvent {
             }
             Self::AutoReleasePending(e) => {
                 let text = format!(
-                    "The balance is {} and will be used up at about {}. Everything that runs is released then. Top it up \
-                     to keep it.",
+                    "The balance is {} and will be used up at about {}. All running allocations are released \
+                     then. Top up to keep them.",
                     money(e.balance_minor, &e.currency),
                     at(e.depletes_at)
                 );
@@ -102,14 +102,14 @@ impl Notable for BillingEvent {
             }
             Self::BalanceDepleted(e) => {
                 let text = format!(
-                    "The balance is used up ({}). Everything that runs is being released. Top it up to launch again.",
+                    "The balance is used up ({}). All running allocations are being released. Top up to launch again.",
                     money(e.balance_minor, &e.currency)
                 );
                 org_notice(e.org_id, NoticeKind::BalanceDepleted, "Balance used up", text)
             }
             Self::BalanceRestored(e) => {
                 let text = format!(
-                    "The balance is {} again. What was released does not start again by itself.",
+                    "The balance is {} again. Released allocations are not restarted automatically.",
                     money(e.balance_minor, &e.currency)
                 );
                 org_notice(e.org_id, NoticeKind::BalanceRestored, "Balance restored", text)
@@ -126,11 +126,11 @@ fn budget_notice(e: &BudgetCrossed) -> (Notice, Audience) {
         BudgetAction::Block => {
             "New launches in the project are refused until the month ends or the budget is raised."
         }
-        BudgetAction::Release => "What runs in the project is released.",
-        BudgetAction::Notify => "Nothing is stopped.",
+        BudgetAction::Release => "Running allocations of the project are released.",
+        BudgetAction::Notify => "Running allocations continue.",
     };
     let text = format!(
-        "A project spent {} of its monthly budget of {} ({} % was to be told). {then}",
+        "A project has spent {} of its monthly budget of {} (threshold {} %). {then}",
         money(e.spent_minor, &e.currency),
         money(e.amount_minor, &e.currency),
         e.threshold_percent
@@ -142,7 +142,7 @@ fn budget_notice(e: &BudgetCrossed) -> (Notice, Audience) {
 
 fn credit_notice(e: &CreditPosted) -> (Notice, Audience) {
     let text = format!(
-        "{} was given back for {}, which is not charged for since {}: {}.",
+        "{} was credited for {}, which is not charged since {}: {}.",
         money(e.credited_minor, &e.currency),
         e.allocation_id,
         at(e.since),
@@ -151,7 +151,7 @@ fn credit_notice(e: &CreditPosted) -> (Notice, Audience) {
     let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
     let target = target.with(ResourceKind::Allocation, e.allocation_id);
     let notice =
-        Notice { kind: NoticeKind::CreditPosted, title: "Credit for a machine".to_owned(), text, target };
+        Notice { kind: NoticeKind::CreditPosted, title: "Credit for an allocation".to_owned(), text, target };
     (notice, Audience::Org { org: e.org_id, creator: e.creator_id })
 }
 
@@ -162,15 +162,15 @@ fn adjustment_notice(e: &AdjustmentWaiting) -> (Notice, Audience) {
         AdjustmentKind::Credit => "A credit",
     };
     let text = format!(
-        "{what} of {} for {} waits for a second person: {}. Look at it with `gpuaas platform billing adjustments show {}`, \
-         then approve or reject it.",
+        "{what} of {} for {} needs approval: {}. Review it with `gpuaas platform billing adjustments show \
+         {}`, then approve or reject it.",
         money(e.amount_minor, &e.currency),
         e.org_id,
         bounded_line(&e.reason),
         e.adjustment_id
     );
     let target = Target::default().with(ResourceKind::Adjustment, e.adjustment_id);
-    let title = "Money waits for your decision".to_owned();
+    let title = "An adjustment needs approval".to_owned();
     let notice = Notice { kind: NoticeKind::AdjustmentWaiting, title, text, target };
     (notice, Audience::MoneyApprovers { proposed_by: e.proposed_by })
 }
@@ -180,20 +180,20 @@ impl Notable for PaymentEvent {
         Some(match self {
             Self::BalanceCredited(e) => {
                 let paid = money(e.amount_minor, &e.currency);
-                let text = format!("A payment of {paid} arrived and is in the balance.");
+                let text = format!("A payment of {paid} was received and added to the balance.");
                 org_notice(e.org_id, NoticeKind::PaymentReceived, "Payment received", text)
             }
             Self::PaymentRefunded(e) => {
                 let paid = money(e.amount_minor, &e.currency);
-                let how = if e.to_card { "went back to the card" } else { "became credit" };
+                let how = if e.to_card { "was refunded to the card" } else { "was converted to credit" };
                 let text = format!("{paid} of a payment {how}.");
                 org_notice(e.org_id, NoticeKind::PaymentRefunded, "Payment refunded", text)
             }
             Self::PaymentDisputed(e) => {
                 let paid = money(e.amount_minor, &e.currency);
                 let how = match e.state {
-                    DisputeState::Won => "was decided for you; the amount is free again",
-                    DisputeState::Lost => "was lost; the amount is gone",
+                    DisputeState::Won => "was won; the amount is available again",
+                    DisputeState::Lost => "was lost; the amount was deducted",
                     DisputeState::Open => "was opened; the amount is frozen until it is decided",
                 };
                 let text = format!("A dispute about a payment of {paid} {how}.");
@@ -201,8 +201,8 @@ impl Notable for PaymentEvent {
             }
             Self::ReconcileFailed(e) => {
                 let text = format!(
-                    "The provider's list of {} differs from ours: {} missing, {} extra, {} different. Look at the findings \
-                     of payments.",
+                    "The payments of {} at the provider differ from our records: {} missing, {} extra, {} \
+                     different. See the billing findings.",
                     bounded_line(&e.day),
                     e.missing,
                     e.extra,
@@ -222,7 +222,7 @@ impl Notable for ProvisioningEvent {
         match self {
             Self::AllocationFailed(e) => {
                 let text = format!(
-                    "The launch of {} failed: {}. Everything was taken back and nothing is charged.",
+                    "The launch of {} failed: {}. It was rolled back and is not charged.",
                     e.allocation_id,
                     bounded_line(&e.reason)
                 );
@@ -270,19 +270,19 @@ impl Notable for NodeEvent {
                 (e.node_id, NoticeKind::NodeOffline, "Node offline", text)
             }
             Self::NodeQuarantined(e) => {
-                let text = node_text(e.node_id, &e.region, "was taken out of service", &e.reason);
+                let text = node_text(e.node_id, &e.region, "was quarantined", &e.reason);
                 (e.node_id, NoticeKind::NodeQuarantined, "Node quarantined", text)
             }
             Self::NodeCertificateEnding(e) => {
                 let text = format!(
-                    "The certificate of {} in {} ends at {} and is not being renewed. Look at the agent there, or give it \
-                     a repair token: gpuaas nodes repair-token {}.",
+                    "The certificate of {} in {} expires at {} and is not being renewed. Check the agent on \
+                     the node, or repair it: gpuaas nodes repair-token {}.",
                     e.node_id,
                     bounded_line(&e.region),
                     at(e.ends_at),
                     e.node_id
                 );
-                (e.node_id, NoticeKind::CertificateEnding, "Certificate of a node ends", text)
+                (e.node_id, NoticeKind::CertificateEnding, "Certificate of a node expires", text)
             }
         };
         let target = Target::default().with(ResourceKind::Node, node);

@@ -21,9 +21,9 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
     let notice = &content.notice;
     let subject = one_line(&format!("[GPUaaS] {}", notice.title));
     let greeting = format!("Hello {},", one_line(&content.name));
-    let why = "You get this because of your role, or because you made what it is about.";
+    let why = "You receive this mail because of your role, or because you created the resource.";
     let text = format!(
-        "{greeting}\n\n{}\n\n{link}\n\n-- \n{why}\nChoose what you are told: {settings}\n",
+        "{greeting}\n\n{}\n\n{link}\n\n-- \n{why}\nChange your notification preferences: {settings}\n",
         notice.text
     );
     let accent = match notice.kind.severity() {
@@ -31,7 +31,7 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
         Severity::Warning => "#9a6700",
         Severity::Critical => "#cf222e",
     };
-    let footer = format!("{why} <a href=\"{}\">Choose what you are told</a>.", html_escape(settings));
+    let footer = format!("{why} <a href=\"{}\">Change your notification preferences</a>.", html_escape(settings));
     let html = page(&Words {
         accent,
         severity: notice.kind.severity().name(),
@@ -39,7 +39,7 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
         greeting: &greeting,
         text: &notice.text,
         link,
-        link_text: "Open it in GPUaaS",
+        link_text: "Open in GPUaaS",
         footer: &footer,
     });
     Rendered { subject, text, html }
@@ -52,10 +52,10 @@ pub fn render_invitation(open: &OpenInvitation, link: &Secret) -> Rendered {
     let invited = format!("{who} invited you to join {org} as {}.", open.role.name());
     let until = at(open.expires_at);
     let how = format!(
-        "Open the link to make an account, or to join with the one that you have. It works once, until {until}. It is \
-         meant for you alone: whoever has it can join in your place."
+        "Open the link to create an account, or to join with an existing one. It can be used once, and \
+         expires at {until}. Do not forward it: anyone with the link can join in your place."
     );
-    let why = "You get this because somebody entered your address. If you do not know them, ignore it.";
+    let why = "You receive this mail because somebody entered your address. If you do not know them, ignore it.";
     let title = format!("Invitation to {org}");
     let html = page(&Words {
         accent: "#1f6feb",

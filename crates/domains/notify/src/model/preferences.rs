@@ -53,7 +53,7 @@ impl Choices {
         for (place, change) in changes.iter().enumerate() {
             let kind = change.kind;
             if change.in_app == Some(false) && kind.always_in_app() {
-                let text = format!("{} cannot be switched off in the product; its mail can", kind.name());
+                let text = format!("{} cannot be disabled in the product; its mail can", kind.name());
                 return Err(Problem::field(format!("items[{place}].in_app"), text));
             }
             let now = self.choice_for(kind);

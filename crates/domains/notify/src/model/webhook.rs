@@ -103,7 +103,7 @@ pub fn check_event_types(mut types: Vec<String>) -> Result<Vec<String>, Problem>
     for (place, wanted) in types.iter().enumerate() {
         if !events::of_organizations().any(|known| known == wanted) {
             let known: Vec<_> = events::of_organizations().collect();
-            let text = format!("there is no such type of event; choose from {}", known.join(", "));
+            let text = format!("unknown event type; choose from {}", known.join(", "));
             return Err(Problem::field(format!("event_types[{place}]"), text));
         }
     }

@@ -26,7 +26,7 @@ pub async fn delivery_retry(tx: &mut WriteTx, id: DeliveryId) -> Result<Delivery
         tx.audit_in_org(org);
     }
     if !store::deliveries::requeue(tx.conn(), id, now).await? {
-        let text = format!("The delivery is {}; only one that failed can be tried again.", before.state);
+        let text = format!("The delivery is {}; only a failed delivery can be retried.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text).into());
     }
     let after = found(store::deliveries::get(tx.conn(), id).await?, "delivery")?;

@@ -53,7 +53,7 @@ pub async fn send(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
     // Before the mail server is spoken to: it may take its time.
     drop(upkeep);
     let Some(open) = found else {
-        return Ok(Outcome::Never("the invitation was accepted, withdrawn, or has expired".to_owned()));
+        return Ok(Outcome::Never("the invitation was accepted, revoked, or has expired".to_owned()));
     };
     let link = settings.invitation_links.link(open.id, &open.email);
     Ok(relay.mailer.send_rendered(settings, taken, render_invitation(&open, &link)).await)

@@ -41,9 +41,9 @@ pub struct Mailer(OnceLock<Transport>);
 enum MailError {
     #[error("notify.smtp.from is not an address such as GPUaaS <no-reply@example.org>")]
     From(#[source] lettre::address::AddressError),
-    #[error("the address of the person cannot be written to")]
+    #[error("the address of the recipient is not valid")]
     To(#[source] lettre::address::AddressError),
-    #[error("the message could not be put together")]
+    #[error("the message could not be built")]
     Message(#[from] lettre::error::Error),
     #[error("encryption of mail could not be set up")]
     Tls(#[from] smtp::Error),
@@ -100,7 +100,7 @@ impl Mailer {
             Ok(Ok(_)) => Outcome::Arrived,
             Ok(Err(error)) if refused_for_good(&error) => Outcome::Never(chain(&error)),
             Ok(Err(error)) => Outcome::NotNow(chain(&error)),
-            Err(_) => Outcome::NotNow("the mail server took too long".to_owned()),
+            Err(_) => Outcome::NotNow("the mail server timed out".to_owned()),
         }
     }
 }

@@ -12,7 +12,7 @@ const BATCH: i64 = 1000;
 /// Measures the queue of each channel, and forgets notifications and messages that are old.
 pub async fn queues_look_after(notify: &Notify) -> Result<(), Failure> {
     let now = notify.db.ambient().now();
-    let mut upkeep = notify.db.upkeep("look after messages").await?;
+    let mut upkeep = notify.db.upkeep("upkeep of the message queue").await?;
     for channel in Channel::ALL {
         let status = store::relay::queue_status(upkeep.conn(), channel).await?;
         let age = status.oldest_queued_at.map_or(0, |at| (now - at).num_seconds().max(0));

@@ -106,7 +106,7 @@ async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcom
             channel = channel.name(),
             attempts = taken.attempts,
             error = given_up,
-            "a message was given up"
+            "a message was abandoned"
         );
     }
     Ok(())
@@ -129,7 +129,7 @@ async fn to_webhook(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
 async fn post(relay: &Relay, destination: &Destination, taken: &Taken) -> Outcome {
     let now = relay.notify.db.ambient().now();
     let Ok(secrets) = secrets(relay, destination, now) else {
-        return Outcome::NotNow("the webhook's secret cannot be opened with this master key".to_owned());
+        return Outcome::NotNow("the webhook's secret cannot be decrypted with this master key".to_owned());
     };
     let request = match relay.http.post(&destination.url) {
         Ok(request) => request,
@@ -184,18 +184,18 @@ async fn count(relay: &Relay, id: WebhookId, outcome: &Outcome) -> Result<(), Fa
 async fn disable(relay: &Relay, webhook: &Destination, now: DateTime<Utc>) -> Result<(), Failure> {
     let ambient = relay.notify.db.ambient();
     let origin = Origin::internal(CorrelationId(ambient.uuid()));
-    let permit = Permit::system("a webhook did not work for long", origin);
+    let permit = Permit::system("disable a webhook that failed for a day", origin);
     let mut tx = relay.notify.db.write(permit, "webhook.disable").await?;
     tx.audit_in_org(webhook.org_id);
-    let reason = "Nothing arrived for 24 hours.";
+    let reason = "All deliveries failed for 24 hours.";
     let failing_before = now - DISABLED_AFTER;
     if !store::webhooks::disable(tx.conn(), webhook.id, reason, failing_before, now).await? {
         return Ok(());
     }
     tx.record("webhook", webhook.id, None::<&()>, None::<&()>)?;
     let text = format!(
-        "Nothing arrived at the webhook {} for 24 hours, so it was disabled. Enable it when its receiver works again; \
-         what it missed is in its list of deliveries.",
+        "All deliveries to the webhook {} failed for 24 hours, so it was disabled. Enable it when its \
+         receiver works again; missed events are in its list of deliveries.",
         webhook.name
     );
     let target = Target::of_org(webhook.org_id).with(ResourceKind::Webhook, webhook.id);

@@ -18,8 +18,8 @@ const MOST_STREAMS_OF_ONE: usize = 8;
 
 /// The streams of notifications that are open.
 pub(crate) fn streams() -> Streams {
-    let suggestion = "Close one, or list the notifications instead.";
-    Streams::new(MOST_STREAMS_OF_ONE, ("Too many streams of notifications are open.", suggestion))
+    let suggestion = "Close a stream, or list the notifications instead.";
+    Streams::new(MOST_STREAMS_OF_ONE, ("Too many notification streams are open.", suggestion))
 }
 
 /// Where the stream of one person has come to.

@@ -42,7 +42,7 @@ impl WebhookClient {
 
 #[derive(Debug, thiserror::Error)]
 enum ResolveError {
-    #[error("the name leads to a private or reserved address")]
+    #[error("the name resolves to a private or reserved address")]
     NotPublic,
     #[error("the name could not be resolved in time")]
     Timeout,

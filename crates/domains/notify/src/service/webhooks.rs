@@ -43,8 +43,8 @@ pub async fn webhook_create(
     let url = check_url(&new.url, notify.settings.private_webhooks)?;
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<WebhookId>());
     if store::webhooks::lock_count(tx.conn(), org).await? >= MOST_WEBHOOKS {
-        let text = format!("An organization can have {MOST_WEBHOOKS} webhooks.");
-        return Err(Problem::new(Code::QuotaExceeded, text).suggest("Delete one that is not used.").into());
+        let text = format!("The maximum number of webhooks ({MOST_WEBHOOKS}) is reached.");
+        return Err(Problem::new(Code::QuotaExceeded, text).suggest("Delete an unused webhook.").into());
     }
     let secret = new_secret(tx.db().ambient());
     let sealed = sealed(notify, id, &secret)?;
@@ -97,7 +97,7 @@ pub async fn webhook_update(
         Some(true) => (wanted.state, wanted.disabled_reason) = (WebhookState::Active, None),
         Some(false) if before.state == WebhookState::Active => {
             wanted.state = WebhookState::Disabled;
-            wanted.disabled_reason = Some("Switched off by the organization.".to_owned());
+            wanted.disabled_reason = Some("Disabled by the organization.".to_owned());
         }
         _ => {}
     }
@@ -152,8 +152,8 @@ pub async fn webhook_test(
         return Err(problem.suggest("Enable it first.").into());
     }
     if let Some(most) = queue_full(notify, tx, org).await? {
-        let text = format!("{most} messages to webhooks of the organization wait already.");
-        let ask = "Wait until they are sent, or delete a webhook that does not answer.";
+        let text = format!("The webhook queue of the organization is full ({most} messages).");
+        let ask = "Wait until messages are sent, or delete a webhook that does not respond.";
         return Err(Problem::new(Code::QuotaExceeded, text).suggest(ask).into());
     }
     let body = WebhookBody {

@@ -22,7 +22,7 @@ pub struct New<'a> {
 
 fn named(error: sqlx::Error) -> Failure {
     if pg::constraint_violated(&error) == Some("webhooks_org_id_name_key") {
-        return Problem::new(Code::AlreadyExists, "The organization has a webhook with this name.")
+        return Problem::new(Code::AlreadyExists, "A webhook with this name already exists in the organization.")
             .detail("field", "name")
             .into();
     }

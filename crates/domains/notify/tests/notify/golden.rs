@@ -80,7 +80,7 @@ fn billing() -> Vec<BillingEvent> {
             kind: AdjustmentKind::Credit,
             amount_minor: 12_345,
             currency: usd(),
-            reason: "faulty hardware (xid.79); the allocation had ended when it was heard of".to_owned(),
+            reason: "faulty hardware (xid.79); the allocation had ended before the fault was reported".to_owned(),
             proposed_by: None,
         }),
     ]
@@ -174,7 +174,7 @@ fn mail_of_every_kind_reads_as_it_did() {
     notices.push(Notice {
         kind: NoticeKind::WebhookDisabled,
         title: "Webhook disabled".to_owned(),
-        text: "Nothing arrived at the webhook x for 24 hours, so it was disabled.".to_owned(),
+        text: "All deliveries to the webhook x failed for 24 hours, so it was disabled.".to_owned(),
         target: Target::of_org(Uuid::from_u128(1).into()).with(ResourceKind::Webhook, "hook_1"),
     });
     for kind in NoticeKind::ALL {

@@ -19,7 +19,7 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             "webhook_event_list",
             "List messages of the payment provider",
         )
-        .describe("Newest first. One that waits for a payment, or failed, says so.")
+        .describe("Newest first, with the state of processing.")
         .in_scope(ScopeKind::Platform)
         .needs(Permission::MoneyRead)
         .handle(payments.clone(), list),

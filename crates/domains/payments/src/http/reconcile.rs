@@ -12,13 +12,13 @@ use crate::{Payments, model::day::PaymentDay, service::reconcile};
 pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/platform/billing/reconciliations";
     vec![
-        get(ALL, "payment_reconcile_list", "List days that were compared with the payment provider")
-            .describe("What disagreed is in the findings of billing.")
+        get(ALL, "payment_reconcile_list", "List daily reconciliations with the payment provider")
+            .describe("Differences are recorded as billing findings.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::MoneyRead)
             .handle(payments.clone(), list),
-        post(ALL, "payment_reconcile", "Compare a day with the payment provider")
-            .describe("Each day is compared by itself after it is over; this asks for one again, or for an older one.")
+        post(ALL, "payment_reconcile", "Reconcile a day with the payment provider")
+            .describe("Each day is reconciled automatically after it has ended; this repeats one, or reconciles an older one.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Unprocessable])
             .needs(Permission::MoneyManage)

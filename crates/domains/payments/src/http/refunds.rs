@@ -38,9 +38,9 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             .handle(payments.clone(), show_any),
         post("/api/v1/platform/billing/refunds", "refund_create", "Refund a payment")
             .describe(
-                "To the card while the policy's window lasts (allocation.refund_window_days), taken from the balance at once. \
-                 After it unused money stays in the balance, and giving back what was used is an adjustment. Never more than \
-                 was paid, less what went back and what is disputed.",
+                "To the card within the window of the policy allocation.refund_window_days; the balance is \
+                 debited immediately. After the window, unused money stays in the balance; credit used money \
+                 with an adjustment. At most the paid amount less refunds and disputes.",
             )
             .in_scope(ScopeKind::Platform)
             .lane(Lane::Financial)
@@ -52,11 +52,12 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
         post(
             "/api/v1/platform/billing/refunds/{refund_id}/settle",
             "refund_settle",
-            "Settle a refund of which it is not known whether it was sent",
+            "Settle a refund with an unknown result",
         )
         .describe(
-            "For refunds with `unknown_since`, after looking at the provider: `sent` with the provider's id of the refund, or \
-             `not_sent`, which gives the balance its money back and takes another administrator than who asked for the refund.",
+            "For refunds with `unknown_since`, after checking the provider: `sent` with the provider's id of \
+             the refund, or `not_sent`, which credits the balance and needs another administrator than the \
+             one who requested the refund.",
         )
         .in_scope(ScopeKind::Platform)
         .lane(Lane::Financial)
@@ -174,13 +175,13 @@ async fn settle(
         (Outcome::Sent, _) => {
             return Err(Problem::field(
                 "provider_refund",
-                "must be the id that the provider gave what it sent: letters, digits, _ and -",
+                "must be the provider's id of the refund: letters, digits, _ and -",
             )
             .into());
         }
         (Outcome::NotSent, Some(_)) => {
             return Err(
-                Problem::field("provider_refund", "what was not sent has no id at the provider").into()
+                Problem::field("provider_refund", "must be omitted: a refund that was not sent has no id at the provider").into()
             );
         }
     };

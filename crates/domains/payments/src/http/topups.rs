@@ -17,8 +17,9 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
     vec![
         post(ALL, "topup_create", "Top up the balance")
             .describe(
-                "A checkout is made at the payment provider after the answer: show the top-up with `wait` until it has a \
-                 `url`, and pay there. The balance has the money when the provider says that it was paid.",
+                "The checkout is created asynchronously at the payment provider: read the top-up with `wait` \
+                 until it has a `url`, and pay there. The balance is credited when the provider reports the \
+                 payment.",
             )
             .in_scope(ScopeKind::Org)
             .lane(Lane::Financial)
@@ -33,14 +34,14 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             .needs(Permission::BillingRead)
             .handle(payments.clone(), list),
         get(ONE, "topup_get", "Show a top-up, or wait until it can be paid")
-            .describe("With `wait`, the answer comes as soon as there is a `url` or the top-up is over, at the latest after that time.")
+            .describe("With `wait`, a long poll: the server responds when there is a `url` or the top-up has ended, at the latest after that time.")
             .in_scope(ScopeKind::Org)
             .needs(Permission::BillingRead)
             .handle(payments.clone(), show),
         post("/api/v1/orgs/{org_id}/billing/topups/{topup_id}/cancel", "topup_cancel", "Cancel a top-up")
             .describe(
-                "A checkout that is open ends when the provider says so; what somebody pays until then is credited. Asking \
-                 again changes nothing.",
+                "An open checkout ends when the provider reports it; payments until then are credited. \
+                 Idempotent.",
             )
             .in_scope(ScopeKind::Org)
             .lane(Lane::Financial)

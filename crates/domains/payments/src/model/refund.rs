@@ -40,14 +40,14 @@ pub fn check_window(payment: &Payment, now: DateTime<Utc>, window_days: Setting)
         return Ok(());
     }
     let text = format!(
-        "The payment is older than {} days: what is unused of it stays in the balance and cannot go back to the card.",
+        "The payment is older than {} days: its unused part stays in the balance and cannot be refunded to the card.",
         window_days.get()
     );
     Err(Problem::new(Code::Unprocessable, text)
         .detail("reason", "refund_window_over")
         .detail("window_days", window_days.get())
         .suggest(
-            "To give back what was used, adjust the ledger: `gpuaas platform billing adjustments create`.",
+            "To credit used money, create an adjustment: `gpuaas platform billing adjustments create`.",
         ))
 }
 
@@ -70,19 +70,19 @@ pub fn check_settle(
     by: UserId,
 ) -> Result<(), Problem> {
     if refund.state != RefundState::Pending {
-        let text = format!("The refund is {} already.", refund.state);
+        let text = format!("The refund is already {}.", refund.state);
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", refund.state.name()));
     }
     if refund.provider_refund.is_some() || (refund.unknown_since.is_none() && provider_is_set_up) {
-        let text = "The refund is still on its way; only one whose sending is unknown is settled by hand.";
+        let text = "The refund is still in progress; only a refund with an unknown result can be settled.";
         return Err(Problem::new(Code::InvalidTransition, text)
             .detail("state", refund.state.name())
-            .suggest("Wait until the provider answers, or until the refund has `unknown_since`."));
+            .suggest("Wait until the provider responds, or until the refund has `unknown_since`."));
     }
     if let Some(seconds) = leased_seconds {
-        let text = "A worker may be sending the refund to the provider right now.";
+        let text = "A worker may be sending the refund to the provider.";
         let then = format!(
-            "Wait until the attempt has ended, at most {seconds} seconds; then look at the provider and at \
+            "Wait until the attempt has ended, at most {seconds} seconds; then check the provider and \
              `gpuaas platform billing refunds show {}`, and settle it if it is still unknown.",
             refund.id
         );
@@ -93,10 +93,10 @@ pub fn check_settle(
             .suggest(then));
     }
     if *settlement == Settlement::NotSent && refund.requested_by == Some(by) {
-        let text = "You asked for this refund; another administrator has to say that it was not sent.";
+        let text = "You requested this refund; another administrator must confirm that it was not sent.";
         return Err(Problem::new(Code::InsufficientPermissions, text)
             .detail("reason", "second_approver_required")
-            .suggest("Ask another platform administrator to look at the provider and settle it."));
+            .suggest("Ask another platform administrator to check the provider and settle it."));
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ pub fn check_amount(payment: &Payment, amount: i64) -> Result<(), Problem> {
         return Ok(());
     }
     let text = format!(
-        "{refundable} of this payment can still go back, in the smallest unit of {}; {amount} cannot.",
+        "{refundable} minor units of {} of this payment can still be refunded; {amount} is more.",
         payment.currency
     );
     Err(Problem::new(Code::Unprocessable, text)

@@ -93,7 +93,7 @@ pub fn check_amount(amount: i64, minimum: i64, maximum: i64, currency: &str) -> 
         return Ok(());
     }
     let text = format!(
-        "A top-up must be between {minimum} and {maximum} in the smallest unit of {currency}; {amount} is not."
+        "A top-up must be between {minimum} and {maximum} minor units of {currency}; {amount} is not."
     );
     Err(Problem::new(kernel::Code::Unprocessable, text)
         .detail("minimum_minor", minimum)

@@ -13,7 +13,7 @@ pub use stripe::{Stripe, StripeSettings};
 /// Why the provider did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProviderError {
-    #[error("no payment provider is set up")]
+    #[error("no payment provider is configured")]
     Disabled,
     /// It will not, however often it is asked.
     #[error("the payment provider refused: {0}")]

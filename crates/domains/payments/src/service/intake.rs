@@ -23,9 +23,9 @@ pub async fn take(payments: &Payments, signature: Option<&str>, body: &[u8]) -> 
     if let Err(fault) = checked {
         metrics::counter!("payment_messages_refused_total", "why" => fault.name()).increment(1);
         let text = match fault {
-            webhook::Fault::Malformed => "The message has no signature that can be read.",
-            webhook::Fault::Stale => "The message was signed too long ago, or in the future.",
-            webhook::Fault::Unsigned => "The signature of the message is not one of ours.",
+            webhook::Fault::Malformed => "The message has no valid signature header.",
+            webhook::Fault::Stale => "The timestamp of the signature is too old or in the future.",
+            webhook::Fault::Unsigned => "The signature of the message is not valid.",
         };
         return Err(Problem::new(Code::InvalidRequest, text)
             .suggest("Check the signing secret of the webhook endpoint, and the clocks of both sides.")

@@ -28,7 +28,7 @@ pub async fn list(
 pub async fn requeue(tx: &mut WriteTx, id: EventId, reason: &Reason) -> Result<PaymentMessage, Failure> {
     let before = found(webhooks::lock(tx.conn(), id).await?, "webhook event")?;
     if before.state != MessageState::Failed {
-        let text = format!("The event is {}; only one that failed is tried again.", before.state);
+        let text = format!("The message is {}; only a failed message can be retried.", before.state);
         return Err(Problem::new(Code::InvalidTransition, text).detail("state", before.state.name()).into());
     }
     let now = tx.db().ambient().now();

@@ -31,10 +31,10 @@ const MOST_PAGES: usize = 2000;
 pub async fn request(payments: &Payments, tx: &mut WriteTx, day: NaiveDate) -> Result<PaymentDay, Failure> {
     let now = tx.db().ambient().now();
     if payments.provider.name() == "disabled" {
-        return Err(Problem::new(Code::Unprocessable, "There is no payment provider to compare with.").into());
+        return Err(Problem::new(Code::Unprocessable, "No payment provider is configured.").into());
     }
     if bounds(day).0 > now || bounds(day).1 < now - TimeDelta::days(3650) {
-        let text = "Only days of the last ten years can be compared, today being the last.";
+        let text = "Only days of the last ten years, up to today, can be reconciled.";
         return Err(Problem::field("day", text).into());
     }
     let id = tx.db().ambient().uuid();

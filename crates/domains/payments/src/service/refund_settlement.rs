@@ -56,6 +56,6 @@ fn another_has_it(error: sqlx::Error, provider_refund: &str) -> Failure {
     }
     let text = format!("{provider_refund} is the provider's id of another refund.");
     Problem::new(Code::AlreadyExists, text)
-        .suggest("Look the refund up at the provider by its metadata `refund_id`.")
+        .suggest("Find the refund at the provider by its metadata `refund_id`.")
         .into()
 }

@@ -44,8 +44,8 @@ pub async fn create(
     let (id, now): (RefundId, _) = (ambient.id(), ambient.now());
     check_window(&payment, now, window)?;
     if payment.provider != payments.provider.name() {
-        let text = format!("The payment was made with {}, which is not set up any more.", payment.provider);
-        let ask = "Set the provider up again, or credit the balance with an adjustment of the ledger.";
+        let text = format!("The payment was made with {}, which is no longer configured.", payment.provider);
+        let ask = "Configure the provider again, or credit the balance with an adjustment.";
         return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
     }
     let posting = Posting {
@@ -65,7 +65,7 @@ pub async fn create(
         let available = (posted.balances.prepaid_minor + amount).max(0);
         return Err(Problem::new(Code::InsufficientBalance, text)
             .detail("available_minor", available)
-            .suggest("Refund at most what is left of the balance.")
+            .suggest("Refund at most the available balance.")
             .into());
     }
     let new = refunds::New {

@@ -91,7 +91,7 @@ async fn refused(payments: &Payments, refund: &Refund, why: &str) -> Result<(), 
 
 /// It may have been sent or not, and asking again could send it twice: an operator settles it.
 async fn give_up(payments: &Payments, refund: &Refund) -> Result<bool, Failure> {
-    let why = "whether it was sent is not known: look at the provider and settle it";
+    let why = "unknown result: check the provider and settle the refund";
     let reason = "a refund was asked for too often";
     let mut tx = write(payments, reason, "refund.give_up", Some(refund.correlation_id)).await?;
     if !refunds::unknown(tx.conn(), refund.id, why, payments.db.ambient().now()).await? {
@@ -106,7 +106,7 @@ async fn give_up(payments: &Payments, refund: &Refund) -> Result<bool, Failure> 
     tx.audit_in_org(refund.org_id);
     tx.record("refund", refund.id, Some(refund), after.as_ref())?;
     tx.commit(None).await?;
-    tracing::error!(refund = %refund.id, "whether a refund was sent is not known; look at the provider");
+    tracing::error!(refund = %refund.id, "the result of a refund is unknown; check the provider");
     metrics::counter!("payment_refunds_unknown_total").increment(1);
     Ok(true)
 }

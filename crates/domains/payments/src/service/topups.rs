@@ -28,7 +28,7 @@ pub async fn create(
     amount: i64,
 ) -> Result<Topup, Failure> {
     if payments.provider.name() == "disabled" {
-        let text = "This installation takes no payments.";
+        let text = "This installation does not accept payments.";
         let ask = "Ask the operators of the platform to credit your balance.";
         return Err(Problem::new(Code::Unprocessable, text).suggest(ask).into());
     }

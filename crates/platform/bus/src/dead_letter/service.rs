@@ -186,7 +186,7 @@ async fn step(
     let next = DeadLetterLifecycle::next(before.state, step).ok_or_else(|| {
         Problem::new(
             Code::InvalidTransition,
-            format!("A dead letter that is {} does not allow this: {}.", before.state.name(), step.name()),
+            format!("The dead letter is {}, which does not allow {}.", before.state.name(), step.name()),
         )
         .detail("state", before.state.name())
     })?;

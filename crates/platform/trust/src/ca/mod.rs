@@ -27,19 +27,19 @@ pub enum CaError {
     #[error("a certificate authority cannot be made or used: {0}")]
     Library(String),
     #[error(
-        "the sealed certificate authority {0} does not open: another master key sealed it, or it was altered; \
-         restore the master key, or the row from a backup"
+        "the sealed certificate authority {0} cannot be decrypted: it was sealed with another master key, or \
+         changed; restore the master key, or the row from a backup"
     )]
     Sealed(AuthorityId),
     #[error("the certificate request cannot be read; send one in PEM, of at most {} bytes", csr::CSR_BYTES)]
     Request,
     #[error("the certificate request is not signed by its own key; make a new one")]
     RequestSignature,
-    #[error("the certificate request has a key of another kind; use ECDSA P-256 or Ed25519")]
+    #[error("the certificate request has an unsupported key type; use ECDSA P-256 or Ed25519")]
     KeyKind,
-    #[error("{0:?} cannot stand in a certificate")]
+    #[error("{0:?} is not valid in a certificate")]
     Name(String),
-    #[error("a certificate must be valid for some time: from {0} until {1} is none")]
+    #[error("the validity of a certificate must not be empty: from {0} until {1}")]
     Validity(DateTime<Utc>, DateTime<Utc>),
     #[error("the certificate authority {0} has expired; stage and activate a new one")]
     Expired(AuthorityId),

@@ -21,13 +21,13 @@ const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] =
 /// Why a certificate does not make its holder a node. The words are for the peer's log and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerRefusal {
-    #[error("the certificate was not issued by an authority in force; enrol again with a repair token")]
+    #[error("the certificate was not issued by a trusted authority; enrol again with a repair token")]
     UnknownAuthority,
     #[error("the certificate has expired; enrol again with a repair token")]
     Expired,
     #[error("the certificate is not valid yet; check the clocks")]
     NotYetValid,
-    #[error("the certificate is not one for clients")]
+    #[error("the certificate is not a client certificate")]
     WrongUsage,
     #[error("the certificate does not name exactly one node")]
     NoName,

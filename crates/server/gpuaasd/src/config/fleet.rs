@@ -67,7 +67,7 @@ pub(super) fn node_gateway(r: &mut Reader, roles: &[Role], others: &[(&str, Sock
     }
     if serves && listen.ip().is_unspecified() && url.host_str() == Some(&*listen.ip().to_string()) {
         r.problem(
-            "node_gateway.url: is needed when node_gateway.listen is every address; say how nodes reach it",
+            "node_gateway.url: is required when node_gateway.listen is a wildcard address",
         );
     }
     let names = r.list("node_gateway.names", &[]);
@@ -121,7 +121,7 @@ pub(super) fn fleet(r: &mut Reader, data_dir: &Path) -> Fleet {
     for profile in &simulated.profiles {
         if !seen.insert(profile) {
             r.problem(format!(
-                "fleet.simulated.profiles: {profile:?} is there twice; name each profile once"
+                "fleet.simulated.profiles: {profile:?} is given twice"
             ));
         }
     }
@@ -175,14 +175,14 @@ mod tests {
     fn a_simulated_profile_that_is_there_twice_is_refused() {
         let text = |profiles: &str| format!("[fleet.simulated]\nnodes = 4\nprofiles = {profiles}\n");
         let all = read(&text("[\"h200-8\", \"cpu\", \"h200-8\"]")).unwrap_err().0.join("\n");
-        assert!(all.contains("fleet.simulated.profiles: \"h200-8\" is there twice"), "{all}");
+        assert!(all.contains("fleet.simulated.profiles: \"h200-8\" is given twice"), "{all}");
         assert!(read(&text("[\"h200-8\", \"cpu\"]")).is_ok());
     }
 
     #[test]
     fn a_listener_on_every_address_says_where_nodes_reach_it() {
         let listen = "[node_gateway]\nlisten = \"0.0.0.0:8082\"\n";
-        assert!(read(listen).unwrap_err().0.join("\n").contains("node_gateway.url: is needed"));
+        assert!(read(listen).unwrap_err().0.join("\n").contains("node_gateway.url: is required"));
         assert!(read(&format!("{listen}url = \"https://nodes.example.org\"")).is_ok());
         assert!(read(&format!("[server]\nroles = [\"api\"]\n{listen}")).is_ok());
     }

@@ -200,7 +200,7 @@ fn server(r: &mut Reader) -> Server {
         (Some(cert_file), Some(key_file)) => Some(Tls { cert_file, key_file }),
         (None, None) => None,
         _ => {
-            r.problem("server.tls: cert_file and key_file go together");
+            r.problem("server.tls: cert_file and key_file must be given together");
             None
         }
     };
@@ -218,7 +218,7 @@ fn server(r: &mut Reader) -> Server {
         },
     };
     if public_url.scheme() == "http" && !is_loopback(&public_url) {
-        r.problem("server.public_url: plain http is for this machine only; use https (server.tls, or a proxy in front)");
+        r.problem("server.public_url: plain http is allowed for loopback addresses only; use https (server.tls, or a proxy in front)");
     }
     if ops_listen == listen && listen.port() != 0 {
         r.problem("server.ops_listen: must differ from server.listen");
@@ -271,7 +271,7 @@ fn auth(r: &mut Reader, data_dir: &std::path::Path) -> Auth {
         match Url::parse(&issuer) {
             // Whoever can answer in its place could sign in as anybody.
             Ok(url) if url.scheme() == "http" && !is_loopback(&url) => r.problem(format!(
-                "auth.issuers.{i}.issuer: plain http is for this machine only; use the issuer's https address"
+                "auth.issuers.{i}.issuer: plain http is allowed for loopback addresses only; use the issuer's https address"
             )),
             Ok(url) if matches!(url.scheme(), "https" | "http") => {}
             _ => r.problem(format!("auth.issuers.{i}.issuer: must be the issuer's URL")),

@@ -75,7 +75,7 @@ pub(super) fn payments(r: &mut Reader) -> Payments {
         None => unreachable!("a constant URL parses"),
     };
     if api_url.scheme() != "https" && !super::is_loopback(&api_url) {
-        r.problem("payments.api_url: plain http is for this machine only; use https");
+        r.problem("payments.api_url: plain http is allowed for loopback addresses only; use https");
     }
     let secret_key_file = r.path("payments.secret_key_file");
     let webhook_secret_files: Vec<PathBuf> =
@@ -91,7 +91,7 @@ pub(super) fn payments(r: &mut Reader) -> Payments {
         }
     }
     if provider == PaymentProvider::Simulated && !super::is_loopback(&api_url) {
-        r.problem("payments.api_url: the simulated provider runs on this machine only; say where");
+        r.problem("payments.api_url: the simulated provider needs a loopback address");
     }
     Payments { provider, api_url, secret_key_file, webhook_secret_files }
 }
@@ -106,10 +106,10 @@ pub(super) fn notify(r: &mut Reader) -> Notify {
     let (username, password) =
         (r.optional::<String>("notify.smtp.username"), r.secret("notify.smtp.password"));
     if username.is_some() != password.is_some() {
-        r.problem("notify.smtp: username and password go together");
+        r.problem("notify.smtp: username and password must be given together");
     }
     if password.is_some() && encryption == "none" {
-        r.problem("notify.smtp.encryption: a password is not sent in the clear; choose starttls or tls");
+        r.problem("notify.smtp.encryption: a password must not be sent unencrypted; choose starttls or tls");
     }
     let from = r.get("notify.smtp.from", "GPUaaS <no-reply@localhost>".to_owned());
     let smtp = host.map(|host| Smtp {

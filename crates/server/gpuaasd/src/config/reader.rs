@@ -199,7 +199,7 @@ impl Reader {
         match text.parse() {
             Ok(value) => Some((value, given.source)),
             Err(error) => {
-                self.problem(format!("{key}: {text:?} does not fit: {error} ({})", given.source));
+                self.problem(format!("{key}: {text:?} is not valid: {error} ({})", given.source));
                 None
             }
         }
@@ -214,7 +214,7 @@ impl Reader {
                 .min_by_key(|known| distance(known, &key))
                 .filter(|k| distance(k, &key) <= 4);
             let hint = close.map(|k| format!("; did you mean {k}?")).unwrap_or_default();
-            self.problems.push(format!("{key}: there is no such setting ({}){hint}", given.source));
+            self.problems.push(format!("{key}: unknown setting ({}){hint}", given.source));
         }
         if self.problems.is_empty() { Ok(self.shown) } else { Err(self.problems) }
     }

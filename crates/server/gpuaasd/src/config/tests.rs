@@ -23,7 +23,7 @@ fn all_problems_are_reported_at_once_with_their_sources() {
     let all = problems.join("\n");
     for part in [
         "server.listen: \"nowhere\"",
-        "server.lissten: there is no such setting (gpuaas.toml); did you mean server.listen?",
+        "server.lissten: unknown setting (gpuaas.toml); did you mean server.listen?",
         "no role \"chef\"",
         "database.app_connections: must be from 1",
         "telemetry.log_format",

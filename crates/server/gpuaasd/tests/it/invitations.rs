@@ -60,7 +60,7 @@ async fn follow(link: &Url) -> Page {
 async fn assert_worthless(link: &Url) {
     let page = follow(link).await;
     assert_eq!(page.status, 400, "{}", page.html);
-    assert!(page.html.contains("Ask to be invited again"), "{}", page.html);
+    assert!(page.html.contains("Ask for a new invitation"), "{}", page.html);
 }
 
 async fn verified(world: &World, email: &str) -> (Api, Value) {
@@ -184,7 +184,7 @@ async fn whoever_has_an_account_joins_by_the_mailed_link_which_proves_their_addr
     let proven = "SELECT count(*) FROM local_accounts WHERE email_verified_at IS NOT NULL";
     assert_eq!(world.count(proven).await, 0);
     let page = browser.submit(&page, "/auth/invitation", &[], None).await;
-    assert!(page.html.contains("You are a member of acme now"), "{}", page.html);
+    assert!(page.html.contains("You are now a member of acme"), "{}", page.html);
     assert_eq!(world.count(proven).await, 1);
     assert_worthless(&link).await;
 

@@ -126,22 +126,22 @@ fn message(request: &Request, reason: RefusalReason, after_cleaning: bool) -> St
     match reason {
         RefusalReason::ReadinessBlocks if after_cleaning => {
             format!(
-                "There is room for {what} in {place}, but it is still being cleaned. Try again in some minutes."
+                "Capacity for {what} in {place} exists, but is still being cleaned. Retry in some minutes."
             )
         }
         RefusalReason::ReadinessBlocks => format!(
-            "There is room for {what} in {place}, but it is not ready: it is offline, set aside, not healthy or could \
-             not be cleaned."
+            "Capacity for {what} in {place} exists, but is not ready: it is offline, cordoned or \
+             quarantined, unhealthy, or its cleanup failed."
         ),
         RefusalReason::NoSingleNodeFits => {
             let missing = match (request.take, request.count) {
                 (Take::Whole { .. }, 1) => "no whole machine is free",
                 (Take::Whole { .. }, _) => "not enough whole machines are free",
-                (Take::Slots { .. }, 1) => "no single machine has so much",
-                (Take::Slots { .. }, _) => "not enough machines have so much",
+                (Take::Slots { .. }, 1) => "no single machine has enough",
+                (Take::Slots { .. }, _) => "not enough machines have enough",
             };
-            format!("Enough is free in {place} in total, but {missing}.")
+            format!("Enough capacity is available in {place} in total, but {missing}.")
         }
-        _ => format!("Not enough is free in {place}."),
+        _ => format!("Not enough capacity is available in {place}."),
     }
 }

@@ -81,7 +81,7 @@ pub async fn sku_create(tx: &mut WriteTx, request: SkuRequest) -> Result<SkuDeta
     let now = tx.db().ambient().now();
     let counts = checked_counts(request.shape, request.gpus_total, request.allowed_gpu_counts)?;
     if store::catalog::count(tx.conn()).await? >= MOST_SKUS {
-        return Err(Problem::new(Code::QuotaExceeded, "There are as many products as there may be.").into());
+        return Err(Problem::new(Code::QuotaExceeded, "The maximum number of products is reached.").into());
     }
     let sku = Sku {
         sku: request.sku.into_string(),
@@ -135,7 +135,7 @@ pub async fn sku_profile_create(
     let now = tx.db().ambient().now();
     let of = held(tx, sku).await?;
     if of.capacity_shape == Shape::Baremetal {
-        let text = "A product of whole machines has one size: all that the machine has.";
+        let text = "A product of whole machines has exactly one size: the whole machine.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     }
     if !of.allowed_gpu_counts.contains(&profile.gpus) {
@@ -143,7 +143,7 @@ pub async fn sku_profile_create(
         return Err(Problem::field("gpus", text).into());
     }
     if store::catalog::profiles(tx.conn(), sku.as_str()).await?.len() >= MOST_PROFILES {
-        return Err(Problem::new(Code::QuotaExceeded, "The product has as many sizes as it may have.").into());
+        return Err(Problem::new(Code::QuotaExceeded, "The maximum number of sizes of the product is reached.").into());
     }
     store::catalog::insert_profile(tx.conn(), sku.as_str(), &profile, now).await?;
     created(tx, "sku_profile", format!("{sku}/{}", profile.name), &profile)?;
@@ -176,7 +176,7 @@ pub async fn sku_price_create(
     let known = store::catalog::prices(tx.conn(), sku.as_str(), MOST_PRICES).await?;
     if i64::try_from(known.len()).is_ok_and(|known| known >= MOST_PRICES) {
         return Err(
-            Problem::new(Code::QuotaExceeded, "The product has as many prices as it may have.").into()
+            Problem::new(Code::QuotaExceeded, "The maximum number of prices of the product is reached.").into()
         );
     }
     store::catalog::insert_price(tx.conn(), sku.as_str(), &price, now).await?;
@@ -196,7 +196,7 @@ fn checked_counts(shape: Shape, gpus_total: i32, mut counts: Vec<i32>) -> Result
         Shape::Baremetal => (
             gpus_total > 0,
             counts == [gpus_total],
-            "must be exactly gpus_total for whole machines".to_owned(),
+            "must be equal to gpus_total for whole machines".to_owned(),
         ),
         Shape::GpuSlice => (
             gpus_total > 0,
@@ -220,7 +220,7 @@ fn checked_price(sku: &Sku, price: PriceRequest, now: DateTime<Utc>) -> Result<P
     }
     let valid_from = price.valid_from.unwrap_or(now);
     if valid_from < now || valid_from > now + FURTHEST {
-        return Err(Problem::field("valid_from", "must not be in the past, nor more than ten years ahead"));
+        return Err(Problem::field("valid_from", "must not be in the past or more than ten years in the future"));
     }
     let (unit, currency) = (price.unit, price.currency.into_string());
     Ok(Price { valid_from, unit, unit_price_minor: price.unit_price_minor, currency })

@@ -75,7 +75,7 @@ pub async fn slots_unclaimed(
     .await?;
     let found = rows.into_iter().map(|row| {
         let (id, node) = (SlotId::from(row.id), NodeId::from(row.node_id));
-        let message = format!("{id} of {node} is {}, and no allocation holds it.", row.state);
+        let message = format!("{id} of {node} is {}, but no allocation claims it.", row.state);
         Found { subject: id.to_string(), node: Some(node), allocation: None, message }
     });
     Ok(found.collect())
@@ -125,7 +125,7 @@ pub async fn workflows_missing(
     .await?;
     let found = rows.into_iter().map(|row| {
         let id = AllocationId::from(row.id);
-        let message = format!("{id} is {}, and no workflow takes it further.", row.state);
+        let message = format!("{id} is {}, but has no workflow run.", row.state);
         about_allocation(id, row.node_id, message)
     });
     Ok(found.collect())
@@ -150,7 +150,7 @@ pub async fn keys_not_removed(
     let found = rows.into_iter().map(|row| {
         let id = AllocationId::from(row.id);
         let message = format!(
-            "The machine of {id} may still have {} keys that were taken away at {}.",
+            "The machine of {id} may still have {} keys that were revoked at {}.",
             row.keys,
             row.since.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
         );
@@ -191,7 +191,7 @@ pub async fn holdings_differ(conn: &mut Connection, limit: i64) -> Result<Vec<Fo
             _ => format!("{org}/creator/{}", row.holder.simple()),
         };
         let message = format!(
-            "{subject} is counted with {} GPUs in {} allocations, and holds {} in {}.",
+            "{subject} is counted with {} GPUs in {} allocations, but has {} in {}.",
             row.gpus, row.allocations, row.counted_gpus, row.counted_allocations
         );
         Found { subject, node: None, allocation: None, message }
@@ -236,7 +236,7 @@ pub async fn node_capacity_differs(
         let what = format!("{} {}", row.kind, row.model);
         let what = what.trim_end();
         let message = format!(
-            "{node} is counted with {} free slots of {what} and has {}, or differs in another count.",
+            "{node} is counted with {} free slots of {what}, but has {}, or another count differs.",
             row.kept, row.counted
         );
         Found { subject: format!("{node}/{what}"), node: Some(node), allocation: None, message }
@@ -265,7 +265,7 @@ pub async fn tasks_unawaited(
     let found = rows.into_iter().map(|row| {
         let (id, node) = (TaskId::from(row.id), NodeId::from(row.node_id));
         let message = format!(
-            "{id} ({}) of {node} is {}, and the workflow {} that waited for it is over.",
+            "{id} ({}) of {node} is {}, but the workflow {} that waited for it has ended.",
             row.task_type, row.state, row.run
         );
         Found { subject: id.to_string(), node: Some(node), allocation: None, message }

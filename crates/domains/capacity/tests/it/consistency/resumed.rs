@@ -84,7 +84,7 @@ async fn a_node_that_was_cordoned_while_the_others_were_compared_is_compared_bef
     kit.pass(TimeDelta::seconds(1));
     kit.reports(silent, &[], &["alloc_0193b3a0000070008000000000000001".to_owned()]).await;
     uncordon(&kit, silent).await.unwrap();
-    is_refused(&kit, "not compared").await;
+    is_refused(&kit, "not been compared").await;
     compare(&kit.capacity).await.unwrap();
     assert_eq!(uncompared(&kit).await, []);
     is_refused(&kit, "1 differences").await;
@@ -132,7 +132,7 @@ async fn an_operator_resumes_only_when_a_whole_turn_has_compared_what_all_nodes_
         kit.pass(TimeDelta::seconds(1));
         kit.reports(node, &[], &[]).await;
         // The turn before began without the node's report.
-        is_refused(&kit, "not compared").await;
+        is_refused(&kit, "not been compared").await;
         compare(&kit.capacity).await.unwrap();
         assert_eq!(resume(&kit).await.unwrap(), RestoreMode::Normal);
     }

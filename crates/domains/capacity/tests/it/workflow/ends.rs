@@ -68,7 +68,7 @@ async fn a_machine_whose_drivers_do_not_work_is_never_billed() {
     kit.ends(TaskType::HealthProbe, vec![sick(ProbeProfile::Light)]);
     assert_eq!(kit.drive(&id.to_string()).await, "undone");
     assert_eq!((kit.state(id).await.as_str(), kit.slots(id).await.as_str()), ("failed", "cleaning"));
-    assert_eq!(kit.reason(id).await, "the machine did not pass its check");
+    assert_eq!(kit.reason(id).await, "the machine failed its health check");
     assert_eq!(kit.tasks(id, "allocation.deprovision_user").await, 1);
     let doubted = format!(
         "SELECT string_agg(DISTINCT health, ' ') FROM node_resource_slots s JOIN allocations a ON s.id = ANY (a.slot_ids)
@@ -124,7 +124,7 @@ async fn what_passes_is_tried_again_and_what_does_not_is_not() {
     let drained = TaskFailure { cause: Some(FailureCause::Drained), ..busy };
     kit.ends(TaskType::VmProvision, vec![Ending::Failed { failure: drained }]);
     assert_eq!(kit.drive(&id.to_string()).await, "undone");
-    assert_eq!(kit.reason(id).await, "the machine was being taken out of service");
+    assert_eq!(kit.reason(id).await, "the machine was being drained");
     // The code goes from the node through step and run to the allocation.
     let code = format!(
         "SELECT a.failure_code || ' ' || r.failure_code || ' ' || s.failure_code FROM allocations a
@@ -259,7 +259,7 @@ async fn a_machine_is_installed_anew_when_the_product_says_so_and_a_failed_insta
     release(&kit, id).await;
     kit.reimager.fail_next(3);
     assert_eq!(kit.drive(&id.to_string()).await, "stuck");
-    assert_eq!(kit.reason(id).await, "the machine could not be installed anew");
+    assert_eq!(kit.reason(id).await, "the machine could not be reinstalled");
     assert_eq!(kit.slots(id).await, "cleanup_blocked");
     invariants::hold(&kit).await;
 }
@@ -363,7 +363,7 @@ async fn an_order_that_is_a_day_old_does_nothing_and_says_so() {
         "SELECT reason FROM allocation_events WHERE allocation_id = '{}' AND name = 'keys_not_installed'",
         id.uuid()
     );
-    let late = "the time in which it was authorised is over; ask for it again";
+    let late = "the authorization has expired; request the operation again";
     assert_eq!(kit.one::<String>(&told).await, late);
 }
 

@@ -198,5 +198,5 @@ async fn a_node_that_never_makes_a_new_key_is_fenced_with_what_to_do() {
     let why: String =
         kit.one(&format!("SELECT cleanup_reason FROM node_resource_slots WHERE id = '{slot}'")).await;
     assert!(why.contains("node_key_agent_outdated") && why.contains("repair-token"), "{why}");
-    assert_eq!(kit.reason(id).await, "the machine did not pass its check", "tenants read nothing of it");
+    assert_eq!(kit.reason(id).await, "the machine failed its health check", "tenants read nothing of it");
 }

@@ -51,7 +51,7 @@ impl Change {
             |wanted| current.signers.iter().find(|key| key.state == wanted).map(|k| k.signer_version);
         match self {
             Self::Stage { .. } if in_state(Listed::Staged).is_some() => {
-                Err(Problem::new(Code::AlreadyExists, "A signer is staged already.")
+                Err(Problem::new(Code::AlreadyExists, "A signer is already staged.")
                     .suggest("Activate or revoke the staged signer first."))
             }
             Self::Stage { .. } => Ok(Vec::new()),
@@ -71,7 +71,7 @@ impl Change {
                     let heir = in_state(Listed::Staged).ok_or_else(|| {
                         Problem::new(
                             Code::InvalidTransition,
-                            "Nothing could be signed without the active signer.",
+                            "Without the active signer, no task could be signed.",
                         )
                         .suggest("Stage a signer first; it becomes active when this one is revoked.")
                     })?;
@@ -167,7 +167,7 @@ fn expect(current: &Keyset, version: u32, event: SignerEvent) -> Result<SignerSt
     let Some(state) = state else {
         return Err(Problem::new(
             Code::InvalidTransition,
-            "The signer is not in the list that nodes believe.",
+            "The signer is not in the keyset.",
         )
         .detail("signer_version", version));
     };

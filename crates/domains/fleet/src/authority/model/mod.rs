@@ -18,7 +18,7 @@ impl Step {
     /// Forcing needs a reason.
     pub fn check(&self) -> Result<(), Problem> {
         if self.force && self.reason.is_none() {
-            return Err(Problem::field("reason", "must say why, because force is set"));
+            return Err(Problem::field("reason", "is required when force is set"));
         }
         Ok(())
     }
@@ -45,11 +45,11 @@ impl Confirmed {
         if step.force || self.nodes >= self.of {
             return Ok(());
         }
-        let text = format!("{} of {} nodes have not taken over {what} yet.", self.of - self.nodes, self.of);
+        let text = format!("{} of {} nodes do not have {what} yet.", self.of - self.nodes, self.of);
         Err(Problem::new(Code::InvalidTransition, text)
             .detail("nodes_confirmed", self.nodes)
             .detail("nodes_total", self.of)
-            .suggest("Wait until nodes_confirmed equals nodes_total, or send force with a reason; nodes that are left behind need a repair token."))
+            .suggest("Wait until nodes_confirmed equals nodes_total, or send force with a reason; the other nodes then need a repair token."))
     }
 }
 

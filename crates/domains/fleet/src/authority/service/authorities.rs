@@ -95,9 +95,9 @@ impl Trust {
         check(&row, AuthorityEvent::Retire)?;
         let live = store::authorities::live_certificates(tx.conn(), id, self.0.db.ambient().now()).await?;
         if live > 0 && !step.force {
-            return Err(Problem::new(Code::InUse, format!("{live} certificates of nodes still rest on it."))
+            return Err(Problem::new(Code::InUse, format!("{live} valid certificates of nodes were issued by it."))
                 .detail("certificates", live)
-                .suggest("Wait until nodes have renewed (at most the lifetime of a certificate), or send force with a reason.")
+                .suggest("Wait until nodes have renewed their certificates (at most the lifetime of a certificate), or send force with a reason.")
                 .into());
         }
         self.authority_move(tx, &row, AuthorityEvent::Retire, step.reason()).await?;
@@ -120,7 +120,7 @@ impl Trust {
                 let staged = self.authority_in(tx, AuthorityState::Staged).await?.ok_or_else(|| {
                     Problem::new(
                         Code::InvalidTransition,
-                        "No certificate could be issued without the active generation.",
+                        "Without the active generation, no certificate could be issued.",
                     )
                     .suggest("Stage a generation first; it becomes active when this one is revoked.")
                 })?;
@@ -155,7 +155,7 @@ impl Trust {
         if self.open(heir).is_none() {
             return Err(Problem::new(
                 Code::Unprocessable,
-                "Its keys do not open under the master key: it is not ours.",
+                "Its keys cannot be decrypted with the master key: another installation created it.",
             )
             .suggest("Revoke it and stage a new one.")
             .into());

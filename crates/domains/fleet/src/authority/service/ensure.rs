@@ -83,7 +83,7 @@ impl Trust {
             self.look_again();
             if found.is_none() {
                 tracing::error!(
-                    "no list of signers is signed by our key: restore the signing directory, or enrol every node anew"
+                    "no keyset is signed by our key: restore the signing directory, or enrol every node again"
                 );
             }
             return Ok(());

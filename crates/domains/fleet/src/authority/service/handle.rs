@@ -33,7 +33,7 @@ impl Trust {
         let snapshot = self.snapshot().await?;
         let active = snapshot.authorities.iter().find(|known| known.state == AuthorityState::Active);
         let active = active.map(|known| known.authority.clone());
-        Ok(active.ok_or_else(|| unavailable("There is no certificate authority in force."))?)
+        Ok(active.ok_or_else(|| unavailable("No certificate authority is active."))?)
     }
 
     /// Checks peers against the roots in force.
@@ -56,7 +56,7 @@ impl Trust {
     /// The list of signers in force, checked against the pinned key.
     pub async fn keyset(&self) -> Result<(Keyset, SignedKeyset), Failure> {
         let checked = self.snapshot().await?.keyset.clone();
-        let checked = checked.ok_or_else(|| unavailable("There is no list of signers in force."))?;
+        let checked = checked.ok_or_else(|| unavailable("No keyset is active."))?;
         Ok((checked.keyset.clone(), checked.signed.clone()))
     }
 
@@ -153,5 +153,5 @@ impl Trust {
 
 fn unavailable(text: &'static str) -> Problem {
     Problem::new(Code::ServiceUnavailable, text)
-        .suggest("Look into the log of the control plane for what is wrong with its authorities and signers.")
+        .suggest("See the log of the control plane for errors of its authorities and signers.")
 }

@@ -88,7 +88,7 @@ impl Trust {
         let change = Change::Activate(version);
         change.moves(&current)?;
         let (_, confirmed) = self.keyset_status(tx.conn()).await?.confirmed_for(version);
-        confirmed.check(&step, "the list with this signer")?;
+        confirmed.check(&step, "the keyset with this signer")?;
         self.signer_change(tx, &current, version, &change, &step).await
     }
 
@@ -128,7 +128,7 @@ impl Trust {
     async fn current(&self, conn: &mut Connection) -> Result<Keyset, Failure> {
         let checked = self.newest_keyset(conn).await?;
         let text =
-            "There is no list of signers that our key signed; restore the database or the signing directory.";
+            "No keyset is signed by our key; restore the database or the signing directory.";
         Ok(checked.ok_or_else(|| Problem::new(Code::ServiceUnavailable, text))?.keyset)
     }
 

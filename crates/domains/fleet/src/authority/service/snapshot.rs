@@ -72,7 +72,7 @@ impl Trust {
             }
             Err(error) => {
                 let Some(snapshot) = before else { return Err(error) };
-                tracing::warn!(error = ?error, "authorities and signers not read; going on with the ones we have");
+                tracing::warn!(error = ?error, "authorities and signers could not be read; using the cached ones");
                 self.0.retry_at.store(now + RETRY.num_milliseconds(), Ordering::SeqCst);
                 Ok(snapshot)
             }
@@ -121,7 +121,7 @@ impl Trust {
                 tracing::error!(
                     keyset_serial = known.keyset.serial,
                     found_serial = serial,
-                    "tampering: the newest list of signers has gone from the database; keeping the one we have"
+                    "tampering: the newest keyset was removed from the database; using the cached one"
                 );
                 keyset = Some(known);
             }
@@ -181,7 +181,7 @@ impl Trust {
         self.report(digest, || {
             tracing::error!(
                 keyset_serial = serial,
-                "tampering: this list of signers is not signed by our key; it is ignored"
+                "tampering: this keyset is not signed by our key; it is ignored"
             );
         });
         None
@@ -209,7 +209,7 @@ impl Trust {
                 && let Err(error) = custody.destroy(signer.signer_version)
             {
                 let signer_version = signer.signer_version;
-                tracing::error!(signer_version, error = %error, "the key of a signer that has left was not destroyed");
+                tracing::error!(signer_version, error = %error, "the key of a removed signer could not be destroyed");
             }
         }
     }

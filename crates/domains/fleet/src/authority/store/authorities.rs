@@ -95,7 +95,7 @@ pub async fn insert(
     .fetch_one(conn)
     .await
     .map_err(|error| match pg::constraint_violated(&error) {
-        Some("authorities_one_staged") => Problem::new(Code::AlreadyExists, "A generation is staged already.")
+        Some("authorities_one_staged") => Problem::new(Code::AlreadyExists, "A generation is already staged.")
             .suggest("Activate or revoke the staged generation first.")
             .into(),
         _ => error.into(),

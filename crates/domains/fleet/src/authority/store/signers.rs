@@ -100,7 +100,7 @@ pub async fn insert(
     .fetch_one(conn)
     .await
     .map_err(|error| match pg::constraint_violated(&error) {
-        Some("signer_keys_one_staged") => Problem::new(Code::AlreadyExists, "A signer is staged already.")
+        Some("signer_keys_one_staged") => Problem::new(Code::AlreadyExists, "A signer is already staged.")
             .suggest("Activate or revoke the staged signer first.")
             .into(),
         _ => error.into(),

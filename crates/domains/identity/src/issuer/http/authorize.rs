@@ -24,12 +24,12 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
     let Some(client) = issuer.client(params.text("client_id")) else {
         return Ok(page::error(
             StatusCode::BAD_REQUEST,
-            "The program that asks you to sign in is not known here.",
+            "The client that requested the sign-in is unknown.",
         ));
     };
     let redirect_uri = params.text("redirect_uri");
     if !client.may_redirect_to(redirect_uri) {
-        let text = "The program asked to be answered at an address that does not belong to it.";
+        let text = "The redirect address is not registered for this client.";
         return Ok(page::error(StatusCode::BAD_REQUEST, text));
     }
     let state = params.get("state");
@@ -55,7 +55,7 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
     let ready = browser.filter(|b| !b.account.must_change_password || prompt != "none");
     let Some(browser) = ready else {
         if prompt == "none" {
-            return Ok(back(&[("error", "login_required"), ("error_description", "Nobody is signed in.")]));
+            return Ok(back(&[("error", "login_required"), ("error_description", "No user is signed in.")]));
         }
         // What forced the sign-in is satisfied by it, and must not force another.
         return Ok(redirect(&with_continue("/auth/login", &flow::address(params))));
@@ -69,10 +69,10 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
             Some(_) if !cx.form_is_ours() => return Ok(cx.stale_form()),
             Some("continue") => {}
             Some(_) => {
-                return Ok(back(&[("error", "access_denied"), ("error_description", "It was denied.")]));
+                return Ok(back(&[("error", "access_denied"), ("error_description", "The request was denied.")]));
             }
             None if prompt == "none" => {
-                let text = "The person must be asked.";
+                let text = "Consent of the user is required.";
                 return Ok(back(&[("error", "interaction_required"), ("error_description", text)]));
             }
             None => return Ok(confirmation(&cx, client, &browser, params)),
@@ -93,7 +93,7 @@ fn confirmation(cx: &Cx, client: &Client, browser: &Browser, params: &Params) ->
                 "Continue as {} to {} ({}) on this computer?",
                 browser.account.email, client.name, client.id
             ),
-            "Continue only if you started this yourself just now.".to_owned(),
+            "Continue only if you started this sign-in yourself.".to_owned(),
         ],
         action: Some("/auth/authorize"),
         hidden: params.only(&flow::ASKED),
@@ -115,15 +115,15 @@ fn is_too_old(params: &Params, age: TimeDelta) -> bool {
 fn check(params: &Params, client_id: &str) -> Result<Asked, (&'static str, &'static str)> {
     let invalid = |text| Err(("invalid_request", text));
     if params.get("request").is_some() || params.get("request_uri").is_some() {
-        return Err(("request_not_supported", "Send the parameters themselves."));
+        return Err(("request_not_supported", "Request objects are not supported; send the parameters directly."));
     }
     match params.get("response_type") {
         Some("code") => {}
-        Some(_) => return Err(("unsupported_response_type", "Only response_type=code is served.")),
+        Some(_) => return Err(("unsupported_response_type", "Only response_type=code is supported.")),
         None => return invalid("response_type is missing."),
     }
     if params.get("response_mode").is_some_and(|mode| mode != "query") {
-        return invalid("Only response_mode=query is served.");
+        return invalid("Only response_mode=query is supported.");
     }
     let challenge = params.text("code_challenge");
     if params.text("code_challenge_method") != "S256" || !model::is_code_challenge(challenge) {

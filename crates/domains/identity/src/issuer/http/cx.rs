@@ -35,12 +35,12 @@ pub(super) struct Params(HashMap<String, String>);
 impl Params {
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let pairs: Vec<(String, String)> =
-            serde_urlencoded::from_bytes(text).map_err(|_| "The parameters cannot be read.")?;
+            serde_urlencoded::from_bytes(text).map_err(|_| "The parameters are malformed.")?;
         let mut params = HashMap::with_capacity(pairs.len());
         for (name, value) in pairs {
             // What is not UTF-8 arrives as the replacement character.
             if value.contains(['\0', '\u{fffd}']) {
-                return Err("A parameter holds a character that is not allowed.");
+                return Err("A parameter contains an invalid character.");
             }
             if params.insert(name, value).is_some() {
                 return Err("A parameter is given twice.");
@@ -92,7 +92,7 @@ impl FromRequest<Issuer> for Cx {
         let budget = budget(&parts);
         if let Err(seconds) = issuer.0.limits.spend(budget, client.source_ip.as_deref()) {
             let mut response =
-                refuse(StatusCode::TOO_MANY_REQUESTS, "Too many requests. Wait a while and try again.");
+                refuse(StatusCode::TOO_MANY_REQUESTS, "Too many requests. Wait some minutes and retry.");
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             return Err(response);
         }
@@ -149,7 +149,7 @@ async fn read_form(parts: &Parts, body: Body) -> Result<Params, (StatusCode, &'s
     let bytes = match read {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err((StatusCode::PAYLOAD_TOO_LARGE, "The form is too large.")),
-        Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "The form came too slowly.")),
+        Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "The form was sent too slowly.")),
     };
     if bytes.is_empty() {
         return Ok(Params::default());
@@ -220,7 +220,7 @@ impl Cx {
     pub fn stale_form(&self) -> Response {
         page::error(
             StatusCode::BAD_REQUEST,
-            "The form is too old, or cookies are off. Go back and try again.",
+            "The form has expired, or cookies are disabled. Go back and try again.",
         )
     }
 
@@ -280,7 +280,7 @@ pub(super) fn with_continue(path: &str, continue_to: &str) -> String {
 pub(super) fn redirect(to: &str) -> Response {
     match HeaderValue::from_str(to) {
         Ok(location) => (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response(),
-        Err(_) => page::error(StatusCode::BAD_REQUEST, "The address to go on to cannot be used."),
+        Err(_) => page::error(StatusCode::BAD_REQUEST, "The redirect address is not valid."),
     }
 }
 
@@ -298,11 +298,11 @@ fn logged(failure: Failure) -> (StatusCode, String) {
         }
         Failure::Internal(error) => {
             tracing::error!(error = ?error, "the built-in issuer failed");
-            (StatusCode::INTERNAL_SERVER_ERROR, "The service failed. Try again.".to_owned())
+            (StatusCode::INTERNAL_SERVER_ERROR, "Internal error. Try again.".to_owned())
         }
         Failure::Bug(bug) => {
             telemetry::bug_found("the built-in issuer", &bug.to_string());
-            (StatusCode::INTERNAL_SERVER_ERROR, "The service failed.".to_owned())
+            (StatusCode::INTERNAL_SERVER_ERROR, "Internal error.".to_owned())
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::issuer::{
 pub(super) async fn authorization(State(issuer): State<Issuer>, cx: Cx) -> Result<Response, TokenError> {
     let client_id = cx.form.text("client_id");
     if issuer.client(client_id).is_none() {
-        return Err(Refusal::InvalidClient("The client is not known here.").into());
+        return Err(Refusal::InvalidClient("The client is unknown.").into());
     }
     let scope = model::granted_scope(cx.form.text("scope"));
     let (device_code, user_code) = issuer.device_create(client_id, &scope, &cx.origin).await?;
@@ -41,7 +41,7 @@ fn code_page(cx: &Cx, error: Option<&str>) -> Response {
     let page = Page {
         title: "Sign in a device",
         error,
-        text: vec!["Type the code that the device shows.".to_owned()],
+        text: vec!["Enter the code that the device shows.".to_owned()],
         action: Some("/auth/device"),
         by_get: true,
         fields: vec![
@@ -53,7 +53,7 @@ fn code_page(cx: &Cx, error: Option<&str>) -> Response {
     cx.page(if error.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK }, page)
 }
 
-const UNKNOWN: &str = "There is no such code, or it has expired. Start again on the device.";
+const UNKNOWN: &str = "The code is unknown or has expired. Start again on the device.";
 
 /// The browser, or the way to sign in and come back.
 async fn signed_in(cx: &Cx) -> Result<Result<Browser, Response>, PageFailure> {
@@ -81,10 +81,10 @@ pub(super) async fn form(State(issuer): State<Issuer>, cx: Cx) -> Result<Respons
     let program = issuer.client(&waiting.client_id).map_or("A program", |c| c.name);
     let from = waiting.source_ip.as_deref().unwrap_or("an unknown address");
     let page = Page {
-        title: "Let the device in?",
+        title: "Approve this device?",
         text: vec![
             format!(
-                "{program} at {from} asked at {} UTC to act as {}.",
+                "{program} at {from} requested access as {1} at {0} UTC.",
                 waiting.created_at.format("%H:%M:%S"),
                 browser.account.email
             ),
@@ -119,9 +119,9 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
         return Ok(code_page(&cx, Some(UNKNOWN)));
     }
     let (title, text) = if approve {
-        ("The device is signed in", "You can close this page and go on at the device.")
+        ("The device is signed in", "You can close this page and continue on the device.")
     } else {
-        ("The device was denied", "It will not be signed in. You can close this page.")
+        ("The device was denied", "The device is not signed in. You can close this page.")
     };
     Ok(cx.page(StatusCode::OK, Page { title, text: vec![text.to_owned()], ..Page::default() }))
 }

@@ -96,7 +96,7 @@ fn sign_up_page(cx: &Cx, link: &MailedLink, open: &OpenInvitation, error: Option
             Field::password("Password", "password", "new-password").hint("At least 12 characters."),
             Field::password("Password again", "again", "new-password"),
         ],
-        buttons: vec![Button { text: "Make the account and join", decision: "sign_up", plain: false }],
+        buttons: vec![Button { text: "Create an account and join", decision: "sign_up", plain: false }],
         links: vec![(with_continue("/auth/login", link.path().expose()), "I have an account")],
         ..Page::default()
     };
@@ -135,7 +135,7 @@ async fn join(
 ) -> Result<Response, PageFailure> {
     match issuer.invitation_join(&link, &browser, &cx.origin).await? {
         Ok(joined) => {
-            let text = format!("You are a member of {} now.", joined.org_name);
+            let text = format!("You are now a member of {}.", joined.org_name);
             let links = vec![("/auth/login".to_owned(), "Go on")];
             Ok(cx.page(StatusCode::OK, Page { title: "Welcome", text: vec![text], links, ..Page::default() }))
         }
@@ -151,7 +151,7 @@ async fn sign_up(
 ) -> Result<Response, PageFailure> {
     let password = cx.form.secret("password");
     if password != cx.form.secret("again") {
-        return Ok(sign_up_page(cx, &link, &open, Some("The two passwords differ.")));
+        return Ok(sign_up_page(cx, &link, &open, Some("The passwords do not match.")));
     }
     let name = match cx.form.get("name").map(|text| Name::parse(text.trim())).transpose() {
         Ok(name) => name,

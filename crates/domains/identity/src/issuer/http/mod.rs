@@ -53,7 +53,7 @@ pub(super) fn router(issuer: Issuer) -> Router {
 async fn guard(request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(TIMEOUT, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|_| {
-        (StatusCode::SERVICE_UNAVAILABLE, "The request took too long and was given up.\n").into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "The request timed out.\n").into_response()
     });
     let fixed = [
         (header::CACHE_CONTROL, "no-store"),

@@ -179,7 +179,7 @@ fn document(status: StatusCode, title: &str, body: &str, leads_to: Option<&str>)
 
 /// A page that only says what went wrong.
 pub(super) fn error(status: StatusCode, text: &str) -> Response {
-    let page = Page { title: "That did not work", error: Some(text), ..Page::default() };
+    let page = Page { title: "Error", error: Some(text), ..Page::default() };
     page.render(status, "")
 }
 

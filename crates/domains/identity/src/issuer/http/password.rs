@@ -11,9 +11,9 @@ use crate::issuer::{Issuer, sessions::Browser};
 
 fn password_page(cx: &Cx, browser: &Browser, error: Option<&str>) -> Response {
     let why = if browser.account.must_change_password {
-        "Choose a password of your own before you go on."
+        "Choose a new password to continue."
     } else {
-        "Everything else that is signed in to your account will be signed out."
+        "All other sessions of your account will be signed out."
     };
     let page = Page {
         title: "Change the password",
@@ -49,7 +49,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     };
     let (current, new) = (cx.form.secret("current"), cx.form.secret("new"));
     if new != cx.form.secret("again") {
-        return Ok(password_page(&cx, &browser, Some("The two new passwords differ.")));
+        return Ok(password_page(&cx, &browser, Some("The new passwords do not match.")));
     }
     match issuer.change_password(&browser, current, new, &cx.origin).await? {
         Ok(cookie) => Ok(cx.redirect_with_session(&cx.after_signing_in(&cookie), Some(&cookie))),

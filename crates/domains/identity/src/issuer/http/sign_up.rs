@@ -26,33 +26,33 @@ fn sign_up_page(cx: &Cx, error: Option<&str>) -> Response {
     if open && mailed {
         fields.push(Field::email(cx.form.text("email")));
     } else if open {
-        let hint = "Not needed with an invitation, which brings its own.";
+        let hint = "Not needed with an invitation, which contains the address.";
         fields.push(Field::email(cx.form.text("email")).optional().hint(hint));
-        fields.push(invitation.optional().hint("The token you were given, if you were invited."));
+        fields.push(invitation.optional().hint("The token of your invitation, if you have one."));
     } else {
-        fields.push(invitation.hint("Paste the token you were given."));
+        fields.push(invitation.hint("Paste the token of your invitation."));
     }
     fields.push(Field::new("Name", "name", "text", "name").value(cx.form.text("name")).optional());
     let password = Field::password("Password", "password", "new-password");
     fields.push(password.hint("At least 12 characters."));
     fields.push(Field::password("Password again", "again", "new-password"));
     let text = match (open, mailed) {
-        (true, true) => vec!["If you were invited, open the link in the mail that you got.".to_owned()],
+        (true, true) => vec!["If you were invited, open the link in the invitation mail.".to_owned()],
         (true, false) => Vec::new(),
         (false, true) => vec![
-            "You need an invitation to make an account: open the link in the mail that you got.".to_owned(),
+            "You need an invitation to create an account: open the link in the invitation mail.".to_owned(),
         ],
-        (false, false) => vec!["You need an invitation to make an account.".to_owned()],
+        (false, false) => vec!["You need an invitation to create an account.".to_owned()],
     };
     let page = Page {
-        title: "Make an account",
+        title: "Create an account",
         error,
         text,
         // Where only a mailed link makes accounts, there is nothing to fill in here.
         action: (open || !mailed).then_some("/auth/signup"),
         hidden: vec![("continue", continue_to.to_owned())],
         fields,
-        buttons: vec![Button { text: "Make the account", decision: "", plain: false }],
+        buttons: vec![Button { text: "Create account", decision: "", plain: false }],
         links: vec![(sign_in, "I have an account")],
         leads_to: cx.continue_origin(),
         ..Page::default()
@@ -70,7 +70,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     }
     let password = cx.form.secret("password");
     if password != cx.form.secret("again") {
-        return Ok(sign_up_page(&cx, Some("The two passwords differ.")));
+        return Ok(sign_up_page(&cx, Some("The passwords do not match.")));
     }
     let name = cx.form.get("name").map(|text| Name::parse(text.trim()));
     if let Some(Err(_)) = name {
@@ -80,7 +80,7 @@ pub(super) async fn submit(State(issuer): State<Issuer>, cx: Cx) -> Result<Respo
     let by = match cx.form.get("invitation") {
         Some(token) => SignUpBy::Token(kernel::Secret::new(token.trim().to_owned())),
         None if issuer.0.config.self_signup && email.is_none() => {
-            return Ok(sign_up_page(&cx, Some("The e-mail address is missing or is not one.")));
+            return Ok(sign_up_page(&cx, Some("The e-mail address is missing or invalid.")));
         }
         None => SignUpBy::Address(email),
     };

@@ -20,7 +20,7 @@ fn client(cx: &Cx) -> Result<(String, Option<String>), Refusal> {
         let id = in_form.ok_or(Refusal::InvalidRequest("client_id is missing."))?;
         return Ok((id, cx.form.get("client_secret").map(str::to_owned)));
     };
-    const BAD: Refusal = Refusal::InvalidClient("The Authorization header cannot be read.");
+    const BAD: Refusal = Refusal::InvalidClient("The Authorization header is malformed.");
     let text = value.to_str().map_err(|_| BAD)?;
     let (scheme, encoded) = text.split_once(' ').ok_or(BAD)?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -57,7 +57,7 @@ pub(super) async fn token(State(issuer): State<Issuer>, cx: Cx) -> Result<Respon
         return Err(Refusal::UnsupportedGrantType.into());
     }
     if issuer.client(&client_id).is_none() {
-        return Err(Refusal::InvalidClient("The client is not known here.").into());
+        return Err(Refusal::InvalidClient("The client is unknown.").into());
     }
     let tokens = match grant_type {
         "authorization_code" => {

@@ -122,7 +122,7 @@ async fn a_launch_that_can_neither_be_made_nor_taken_back_leaves_slots_to_clean(
     let id = ann.launch(json!({ "sku": SLICE, "gpus": 2 })).await;
     let failed = ann.until_within(Duration::from_secs(60), &id, &["failed"]).await;
     assert!(failed["meter_opened_at"].is_null(), "{failed}");
-    assert_eq!(failed["state_reason"], "the machine could not do it");
+    assert_eq!(failed["state_reason"], "the operation failed on the machine");
     assert_eq!(world.slot_states(&id).await, ["cleanup_blocked", "cleanup_blocked"]);
     assert_eq!(world.free(SLICE).await, 6, "nobody gets slots with somebody's remains");
     invariants::hold(&world.db).await;

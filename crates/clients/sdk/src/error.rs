@@ -107,7 +107,7 @@ impl<E: serde::Serialize> From<progenitor_client::Error<E>> for Error {
                 &Value::Null,
             ))),
             Generated::InvalidResponsePayload(_, error) => {
-                Self::Protocol(format!("the server's answer is not what its contract promises: {error}"))
+                Self::Protocol(format!("the response does not match the API contract: {error}"))
             }
         }
     }

@@ -17,8 +17,9 @@ impl Client {
     }
 
     fn with_header(&self, name: HeaderName, value: &str) -> Result<Self, Error> {
-        let value = HeaderValue::from_str(value)
-            .map_err(|_| Error::Request(format!("{name} has characters that no header has")))?;
+        let value = HeaderValue::from_str(value).map_err(|_| {
+            Error::Request(format!("{name} contains characters that are not valid in a header"))
+        })?;
         let mut client = self.clone();
         client.inner.headers.insert(name, value);
         Ok(client)

@@ -51,7 +51,9 @@ impl<T, F: AsyncFnMut(PageRequest) -> Result<PageItems<T>, Error>> Pages<T, F> {
             let page_size = request.page_size;
             let (items, cursor) = (self.fetch)(request).await?;
             if cursor.is_some() && cursor == before {
-                return Err(Error::Protocol("the server repeats a page of the list without end".to_owned()));
+                return Err(Error::Protocol(
+                    "the server returned the same page of the list repeatedly".to_owned(),
+                ));
             }
             self.items = items.into();
             self.next = cursor.map(|cursor| PageRequest { page_size, cursor: Some(cursor) });

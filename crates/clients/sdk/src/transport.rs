@@ -40,7 +40,7 @@ impl Transport {
     pub(crate) async fn prepare(&self, request: &mut Request) -> Result<(), Error> {
         if let Some(token) = self.tokens.0.token().await? {
             let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| Error::Auth("the token has characters that no token has".to_owned()))?;
+                .map_err(|_| Error::Auth("the token contains invalid characters".to_owned()))?;
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
@@ -50,7 +50,7 @@ impl Transport {
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
         if !reads && !request.headers().contains_key(IDEMPOTENCY_KEY) {
             let key = HeaderValue::from_str(&random::idempotency_key())
-                .map_err(|_| Error::Request("no idempotency key could be made".to_owned()))?;
+                .map_err(|_| Error::Request("no idempotency key could be generated".to_owned()))?;
             request.headers_mut().insert(IDEMPOTENCY_KEY, key);
         }
         Ok(())

@@ -108,16 +108,16 @@ fn page(sim: &Sim, method: &Method, id: &str, action: &[&str], query: Option<&st
         }
         (&Method::GET, []) => html(StatusCode::OK, page::ended_session_page(&session)),
         // Going back changes nothing: the checkout stays open until its time is over.
-        (&Method::POST, ["cancel"]) => go(text(&session, "cancel_url")),
+        (&Method::POST, ["cancel"]) => redirect_to(text(&session, "cancel_url")),
         (&Method::POST, ["pay"]) => {
             match sim.change(None, |state, context| payments::pay(state, context, id)) {
-                Ok(session) => go(&return_url(&session)),
+                Ok(session) => redirect_to(&return_url(&session)),
                 Err(fault) => ended(sim, id, fault),
             }
         }
         (&Method::POST, ["decline"]) => {
             match sim.change(None, |state, context| payments::decline(state, context, id)) {
-                Ok(_) => go(&format!("/c/pay/{id}?declined")),
+                Ok(_) => redirect_to(&format!("/c/pay/{id}?declined")),
                 Err(fault) => ended(sim, id, fault),
             }
         }
@@ -144,7 +144,7 @@ fn return_url(session: &Object) -> String {
     text(session, "success_url").replace("{CHECKOUT_SESSION_ID}", text(session, "id"))
 }
 
-fn go(url: &str) -> Response {
+fn redirect_to(url: &str) -> Response {
     match HeaderValue::from_str(url) {
         Ok(url) if !url.is_empty() => (StatusCode::SEE_OTHER, [(header::LOCATION, url)]).into_response(),
         _ => html(StatusCode::NOT_FOUND, page::unknown()),

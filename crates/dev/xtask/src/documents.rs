@@ -1,4 +1,4 @@
-//! Documents that the server program prints about itself: its API, events, errors, roles and lifecycles.
+//! Documents that the server program prints about itself: its API, events, errors, roles, lifecycles, metrics and policies.
 //!
 //! The program is built for it. Where the whole workspace was built from the same sources just before (`.ci/run`),
 //! `GPUAAS_PROGRAMS` names the directory of its programs: a build of this one alone has other features of shared

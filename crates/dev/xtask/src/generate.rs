@@ -71,6 +71,8 @@ pub fn artefacts() -> Vec<Artefact> {
             path: "docs/lifecycles.md",
             make: |tree| document(tree, "lifecycles"),
         },
+        Artefact { group: Group::Docs, path: "docs/metrics.md", make: |tree| document(tree, "metrics") },
+        Artefact { group: Group::Docs, path: "docs/policies.md", make: |tree| document(tree, "policies") },
         Artefact {
             group: Group::Sdk,
             path: SDK_SOURCE,

@@ -11,7 +11,7 @@ pub use crate::{
     },
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
-        credits::{credit_finding_held, credit_findings_open},
+        credits::{credit_finding_lock, credit_findings_open},
         inventories::{
             node_inventories, node_is_simulated, nodes_compared, nodes_uncompared, nodes_unheard, slot_facts,
         },

@@ -74,7 +74,7 @@ impl Relay {
             () = self.work(&stop) => {}
             () = late => {
                 tracing::warn!("the relay did not stop in time; what it leased is published by another");
-                self.give_back().await;
+                self.leases_release().await;
             }
         }
     }
@@ -83,13 +83,13 @@ impl Relay {
         self.leased.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Ends the leases of a batch that was broken off. What was published meanwhile is known by its event id.
-    async fn give_back(&self) {
+    /// Releases the leases of an interrupted batch. An event that was already published is deduplicated by its id.
+    async fn leases_release(&self) {
         let ids = std::mem::take(&mut *self.leased());
         let now = vec![self.db.ambient().now(); ids.len()];
         let text = "the process stopped before the event was published";
         if let Err(error) = outbox::failed(&self.db, &ids, &now, text).await {
-            tracing::warn!(error = %error, "events could not be given back; their leases end");
+            tracing::warn!(error = %error, "leases of events could not be released; they expire");
         }
     }
 

@@ -105,7 +105,7 @@ impl Runner {
                 "handlers did not finish in time; their messages come again"
             );
             running.shutdown().await;
-            inner.give_back().await;
+            inner.leases_release().await;
         }
     }
 
@@ -174,22 +174,22 @@ impl Inner {
         .increment(1);
     }
 
-    /// Hands back what was broken off, so that another process handles it at once.
-    async fn give_back(&self) {
+    /// Releases the leases of interrupted work, so that another process handles it immediately.
+    async fn leases_release(&self) {
         let leased = std::mem::take(&mut *self.leased.lock().unwrap_or_else(|e| e.into_inner()));
         for work in leased.into_values() {
-            let given_back = match work {
+            let released = match work {
                 Work::Delivery(delivery) => {
                     let text = "the process stopped before the handler ended";
                     let retried = self.transport.retry(&delivery, Duration::ZERO, text).await;
                     retried.map_err(|error| error_text(&error))
                 }
                 Work::Letter(letter) => {
-                    dead_letter::give_back(&self.db, &letter).await.map_err(|error| error_text(&error))
+                    dead_letter::lease_release(&self.db, &letter).await.map_err(|error| error_text(&error))
                 }
             };
-            if let Err(error) = given_back {
-                tracing::warn!(error, "a message could not be given back; its lease ends");
+            if let Err(error) = released {
+                tracing::warn!(error, "the lease of a message could not be released; it expires");
             }
         }
     }

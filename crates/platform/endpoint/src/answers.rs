@@ -3,7 +3,7 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, request::Parts};
 use kernel::{Code, Failure, Problem};
-use pg::{Claim, StoredResponse};
+use pg::{IdempotentRequest, StoredResponse};
 
 use crate::{
     caller::Caller,
@@ -28,9 +28,10 @@ impl Pipeline {
         let Some(key) = idempotency_key(declaration.idempotency, &parts.headers)? else { return Ok(None) };
         let body = read_body(declaration, &parts.headers, body, self.limits.body_read_timeout).await?;
         let request_hash = request_hash(path, parts.uri.query().unwrap_or_default(), &body);
-        let claim = Claim { principal_id: caller.id(), endpoint: declaration.id, key, request_hash };
-        let stored = pg::idempotency_find(&self.services.db, &claim).await?;
-        stored.map(|stored| self.replay(&bound_to(&claim), stored)).transpose()
+        let request =
+            IdempotentRequest { principal_id: caller.id(), endpoint: declaration.id, key, request_hash };
+        let stored = pg::idempotency_find(&self.services.db, &request).await?;
+        stored.map(|stored| self.replay(&bound_to(&request), stored)).transpose()
     }
 
     pub(crate) fn replay(&self, bound_to: &str, stored: StoredResponse) -> Result<Response, Failure> {
@@ -52,6 +53,6 @@ impl Pipeline {
 }
 
 /// What a stored answer is sealed for: it cannot be read under another key, endpoint or principal.
-pub(crate) fn bound_to(claim: &Claim) -> String {
-    format!("{} {} {}", claim.principal_id, claim.endpoint, claim.key)
+pub(crate) fn bound_to(request: &IdempotentRequest) -> String {
+    format!("{} {} {}", request.principal_id, request.endpoint, request.key)
 }

@@ -31,10 +31,9 @@ impl Access {
 
     /// The signed-in person, where a machine cannot stand in.
     pub fn user(&self) -> Result<kernel::ids::UserId, Problem> {
-        self.caller
-            .as_ref()
-            .and_then(Caller::user)
-            .ok_or_else(|| Problem::new(Code::InsufficientPermissions, "Only a user can do this, not a service account."))
+        self.caller.as_ref().and_then(Caller::user).ok_or_else(|| {
+            Problem::new(Code::InsufficientPermissions, "Only a user can do this, not a service account.")
+        })
     }
 
     pub fn org(&self) -> Result<OrgId, Problem> {

@@ -1,8 +1,8 @@
-//! Streams that follow something: what happened, then what happens, as server-sent events.
+//! Streams of server-sent events: first the past events of a source, then new ones.
 //!
-//! A stream looks ([`Followed::look`]), sends what is new, and waits ([`Followed::wait`]) without a connection to the
-//! database while nothing happens. It sends a heartbeat when it was silent, and ends after some minutes, so that no client
-//! keeps one connection for ever; the client comes again with the last id that it saw. The pipeline authorizes its
+//! A stream reads new frames ([`StreamSource::read_new`]), sends them, and waits ([`StreamSource::wait`]) without a database
+//! connection while there are none. It sends a heartbeat when it was idle, and ends after some minutes, so that no client
+//! keeps one connection forever; the client reconnects with the last id that it saw. The pipeline authorizes its
 //! caller again every second (`reauthorize`). Each caller has a bounded number of streams.
 
 use std::{
@@ -20,22 +20,22 @@ use uuid::Uuid;
 use crate::{Sse, SseFrame};
 
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
-const COME_AGAIN: Duration = Duration::from_secs(1);
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Streams of one kind that one process keeps open.
 const MOST_STREAMS: usize = 2048;
 
-/// The streams of one kind that are open, by caller. Cheap to clone.
+/// The number of open streams of one kind, by caller. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams {
     open: Arc<Mutex<HashMap<Uuid, usize>>>,
     most_of_one: usize,
-    /// What a caller with too many reads, and what to do instead.
+    /// The error and its suggestion for a caller with too many streams.
     refusal: (&'static str, &'static str),
 }
 
-/// A stream's place among those that are open, given back when the stream is gone.
-pub struct Seat {
+/// Counts a stream as open until it is dropped.
+pub struct StreamGuard {
     streams: Streams,
     caller: Uuid,
 }
@@ -45,7 +45,7 @@ impl Streams {
         Self { open: Arc::default(), most_of_one, refusal }
     }
 
-    pub fn seat(&self, caller: Uuid) -> Result<Seat, Problem> {
+    pub fn stream_open(&self, caller: Uuid) -> Result<StreamGuard, Problem> {
         let mut open = self.lock();
         let (all, own) = (open.values().sum::<usize>(), open.get(&caller).copied().unwrap_or(0));
         if all >= MOST_STREAMS || own >= self.most_of_one {
@@ -55,7 +55,7 @@ impl Streams {
         }
         *open.entry(caller).or_default() += 1;
         drop(open);
-        Ok(Seat { streams: self.clone(), caller })
+        Ok(StreamGuard { streams: self.clone(), caller })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, usize>> {
@@ -63,7 +63,7 @@ impl Streams {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
         if let Some(count) = open.get_mut(&self.caller) {
@@ -75,54 +75,54 @@ impl Drop for Seat {
     }
 }
 
-/// What a look found.
+/// The result of one read of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looked {
-    /// Something: look again once it was sent.
-    Something,
-    /// Nothing: wait.
-    Nothing,
-    /// Nothing more will come. What was found is sent, then the stream ends.
-    Over,
+pub enum SourceState {
+    /// New frames: read again once they were sent.
+    New,
+    /// No new frames: wait.
+    Idle,
+    /// The last frames: they are sent, then the stream ends.
+    Ended,
 }
 
-/// What a stream follows.
+/// A source of frames.
 #[async_trait]
-pub trait Followed: Send + 'static {
-    /// Adds frames for what is new since the last look.
-    async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure>;
-    /// Until there may be something new, or the time is over.
+pub trait StreamSource: Send + 'static {
+    /// Appends the frames that are new since the last read.
+    async fn read_new(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<SourceState, Failure>;
+    /// Waits until there may be new frames, or until the deadline.
     async fn wait(&mut self, deadline: Instant);
 }
 
-struct Following<F> {
-    followed: F,
+struct SourceStream<F> {
+    source: F,
     frames: VecDeque<SseFrame>,
     over: bool,
     ends_at: Instant,
     next_heartbeat: Instant,
-    _seat: Seat,
+    _guard: StreamGuard,
 }
 
-/// Follows until it is over, or the stream's time is.
-pub fn follow(seat: Seat, followed: impl Followed) -> Sse {
+/// Streams until the source or the lifetime of the stream has ended.
+pub fn follow(guard: StreamGuard, source: impl StreamSource) -> Sse {
     let now = Instant::now();
-    let following = Following {
-        followed,
-        frames: VecDeque::from([SseFrame::retry_after(COME_AGAIN)]),
+    let state = SourceStream {
+        source,
+        frames: VecDeque::from([SseFrame::retry_after(RECONNECT_DELAY)]),
         over: false,
         ends_at: now + LIFETIME,
         next_heartbeat: now + HEARTBEAT,
-        _seat: seat,
+        _guard: guard,
     };
-    let frames = stream::try_unfold(following, async |mut following| {
-        let frame = following.next().await?;
-        Ok(frame.map(|frame| (frame, following)))
+    let frames = stream::try_unfold(state, async |mut state| {
+        let frame = state.next().await?;
+        Ok(frame.map(|frame| (frame, state)))
     });
     Sse(frames.boxed())
 }
 
-impl<F: Followed> Following<F> {
+impl<F: StreamSource> SourceStream<F> {
     async fn next(&mut self) -> Result<Option<SseFrame>, Failure> {
         loop {
             if let Some(frame) = self.frames.pop_front() {
@@ -137,10 +137,10 @@ impl<F: Followed> Following<F> {
                 self.frames.push_back(SseFrame::heartbeat());
                 continue;
             }
-            match self.followed.look(&mut self.frames).await? {
-                Looked::Something => {}
-                Looked::Nothing => self.followed.wait(self.ends_at.min(self.next_heartbeat)).await,
-                Looked::Over => self.over = true,
+            match self.source.read_new(&mut self.frames).await? {
+                SourceState::New => {}
+                SourceState::Idle => self.source.wait(self.ends_at.min(self.next_heartbeat)).await,
+                SourceState::Ended => self.over = true,
             }
         }
     }
@@ -152,21 +152,21 @@ mod tests {
 
     const REFUSAL: (&str, &str) = ("Too many.", "Close one.");
 
-    /// Finds one thing at each of the first looks, then nothing, or the end.
+    /// One new frame at each of the first reads, then `then`.
     struct Counted {
         left: i64,
-        then: Looked,
+        then: SourceState,
     }
 
     #[async_trait]
-    impl Followed for Counted {
-        async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure> {
+    impl StreamSource for Counted {
+        async fn read_new(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<SourceState, Failure> {
             if self.left == 0 {
                 return Ok(self.then);
             }
             self.left -= 1;
             frames.push_back(SseFrame::event(self.left, "thing", &self.left)?);
-            Ok(Looked::Something)
+            Ok(SourceState::New)
         }
 
         async fn wait(&mut self, deadline: Instant) {
@@ -174,39 +174,39 @@ mod tests {
         }
     }
 
-    async fn frames(left: i64, then: Looked) -> Vec<SseFrame> {
-        let seat = Streams::new(1, REFUSAL).seat(Uuid::nil()).unwrap();
-        follow(seat, Counted { left, then }).0.map(Result::unwrap).collect().await
+    async fn frames(left: i64, then: SourceState) -> Vec<SseFrame> {
+        let guard = Streams::new(1, REFUSAL).stream_open(Uuid::nil()).unwrap();
+        follow(guard, Counted { left, then }).0.map(Result::unwrap).collect().await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_when_what_it_follows_does() {
+    async fn a_stream_ends_with_its_source() {
         let began = Instant::now();
-        let frames = frames(2, Looked::Over).await;
+        let frames = frames(2, SourceState::Ended).await;
         let event = |n: i64| SseFrame::event(n, "thing", &n).unwrap();
-        assert_eq!(frames, [SseFrame::retry_after(COME_AGAIN), event(1), event(0)]);
+        assert_eq!(frames, [SseFrame::retry_after(RECONNECT_DELAY), event(1), event(0)]);
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_stream_has_heartbeats_and_ends_after_its_time() {
+    async fn an_idle_stream_sends_heartbeats_and_ends_after_its_lifetime() {
         let began = Instant::now();
-        let frames = frames(0, Looked::Nothing).await;
+        let frames = frames(0, SourceState::Idle).await;
         let beats = frames.iter().filter(|frame| **frame == SseFrame::heartbeat()).count();
         assert_eq!((frames.len(), beats), (20, 19));
         assert_eq!(began.elapsed(), LIFETIME);
     }
 
     #[test]
-    fn a_caller_has_so_many_streams_and_gets_places_back() {
+    fn streams_of_a_caller_are_limited_until_one_is_dropped() {
         const MOST: usize = 16;
         let (streams, caller) = (Streams::new(MOST, REFUSAL), Uuid::from_u128(1));
-        let mut seats: Vec<Seat> = (0..MOST).map(|_| streams.seat(caller).unwrap()).collect();
-        assert_eq!(streams.seat(caller).map(drop).unwrap_err().code, Code::RateLimitExceeded);
-        assert!(streams.seat(Uuid::from_u128(2)).is_ok());
-        seats.pop();
-        assert!(streams.seat(caller).is_ok());
-        drop(seats);
+        let mut guards: Vec<StreamGuard> = (0..MOST).map(|_| streams.stream_open(caller).unwrap()).collect();
+        assert_eq!(streams.stream_open(caller).map(drop).unwrap_err().code, Code::RateLimitExceeded);
+        assert!(streams.stream_open(Uuid::from_u128(2)).is_ok());
+        guards.pop();
+        assert!(streams.stream_open(caller).is_ok());
+        drop(guards);
         assert!(streams.lock().is_empty());
     }
 }

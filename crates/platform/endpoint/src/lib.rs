@@ -54,7 +54,7 @@ pub use caller::{
     Services,
 };
 pub use declare::{Declaration, Endpoint, Idempotency, Lane, ScopeKind, delete, get, patch, post, put};
-pub use follow::{Followed, Looked, Seat, Streams, follow};
+pub use follow::{SourceState, StreamGuard, StreamSource, Streams, follow};
 pub use given::Given;
 pub use handler::Write;
 pub use input::{Empty, In, Json};

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{body::Body, extract::ConnectInfo, response::Response};
 use http::{HeaderMap, HeaderValue, Request, request::Parts};
 use kernel::{Code, CorrelationId, Failure, Problem};
-use pg::{Begin, Claim, Origin, Permit, Refusal, Scope, StoredResponse};
+use pg::{Begin, IdempotentRequest, Origin, Permit, Refusal, Scope, StoredResponse};
 use tracing::Instrument as _;
 
 use crate::{
@@ -88,8 +88,7 @@ impl Pipeline {
             match tokio::time::timeout(timeout, work.instrument(span.clone())).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    let problem =
-                        Problem::new(Code::ServiceUnavailable, "The request timed out.");
+                    let problem = Problem::new(Code::ServiceUnavailable, "The request timed out.");
                     problem_response(&problem.retry_after(1), correlation_id).into()
                 }
             };
@@ -293,13 +292,13 @@ impl Pipeline {
             }
             (Erased::Write(parse), Some(action)) => {
                 let ready = parse(raw)?;
-                let claim = idempotency_key.map(|key| Claim {
+                let idempotency = idempotency_key.map(|key| IdempotentRequest {
                     principal_id: caller.id(),
                     endpoint: declaration.id,
                     key,
                     request_hash,
                 });
-                self.write(endpoint, permit, action, claim, ready).await
+                self.write(endpoint, permit, action, idempotency, ready).await
             }
             // The builder gives every write an audit action and every public endpoint another path.
             (Erased::Write(_), None) | (Erased::Public(_), _) => {
@@ -313,11 +312,11 @@ impl Pipeline {
         endpoint: &Endpoint,
         permit: Permit,
         action: &'static str,
-        claim: Option<Claim>,
+        idempotency: Option<IdempotentRequest>,
         ready: ReadyWrite,
     ) -> Result<Response, Failure> {
-        let bound_to = claim.as_ref().map(bound_to);
-        let begun = self.services.db.write_once(permit, action, claim).await;
+        let bound_to = idempotency.as_ref().map(bound_to);
+        let begun = self.services.db.write_once(permit, action, idempotency).await;
         let tx = match begun {
             Ok(Begin::New(tx)) => *tx,
             Ok(Begin::Replay(stored)) => return self.replay(bound_to.as_deref().unwrap_or_default(), stored),

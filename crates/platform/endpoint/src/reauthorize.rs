@@ -1,7 +1,7 @@
 //! Who asks and whether they may: decided when a request comes, and again while its answer lasts.
 //!
 //! An answer can last for minutes (events, exports, a question that waits for its answer). Sessions end, members
-//! leave and roles change meanwhile; so every read that is not done after [`LOOK_EVERY`] is decided anew, from the
+//! leave and roles change meanwhile; so every read that is not done after [`CHECK_INTERVAL`] is decided anew, from the
 //! token that came with it, and broken off when the answer is no. The pipeline does this for every endpoint: none can
 //! forget it. Looks hit the caches of the authenticator, which committed changes drop at once on every replica, and
 //! which are three seconds old at most when a notification is lost: together below the five seconds that revocation
@@ -26,9 +26,9 @@ use crate::{
     declare::Declaration,
 };
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Nobody keeps a stream because nobody can say whether they may.
-const LOOKS_THAT_FAIL: u32 = 3;
+const MAX_FAILED_CHECKS: u32 = 3;
 /// How long a question that waits may still wait when the process stops.
 const WAITS_WHILE_STOPPING: Duration = Duration::from_secs(1);
 
@@ -117,14 +117,14 @@ impl Reauthorization {
         decided.map(|_| ()).map_err(|refusal| refusal.problem)
     }
 
-    /// `failed` counts the looks in a row that brought no answer.
-    async fn look(&self, failed: &mut u32) -> Result<(), Failure> {
+    /// `failed` counts the consecutive checks without a result.
+    async fn check(&self, failed: &mut u32) -> Result<(), Failure> {
         match self.decide().await {
             Ok(()) => {
                 *failed = 0;
                 Ok(())
             }
-            Err(Failure::Internal(error)) if *failed + 1 < LOOKS_THAT_FAIL => {
+            Err(Failure::Internal(error)) if *failed + 1 < MAX_FAILED_CHECKS => {
                 *failed += 1;
                 tracing::debug!(%error, "an open answer could not be authorized again; trying again");
                 Ok(())
@@ -154,8 +154,8 @@ impl Reauthorization {
         let revoked = async {
             let mut failed = 0;
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                if let Err(failure) = self.look(&mut failed).await {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+                if let Err(failure) = self.check(&mut failed).await {
                     return failure;
                 }
             }
@@ -176,7 +176,8 @@ impl Reauthorization {
         stream: BoxStream<'static, Result<Bytes, Failure>>,
     ) -> BoxStream<'static, Result<Bytes, Failure>> {
         let ends_quietly = self.declaration.types.reply_content == "text/event-stream";
-        let guarded = Guarded { stream, reauthorize: self, look_at: Instant::now() + LOOK_EVERY, failed: 0 };
+        let guarded =
+            Guarded { stream, reauthorize: self, check_at: Instant::now() + CHECK_INTERVAL, failed: 0 };
         stream::unfold(Some(guarded), move |guarded| async move {
             let mut guarded = guarded?;
             match guarded.next().await {
@@ -196,7 +197,7 @@ impl Reauthorization {
 struct Guarded {
     stream: BoxStream<'static, Result<Bytes, Failure>>,
     reauthorize: Reauthorization,
-    look_at: Instant,
+    check_at: Instant,
     failed: u32,
 }
 
@@ -204,15 +205,15 @@ impl Guarded {
     /// Nothing is given that was not allowed within the last second, also after a reader that paused.
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         loop {
-            if self.look_at <= Instant::now() {
-                if let Err(failure) = self.reauthorize.look(&mut self.failed).await {
+            if self.check_at <= Instant::now() {
+                if let Err(failure) = self.reauthorize.check(&mut self.failed).await {
                     return Some(Err(failure));
                 }
-                self.look_at = Instant::now() + LOOK_EVERY;
+                self.check_at = Instant::now() + CHECK_INTERVAL;
             }
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(self.look_at) => {}
+                () = tokio::time::sleep_until(self.check_at) => {}
                 item = self.stream.next() => return item,
             }
         }

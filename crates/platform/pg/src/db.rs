@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use kernel::Ambient;
 
 use crate::{
-    Begin, Claim, Connect, Error, Permit, ReadTx, Roles, Scope, Upkeep, WriteTx,
+    Begin, Connect, Error, IdempotentRequest, Permit, ReadTx, Roles, Scope, Upkeep, WriteTx,
     pool::{Pool, Tenant},
 };
 
@@ -69,20 +69,20 @@ impl Db {
     pub async fn write(&self, permit: Permit, action: &'static str) -> Result<WriteTx, Error> {
         match self.write_once(permit, action, None).await? {
             Begin::New(tx) => Ok(*tx),
-            // Without a claim there is nothing to replay or to mistake.
+            // Without an idempotency key there is no response to replay and no mismatch.
             Begin::Replay(_) | Begin::KeyReused => Err(Error::Busy),
         }
     }
 
-    /// The same, claiming an idempotency key first.
+    /// The same, reserving an idempotency key first.
     pub async fn write_once(
         &self,
         permit: Permit,
         action: &'static str,
-        claim: Option<Claim>,
+        idempotency: Option<IdempotentRequest>,
     ) -> Result<Begin, Error> {
         let object = self.checkout(&permit).await?;
-        WriteTx::begin(self.clone(), object, permit, action, claim).await
+        WriteTx::begin(self.clone(), object, permit, action, idempotency).await
     }
 
     async fn checkout(&self, permit: &Permit) -> Result<crate::pool::Object, Error> {

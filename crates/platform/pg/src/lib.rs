@@ -53,7 +53,7 @@ pub use read::{ReadTx, Upkeep};
 pub use record::{changed, created, found, removed};
 pub use schema_code::{CodeFile, SCHEMA_CODE, SchemaCode, SchemaCodeError, schema_code_apply};
 pub use upkeep::{idempotency_find, idempotency_forget};
-pub use write::{Begin, Claim, Committed, StoredResponse, WriteTx};
+pub use write::{Begin, Committed, IdempotentRequest, StoredResponse, WriteTx};
 
 /// Queries go through this connection type.
 pub type Connection = sqlx::PgConnection;

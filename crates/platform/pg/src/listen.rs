@@ -7,7 +7,7 @@ use tokio::{sync::broadcast, time::Instant};
 
 use crate::{Db, Roles, db::INVALIDATE_ALL};
 
-/// Wakes whoever waits for work on a channel. A missed wake-up costs a polling interval, never work.
+/// Wakes workers that wait on a channel. A missed wake-up costs a polling interval, never work.
 #[derive(Clone)]
 pub struct Wake(broadcast::Sender<Notice>);
 
@@ -30,7 +30,7 @@ const CHANNELS: &[&str] = &[
     "gpuaas_webhooks",
     "gpuaas_notify",
 ];
-/// Notices that a slow subscriber may fall behind before it misses some and has to look for itself.
+/// Notices buffered for a slow subscriber; beyond that it misses some and must poll.
 const BACKLOG: usize = 4096;
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 
@@ -41,49 +41,50 @@ impl Wake {
 
     /// Waits for a notification on `channel`, or for `at_most`.
     pub async fn wait(receiver: &mut broadcast::Receiver<Notice>, channel: &str, at_most: Duration) {
-        let _ = tokio::time::timeout(at_most, heard(receiver, |notice| notice.channel == channel)).await;
+        let _ = tokio::time::timeout(at_most, wait_for_notice(receiver, |notice| notice.channel == channel))
+            .await;
     }
 }
 
-/// Until a notice that is `wanted` came, or may have come.
-async fn heard(receiver: &mut broadcast::Receiver<Notice>, wanted: impl Fn(&Notice) -> bool) {
+/// Waits for a notice that is `wanted`, or that may have been missed.
+async fn wait_for_notice(receiver: &mut broadcast::Receiver<Notice>, wanted: impl Fn(&Notice) -> bool) {
     loop {
         match receiver.recv().await {
             Ok(notice) if wanted(&notice) => return,
             Ok(_) => {}
-            // Something came that we did not see; look.
+            // Missed notices: the caller must check.
             Err(broadcast::error::RecvError::Lagged(_)) => return,
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
 }
 
-/// Waits for changes of one thing, which the database announces on a channel by its name.
+/// Waits for changes of one resource, for which the database sends notices with its name on a channel.
 pub struct Watch {
     notices: Option<broadcast::Receiver<Notice>>,
     channel: &'static str,
     about: String,
-    look_every: Duration,
+    poll_interval: Duration,
 }
 
 impl Watch {
-    /// Notices everything from now on: make it before the first look, so that no change falls between looking and
-    /// waiting. A change whose notice was lost is looked for after `look_every`, as are all without a [`Wake`].
-    pub fn new(wake: Option<&Wake>, channel: &'static str, about: String, look_every: Duration) -> Self {
-        Self { notices: wake.map(Wake::subscribe), channel, about, look_every }
+    /// Receives notices from now on: create it before the first read, so that no change is missed between reading and
+    /// waiting. After `poll_interval` the caller polls, for lost notices and without a [`Wake`].
+    pub fn new(wake: Option<&Wake>, channel: &'static str, about: String, poll_interval: Duration) -> Self {
+        Self { notices: wake.map(Wake::subscribe), channel, about, poll_interval }
     }
 
-    /// Until the thing changed, or may have changed, or the time is over.
-    pub async fn changed_before(&mut self, deadline: Instant) {
-        let deadline = deadline.min(Instant::now() + self.look_every);
+    /// Waits until the resource changed, or may have changed, or until the deadline.
+    pub async fn wait_for_change(&mut self, deadline: Instant) {
+        let deadline = deadline.min(Instant::now() + self.poll_interval);
         let Some(notices) = &mut self.notices else { return tokio::time::sleep_until(deadline).await };
-        let changed = heard(notices, |n| n.channel == self.channel && n.payload == self.about);
+        let changed = wait_for_notice(notices, |n| n.channel == self.channel && n.payload == self.about);
         let _ = tokio::time::timeout_at(deadline, changed).await;
     }
 }
 
 impl Db {
-    /// Listens until the returned task is aborted. While the connection is down nothing can be heard, so
+    /// Listens until the returned task is aborted. While the connection is down no notice arrives, so
     /// every reconnection drops all caches; their own short lifetimes bound staleness meanwhile.
     pub fn listen(&self) -> (Wake, tokio::task::JoinHandle<()>) {
         let (sender, _) = broadcast::channel(BACKLOG);
@@ -131,33 +132,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_ends_at_its_own_notice_or_at_the_next_look() {
+    async fn a_watch_ends_at_its_own_notice_or_after_the_poll_interval() {
         let (sender, _) = broadcast::channel(8);
         let wake = Wake(sender.clone());
-        let look_every = Duration::from_secs(5);
-        let mut watch = Watch::new(Some(&wake), "gpuaas_logs", "a".to_owned(), look_every);
+        let poll_interval = Duration::from_secs(5);
+        let mut watch = Watch::new(Some(&wake), "gpuaas_logs", "a".to_owned(), poll_interval);
         let began = Instant::now();
         for (channel, payload) in [("gpuaas_logs", "b"), ("gpuaas_tasks", "a")] {
             sender.send(notice(channel, payload)).unwrap();
         }
-        watch.changed_before(began + Duration::from_secs(60)).await;
-        assert_eq!(began.elapsed(), look_every);
+        watch.wait_for_change(began + Duration::from_secs(60)).await;
+        assert_eq!(began.elapsed(), poll_interval);
         sender.send(notice("gpuaas_logs", "a")).unwrap();
-        watch.changed_before(began + Duration::from_secs(60)).await;
-        assert_eq!(began.elapsed(), look_every);
-        watch.changed_before(began + Duration::from_secs(6)).await;
+        watch.wait_for_change(began + Duration::from_secs(60)).await;
+        assert_eq!(began.elapsed(), poll_interval);
+        watch.wait_for_change(began + Duration::from_secs(6)).await;
         assert_eq!(began.elapsed(), Duration::from_secs(6));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_fell_behind_looks_at_once() {
+    async fn a_watch_that_missed_notices_ends_immediately() {
         let (sender, _) = broadcast::channel(2);
         let mut watch = Watch::new(Some(&Wake(sender.clone())), "gpuaas_logs", "a".to_owned(), BACKLOG_TIME);
         for _ in 0..3 {
             sender.send(notice("gpuaas_tasks", "x")).unwrap();
         }
         let began = Instant::now();
-        watch.changed_before(began + BACKLOG_TIME).await;
+        watch.wait_for_change(began + BACKLOG_TIME).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 

@@ -71,7 +71,7 @@ impl SchemaCode<'_> {
 }
 
 /// Views may call functions, and nothing may call them.
-fn comes_late(sql: &str) -> bool {
+fn is_applied_last(sql: &str) -> bool {
     sql.contains("CREATE OR REPLACE VIEW")
 }
 
@@ -118,7 +118,7 @@ async fn apply_all(
     code: SchemaCode<'_>,
 ) -> Result<(), SchemaCodeError> {
     let mut files = code.files.to_vec();
-    files.sort_by_key(|(_, sql)| comes_late(sql));
+    files.sort_by_key(|(_, sql)| is_applied_last(sql));
     let mut tx = conn.begin().await?;
     tx.execute("SET LOCAL check_function_bodies = off").await?;
     tx.execute(LOCK_TIMEOUT).await?;

@@ -1,6 +1,6 @@
 //! What the platform's own tables need now and then.
 
-use crate::{Claim, Db, Error, StoredResponse};
+use crate::{Db, Error, IdempotentRequest, StoredResponse};
 use chrono::{DateTime, Utc};
 
 const BATCH: i64 = 5_000;
@@ -28,17 +28,17 @@ pub async fn idempotency_forget(db: &Db, cutoff: DateTime<Utc>) -> Result<u64, E
     }
 }
 
-/// What was stored under a key for this very request, without claiming it. A repeated request finds its answer
+/// What was stored under a key for this very request, without reserving the key. A repeated request finds its answer
 /// here when its first effect took away what it acted on.
-pub async fn idempotency_find(db: &Db, claim: &Claim) -> Result<Option<StoredResponse>, Error> {
+pub async fn idempotency_find(db: &Db, request: &IdempotentRequest) -> Result<Option<StoredResponse>, Error> {
     let mut upkeep = db.upkeep("find the answer to a repeated request").await?;
     let row = sqlx::query!(
         "SELECT status, body FROM idempotency_records
          WHERE principal_id = $1 AND endpoint = $2 AND key = $3 AND request_hash = $4",
-        claim.principal_id,
-        claim.endpoint,
-        claim.key,
-        &claim.request_hash[..],
+        request.principal_id,
+        request.endpoint,
+        request.key,
+        &request.request_hash[..],
     )
     .fetch_optional(upkeep.conn())
     .await?;

@@ -13,7 +13,7 @@ use crate::{
 
 /// An idempotency key and what it is bound to.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct IdempotentRequest {
     pub principal_id: Uuid,
     pub endpoint: &'static str,
     pub key: String,
@@ -66,7 +66,7 @@ pub struct WriteTx {
     permit: Permit,
     action: &'static str,
     audit_org: Option<Uuid>,
-    claim: Option<Claim>,
+    idempotency: Option<IdempotentRequest>,
     target: Option<Target>,
     events: Vec<Pending>,
     invalidations: Vec<String>,
@@ -78,7 +78,7 @@ impl WriteTx {
         mut object: Object,
         permit: Permit,
         action: &'static str,
-        claim: Option<Claim>,
+        idempotency: Option<IdempotentRequest>,
     ) -> Result<Begin, Error> {
         object.doubtful = true;
         object.conn.execute("BEGIN READ WRITE").await.map_err(Error::from_sqlx)?;
@@ -90,27 +90,27 @@ impl WriteTx {
             permit,
             action,
             audit_org: None,
-            claim: None,
+            idempotency: None,
             target: None,
             events: Vec::new(),
             invalidations: Vec::new(),
         };
-        let Some(claim) = claim else { return Ok(Begin::New(Box::new(tx))) };
+        let Some(request) = idempotency else { return Ok(Begin::New(Box::new(tx))) };
         let now = tx.db.ambient().now();
         let row = sqlx::query!(
             r#"SELECT claimed AS "claimed!", same_request AS "same_request!", status, body
                FROM idempotency_claim($1, $2, $3, $4, $5)"#,
-            claim.principal_id,
-            claim.endpoint,
-            claim.key,
-            &claim.request_hash[..],
+            request.principal_id,
+            request.endpoint,
+            request.key,
+            &request.request_hash[..],
             now,
         )
         .fetch_one(tx.conn())
         .await
         .map_err(Error::from_sqlx)?;
         if row.claimed {
-            tx.claim = Some(claim);
+            tx.idempotency = Some(request);
             return Ok(Begin::New(Box::new(tx)));
         }
         tx.roll_back().await;
@@ -233,11 +233,11 @@ impl WriteTx {
         let target =
             self.target.take().unwrap_or(Target { kind: "none", id: None, before: None, after: None });
         let events = std::mem::take(&mut self.events);
-        let claim = self.claim.take();
+        let idempotency = self.idempotency.take();
         let (status, body) =
             response.map_or((None, None), |r| (Some(i16::try_from(r.status).unwrap_or(200)), Some(r.body)));
         let (i_principal, i_endpoint, i_key) =
-            claim.map_or((None, None, None), |c| (Some(c.principal_id), Some(c.endpoint), Some(c.key)));
+            idempotency.map_or((None, None, None), |c| (Some(c.principal_id), Some(c.endpoint), Some(c.key)));
         let invalidations = self.invalidations.clone();
         sqlx::query_scalar!(
             r#"SELECT write_finish(

@@ -217,7 +217,7 @@ fn failed(on: &mut Progress, step: &StepSpec, error: &StepError) {
     }
 }
 
-/// The domain could not be told of the end: once more, a while later.
+/// The end could not be recorded in the domain: retried with backoff.
 pub fn end_failed(at: &Progress) -> Progress {
     let delay = (Duration::from_secs(1) * 2u32.pow(at.end_attempts.min(16))).min(MAX_DELAY);
     Progress { end_attempts: at.end_attempts.saturating_add(1), due_at: later(at.now, delay), ..at.clone() }

@@ -44,7 +44,7 @@ impl Inner {
     pub(crate) async fn drive(&self, saga: &dyn Saga, mut run: Run, stop: &CancellationToken) {
         loop {
             run.progress.now = self.db.ambient().now();
-            let moved = Box::pin(self.go(saga, &mut run)).await;
+            let moved = Box::pin(self.advance(saga, &mut run)).await;
             if self.dead.is_cancelled() {
                 return;
             }
@@ -66,7 +66,7 @@ impl Inner {
         }
     }
 
-    async fn go(&self, saga: &dyn Saga, run: &mut Run) -> Moved {
+    async fn advance(&self, saga: &dyn Saga, run: &mut Run) -> Moved {
         let signal = |run: &Run, timed_out: bool| match (&run.signal, timed_out) {
             (Some(signal), false) => Signal::Woken(signal.clone()),
             _ => Signal::TimedOut,
@@ -90,7 +90,7 @@ impl Inner {
                 tracing::info!(
                     failure_code = failure.code.name(),
                     failure = failure.text,
-                    "a workflow is taken back"
+                    "a workflow is undone"
                 );
                 let progress = Progress {
                     undoing: true,
@@ -331,7 +331,7 @@ impl Inner {
                     failure_code = error.code.name(),
                     error = %error,
                     attempts = run.progress.end_attempts.saturating_add(1),
-                    "a workflow is over and its domain could not be told; it is retried"
+                    "a workflow has ended, but its end could not be recorded in its domain; retrying"
                 );
                 run.progress.now = self.db.ambient().now();
                 let progress = decide::end_failed(&run.progress);

@@ -120,7 +120,7 @@ impl Engine {
         if tokio::time::timeout(STOP_WITHIN, drained).await.is_err() {
             tracing::warn!("steps did not end in time; they are rolled back and run again");
             running.shutdown().await;
-            inner.give_back().await;
+            inner.leases_release().await;
         }
     }
 
@@ -178,13 +178,13 @@ impl Inner {
         self.leased.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
     }
 
-    /// Ends the leases of calls that were broken off, so that another worker goes on at once. A call that committed
-    /// meanwhile has moved the row itself; what it left is due or sleeps as it says.
-    async fn give_back(&self) {
+    /// Releases the leases of interrupted calls, so that another worker continues immediately. A call that committed
+    /// meanwhile has updated the row itself.
+    async fn leases_release(&self) {
         let leased = std::mem::take(&mut *self.leased.lock().unwrap_or_else(|e| e.into_inner()));
         for (id, fence) in leased {
             if let Err(error) = store::release(&self.db, id, fence).await {
-                tracing::warn!(error = %error, run_id = %id, "a run could not be given back; its lease ends");
+                tracing::warn!(error = %error, run_id = %id, "the lease of a run could not be released; it expires");
             }
         }
     }

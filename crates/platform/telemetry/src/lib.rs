@@ -2,7 +2,8 @@
 //!
 //! - [`logs`] sets up `tracing` once per process: one JSON object per line on stderr (stdout belongs to
 //!   program output), with the fields of the surrounding spans flattened into the line.
-//! - [`metrics`] holds the one Prometheus recorder; [`names`] lists every metric the product has.
+//! - [`metrics`] holds the one Prometheus recorder; [`names`] lists every metric the product has, and [`catalog`]
+//!   prints that list as a page of the documentation.
 //! - [`traces`] exports spans over OTLP (http/protobuf) and carries W3C `traceparent` values as strings, so
 //!   that a trace can travel through rows and messages as well as through headers.
 //! - [`health`] answers `/healthz`, `/readyz` and `/metrics`.
@@ -13,6 +14,7 @@
 //! whatever the log filter says: the filter chooses events, not context.
 
 mod bug;
+pub mod catalog;
 mod error;
 mod filter;
 pub mod health;

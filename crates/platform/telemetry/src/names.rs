@@ -1,73 +1,46 @@
 //! Every metric of the product, by name. Code that counts uses these constants; dashboards, alerts and docs
-//! are checked against [`ALL`].
+//! are checked against [`ALL`], and `docs/metrics.md` is generated from it.
 //!
 //! Labels are few and bounded: an endpoint's operation id, a method, a status class, a topic, a lane. Never an
 //! id, a path or anything a caller can choose.
 
-/// Invariants that did not hold.
 pub const BUGS_TOTAL: &str = "bugs_total";
-/// Labels: `endpoint`, `method`, `status`.
 pub const HTTP_REQUESTS_TOTAL: &str = "http_requests_total";
-/// Labels: `endpoint`.
 pub const HTTP_REQUEST_DURATION_SECONDS: &str = "http_request_duration_seconds";
 pub const HTTP_REQUESTS_IN_FLIGHT: &str = "http_requests_in_flight";
 pub const OUTBOX_PENDING: &str = "outbox_pending";
 pub const OUTBOX_OLDEST_AGE_SECONDS: &str = "outbox_oldest_age_seconds";
-/// Labels: `topic`, `consumer`, `outcome` (`handled`, `duplicate`, `retried`, `dead`).
 pub const BUS_MESSAGES_TOTAL: &str = "bus_messages_total";
-/// Labels: `consumer`.
 pub const DEAD_LETTERS: &str = "dead_letters";
-/// Labels: `listener`, `reason` (`not_reading`, `did_not_leave`, `shutdown`).
 pub const CONNECTIONS_CUT_TOTAL: &str = "connections_cut_total";
-/// Labels: `listener`.
 pub const CONNECTIONS_REFUSED_TOTAL: &str = "connections_refused_total";
-/// Labels: `lane`.
 pub const RATE_LIMITED_TOTAL: &str = "rate_limited_total";
-/// Labels: `pool`.
 pub const DB_POOL_IN_USE: &str = "db_pool_in_use";
-/// Labels: `pool`.
 pub const DB_POOL_WAITING: &str = "db_pool_waiting";
 pub const IDEMPOTENCY_REPLAYS_TOTAL: &str = "idempotency_replays_total";
 pub const AUDIT_ROWS_TOTAL: &str = "audit_rows_total";
 pub const TRACE_SPANS_LOST_TOTAL: &str = "trace_spans_lost_total";
 pub const NODE_CONNECTIONS: &str = "node_connections";
-/// Labels: `outcome`.
 pub const NODE_ENROLLMENTS_TOTAL: &str = "node_enrollments_total";
-/// Labels: `action`.
 pub const NODE_FINDINGS_TOTAL: &str = "node_findings_total";
 pub const NODE_WAITING: &str = "node_waiting";
-/// Labels: `reason`.
 pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
-/// Reports and log batches of nodes refused by a rate limit.
 pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
-/// Superseded certificates that somebody used.
 pub const NODE_IDENTITIES_COPIED_TOTAL: &str = "node_identities_copied_total";
-/// Labels: `event` (`dispatched`, `rejected`, `late`, or the state that a task ended in).
 pub const NODE_TASKS_TOTAL: &str = "node_tasks_total";
 pub const NODE_TASK_DISPATCH_SECONDS: &str = "node_task_dispatch_seconds";
-/// Labels: `state`.
 pub const NODES: &str = "nodes";
 pub const NODE_CERTIFICATES_ENDING: &str = "node_certificates_ending";
-/// Labels: `name`, `end`.
 pub const SAGA_RUNS_TOTAL: &str = "saga_runs_total";
-/// Labels: `name`.
 pub const SAGA_END_FAILURES_TOTAL: &str = "saga_end_failures_total";
-/// Runs that are over and whose domain could not record it yet; it is retried.
 pub const SAGA_ENDS_RETRIED: &str = "saga_ends_retried";
-/// Runs that are due and that no worker has taken for a minute.
 pub const SAGA_RUNS_OVERDUE: &str = "saga_runs_overdue";
-/// Runs that got stuck and were not followed by another one about the same subject.
 pub const SAGA_RUNS_STUCK: &str = "saga_runs_stuck";
-/// Labels: `saga`, `step`.
 pub const SAGA_STEP_SECONDS: &str = "saga_step_seconds";
-/// Labels: `shape`.
 pub const ALLOCATIONS_REQUESTED_TOTAL: &str = "allocations_requested_total";
-/// Labels: `to`.
 pub const ALLOCATION_TRANSITIONS_TOTAL: &str = "allocation_transitions_total";
-/// Labels: `reason`.
 pub const WORK_ORDERS_REFUSED_TOTAL: &str = "work_orders_refused_total";
-/// Labels: `kind`.
 pub const CAPACITY_DISCREPANCIES_OPEN: &str = "capacity_discrepancies_open";
 pub const BILLING_WINDOWS_TOTAL: &str = "billing_windows_total";
 pub const BILLING_ACCRUAL_REFUSED_TOTAL: &str = "billing_accrual_refused_total";
@@ -75,37 +48,24 @@ pub const BILLING_ACCRUAL_LAG_SECONDS: &str = "billing_accrual_lag_seconds";
 pub const BILLING_CLOCK_SKEW_SECONDS: &str = "billing_clock_skew_seconds";
 pub const BILLING_ACCRUAL_STOPPED_TOTAL: &str = "billing_accrual_stopped_total";
 pub const BILLING_TICK_SECONDS: &str = "billing_tick_seconds";
-/// Labels: `cause`.
 pub const ALLOCATIONS_FORCED_TOTAL: &str = "allocations_forced_total";
-/// Labels: `kind`.
 pub const BILLING_FINDINGS_OPEN: &str = "billing_findings_open";
-/// Credits and corrections that wait for approval.
 pub const BILLING_ADJUSTMENTS_WAITING: &str = "billing_adjustments_waiting";
 pub const BILLING_ADJUSTMENTS_OLDEST_SECONDS: &str = "billing_adjustments_oldest_seconds";
 pub const PAYMENTS_CREDITED_TOTAL: &str = "payments_credited_total";
-/// Labels: `how` (`new`, `again`).
 pub const PAYMENT_MESSAGES_RECEIVED_TOTAL: &str = "payment_messages_received_total";
-/// Labels: `why`.
 pub const PAYMENT_MESSAGES_REFUSED_TOTAL: &str = "payment_messages_refused_total";
-/// Labels: `state`.
 pub const PAYMENT_MESSAGES_PROCESSED_TOTAL: &str = "payment_messages_processed_total";
 pub const PAYMENT_MESSAGES_WAITING: &str = "payment_messages_waiting";
 pub const PAYMENT_MESSAGES_FAILED: &str = "payment_messages_failed";
 pub const PAYMENT_MESSAGES_OLDEST_SECONDS: &str = "payment_messages_oldest_seconds";
 pub const PAYMENT_REFUNDS_UNKNOWN_TOTAL: &str = "payment_refunds_unknown_total";
-/// Labels: `kind` (`missing`, `extra`, `different`).
 pub const PAYMENT_DAY_DIFFERENCES: &str = "payment_day_differences";
-/// Labels: `channel`, `outcome` (`sent`, `not_now`, `refused`).
 pub const NOTIFY_ATTEMPTS_TOTAL: &str = "notify_attempts_total";
-/// Labels: `channel`.
 pub const NOTIFY_GIVEN_UP_TOTAL: &str = "notify_given_up_total";
-/// Events not sent to webhooks because the queue of the organization was full.
 pub const NOTIFY_DROPPED_TOTAL: &str = "notify_dropped_total";
-/// Labels: `channel`, `state`.
 pub const NOTIFY_DELIVERIES: &str = "notify_deliveries";
-/// Labels: `channel`.
 pub const NOTIFY_OLDEST_QUEUED_SECONDS: &str = "notify_oldest_queued_seconds";
-/// 1 while the installation is in restore mode.
 pub const INSTALLATION_RESTORE_MODE: &str = "installation_restore_mode";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
@@ -122,112 +82,188 @@ pub enum Kind {
 pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
+    pub labels: Labels,
     pub help: &'static str,
 }
 
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Counter, help }
+/// Labels with their values; no values where the list is that of an enum or of the declared endpoints.
+pub type Labels = &'static [(&'static str, &'static [&'static str])];
+
+const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, labels, help }
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, help }
+const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels, help }
 }
 
-const fn histogram(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Histogram, help }
+const fn histogram(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels, help }
 }
 
 pub const ALL: &[Metric] = &[
-    counter(BUGS_TOTAL, "Broken invariants (bugs)."),
-    counter(HTTP_REQUESTS_TOTAL, "Completed requests, by endpoint, method and status."),
-    histogram(HTTP_REQUEST_DURATION_SECONDS, "Duration of requests, by endpoint."),
-    gauge(HTTP_REQUESTS_IN_FLIGHT, "Requests in progress."),
-    gauge(OUTBOX_PENDING, "Outbox rows that are not published yet."),
-    gauge(OUTBOX_OLDEST_AGE_SECONDS, "Age of the oldest unpublished outbox row."),
-    counter(BUS_MESSAGES_TOTAL, "Bus messages by topic, consumer and outcome."),
-    gauge(DEAD_LETTERS, "Open dead letters, by consumer."),
+    counter(BUGS_TOTAL, &[], "Broken invariants (bugs)."),
+    counter(
+        HTTP_REQUESTS_TOTAL,
+        &[("endpoint", &[]), ("method", &[]), ("status", &[])],
+        "Completed requests, by endpoint, method and status.",
+    ),
+    histogram(HTTP_REQUEST_DURATION_SECONDS, &[("endpoint", &[])], "Duration of requests, by endpoint."),
+    gauge(HTTP_REQUESTS_IN_FLIGHT, &[], "Requests in progress."),
+    gauge(OUTBOX_PENDING, &[], "Outbox rows that are not published yet."),
+    gauge(OUTBOX_OLDEST_AGE_SECONDS, &[], "Age of the oldest unpublished outbox row."),
+    counter(
+        BUS_MESSAGES_TOTAL,
+        &[("topic", &[]), ("consumer", &[]), ("outcome", &["handled", "duplicate", "retried", "dead"])],
+        "Bus messages by topic, consumer and outcome.",
+    ),
+    gauge(DEAD_LETTERS, &[("consumer", &[])], "Open dead letters, by consumer."),
     counter(
         CONNECTIONS_CUT_TOTAL,
+        &[("listener", &[]), ("reason", &["not_reading", "did_not_leave", "shutdown"])],
         "Connections closed because the client was too slow, by listener and reason.",
     ),
     counter(
         CONNECTIONS_REFUSED_TOTAL,
+        &[("listener", &[])],
         "Connections refused by the limit per address, by listener.",
     ),
-    counter(RATE_LIMITED_TOTAL, "Requests refused by a rate limit, by lane."),
-    gauge(DB_POOL_IN_USE, "Database connections in use, by pool."),
-    gauge(DB_POOL_WAITING, "Tasks waiting for a database connection, by pool."),
-    counter(IDEMPOTENCY_REPLAYS_TOTAL, "Requests answered with the stored response of their idempotency key."),
-    counter(AUDIT_ROWS_TOTAL, "Audit rows written."),
-    counter(TRACE_SPANS_LOST_TOTAL, "Spans that the trace collector did not accept."),
-    gauge(NODE_CONNECTIONS, "Connections of nodes to this process."),
-    counter(NODE_ENROLLMENTS_TOTAL, "Enrolments of nodes, by outcome."),
-    counter(NODE_FINDINGS_TOTAL, "Health findings that nodes reported, by action."),
-    gauge(NODE_WAITING, "Long polls of nodes at this process."),
-    counter(NODE_REFUSALS_TOTAL, "Connections and requests of nodes that were refused, by reason."),
-    counter(NODE_REPORTS_TOTAL, "Written reports of nodes."),
+    counter(RATE_LIMITED_TOTAL, &[("lane", &[])], "Requests refused by a rate limit, by lane."),
+    gauge(DB_POOL_IN_USE, &[("pool", &[])], "Database connections in use, by pool."),
+    gauge(DB_POOL_WAITING, &[("pool", &[])], "Tasks waiting for a database connection, by pool."),
     counter(
-        NODE_REPORTS_LIMITED_TOTAL,
-        "Reports and log batches of nodes refused by a rate limit.",
+        IDEMPOTENCY_REPLAYS_TOTAL,
+        &[],
+        "Requests answered with the stored response of their idempotency key.",
     ),
-    counter(NODE_IDENTITIES_COPIED_TOTAL, "Uses of superseded certificates of nodes."),
-    counter(NODE_TASKS_TOTAL, "Tasks of nodes, by outcome."),
-    histogram(NODE_TASK_DISPATCH_SECONDS, "Time from queueing a task to leasing it to its node."),
-    gauge(NODES, "Nodes of the fleet, by state."),
-    gauge(NODE_CERTIFICATES_ENDING, "Nodes in service whose certificate expires soon and was not renewed."),
-    counter(SAGA_RUNS_TOTAL, "Ended workflow runs, by workflow and end state."),
+    counter(AUDIT_ROWS_TOTAL, &[], "Audit rows written."),
+    counter(TRACE_SPANS_LOST_TOTAL, &[], "Spans that the trace collector did not accept."),
+    gauge(NODE_CONNECTIONS, &[], "Connections of nodes to this process."),
+    counter(NODE_ENROLLMENTS_TOTAL, &[("outcome", &[])], "Enrolments of nodes, by outcome."),
+    counter(NODE_FINDINGS_TOTAL, &[("action", &[])], "Health findings that nodes reported, by action."),
+    gauge(NODE_WAITING, &[], "Long polls of nodes at this process."),
+    counter(
+        NODE_REFUSALS_TOTAL,
+        &[("reason", &[])],
+        "Connections and requests of nodes that were refused, by reason.",
+    ),
+    counter(NODE_REPORTS_TOTAL, &[], "Written reports of nodes."),
+    counter(NODE_REPORTS_LIMITED_TOTAL, &[], "Reports and log batches of nodes refused by a rate limit."),
+    counter(NODE_IDENTITIES_COPIED_TOTAL, &[], "Uses of superseded certificates of nodes."),
+    counter(
+        NODE_TASKS_TOTAL,
+        &[("event", &[])],
+        "Tasks of nodes, by event: `dispatched`, `rejected`, `late`, or the state in which a task ended.",
+    ),
+    histogram(NODE_TASK_DISPATCH_SECONDS, &[], "Time from queueing a task to leasing it to its node."),
+    gauge(NODES, &[("state", &[])], "Nodes of the fleet, by state."),
+    gauge(
+        NODE_CERTIFICATES_ENDING,
+        &[],
+        "Nodes in service whose certificate expires soon and was not renewed.",
+    ),
+    counter(
+        SAGA_RUNS_TOTAL,
+        &[("name", &[]), ("end", &[])],
+        "Ended workflow runs, by workflow and end state.",
+    ),
     counter(
         SAGA_END_FAILURES_TOTAL,
+        &[("name", &[])],
         "Failed attempts to record the end of a workflow in its domain; alert when it grows.",
     ),
-    gauge(SAGA_ENDS_RETRIED, "Ended workflow runs whose end is not recorded in their domain yet."),
-    gauge(SAGA_RUNS_OVERDUE, "Workflow runs that are due and were not leased for a minute."),
-    gauge(
-        SAGA_RUNS_STUCK,
-        "Stuck workflow runs without a later run for the same subject.",
+    gauge(SAGA_ENDS_RETRIED, &[], "Ended workflow runs whose end is not recorded in their domain yet."),
+    gauge(SAGA_RUNS_OVERDUE, &[], "Workflow runs that are due and were not leased for a minute."),
+    gauge(SAGA_RUNS_STUCK, &[], "Stuck workflow runs without a later run for the same subject."),
+    histogram(
+        SAGA_STEP_SECONDS,
+        &[("saga", &[]), ("step", &[])],
+        "Duration of one call of a workflow step with its transaction.",
     ),
-    histogram(SAGA_STEP_SECONDS, "Duration of one call of a workflow step with its transaction."),
-    counter(ALLOCATIONS_REQUESTED_TOTAL, "Allocations whose capacity was reserved, by shape."),
-    counter(ALLOCATION_TRANSITIONS_TOTAL, "State changes of allocations, by new state."),
-    counter(WORK_ORDERS_REFUSED_TOTAL, "Work orders that were refused, because they expired or differ from what was sealed."),
-    gauge(CAPACITY_DISCREPANCIES_OPEN, "Open capacity discrepancies, by kind."),
-    counter(BILLING_WINDOWS_TOTAL, "Accrued windows of meters."),
-    counter(BILLING_ACCRUAL_REFUSED_TOTAL, "Failed attempts to accrue the meters of an organization."),
-    gauge(BILLING_ACCRUAL_LAG_SECONDS, "Lag of the oldest meter at the start of the last tick."),
-    gauge(BILLING_CLOCK_SKEW_SECONDS, "Clock skew of the process; positive when ahead of the database."),
-    counter(BILLING_ACCRUAL_STOPPED_TOTAL, "Ticks of accrual skipped because of clock skew."),
-    histogram(BILLING_TICK_SECONDS, "Duration of one tick of accrual."),
-    counter(ALLOCATIONS_FORCED_TOTAL, "Allocations released because of depletion or a budget."),
-    gauge(BILLING_FINDINGS_OPEN, "Open billing findings, by kind."),
-    gauge(BILLING_ADJUSTMENTS_WAITING, "Credits and corrections that wait for approval."),
-    gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, "Age of the oldest adjustment that waits for approval."),
-    counter(PAYMENTS_CREDITED_TOTAL, "Payments credited to a balance."),
-    counter(PAYMENT_MESSAGES_RECEIVED_TOTAL, "Received messages of the payment provider."),
-    counter(PAYMENT_MESSAGES_REFUSED_TOTAL, "Messages of the payment provider that were refused, by reason."),
-    counter(PAYMENT_MESSAGES_PROCESSED_TOTAL, "Processed messages of the payment provider, by outcome."),
-    gauge(PAYMENT_MESSAGES_WAITING, "Messages of the payment provider that wait for processing."),
-    gauge(PAYMENT_MESSAGES_FAILED, "Messages of the payment provider whose processing failed; they wait for a person."),
-    gauge(PAYMENT_MESSAGES_OLDEST_SECONDS, "Age of the oldest message of the payment provider that waits for processing."),
-    counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, "Refunds with an unknown result."),
+    counter(
+        ALLOCATIONS_REQUESTED_TOTAL,
+        &[("shape", &[])],
+        "Allocations whose capacity was reserved, by shape.",
+    ),
+    counter(ALLOCATION_TRANSITIONS_TOTAL, &[("to", &[])], "State changes of allocations, by new state."),
+    counter(
+        WORK_ORDERS_REFUSED_TOTAL,
+        &[("reason", &[])],
+        "Work orders that were refused, because they expired or differ from what was sealed.",
+    ),
+    gauge(CAPACITY_DISCREPANCIES_OPEN, &[("kind", &[])], "Open capacity discrepancies, by kind."),
+    counter(BILLING_WINDOWS_TOTAL, &[], "Accrued windows of meters."),
+    counter(BILLING_ACCRUAL_REFUSED_TOTAL, &[], "Failed attempts to accrue the meters of an organization."),
+    gauge(BILLING_ACCRUAL_LAG_SECONDS, &[], "Lag of the oldest meter at the start of the last tick."),
+    gauge(BILLING_CLOCK_SKEW_SECONDS, &[], "Clock skew of the process; positive when ahead of the database."),
+    counter(BILLING_ACCRUAL_STOPPED_TOTAL, &[], "Ticks of accrual skipped because of clock skew."),
+    histogram(BILLING_TICK_SECONDS, &[], "Duration of one tick of accrual."),
+    counter(
+        ALLOCATIONS_FORCED_TOTAL,
+        &[("cause", &[])],
+        "Allocations released because of depletion or a budget.",
+    ),
+    gauge(BILLING_FINDINGS_OPEN, &[("kind", &[])], "Open billing findings, by kind."),
+    gauge(BILLING_ADJUSTMENTS_WAITING, &[], "Credits and corrections that wait for approval."),
+    gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, &[], "Age of the oldest adjustment that waits for approval."),
+    counter(PAYMENTS_CREDITED_TOTAL, &[], "Payments credited to a balance."),
+    counter(
+        PAYMENT_MESSAGES_RECEIVED_TOTAL,
+        &[("how", &["new", "again"])],
+        "Received messages of the payment provider.",
+    ),
+    counter(
+        PAYMENT_MESSAGES_REFUSED_TOTAL,
+        &[("why", &[])],
+        "Messages of the payment provider that were refused, by reason.",
+    ),
+    counter(
+        PAYMENT_MESSAGES_PROCESSED_TOTAL,
+        &[("state", &[])],
+        "Processed messages of the payment provider, by outcome.",
+    ),
+    gauge(PAYMENT_MESSAGES_WAITING, &[], "Messages of the payment provider that wait for processing."),
+    gauge(
+        PAYMENT_MESSAGES_FAILED,
+        &[],
+        "Messages of the payment provider whose processing failed; they wait for a person.",
+    ),
+    gauge(
+        PAYMENT_MESSAGES_OLDEST_SECONDS,
+        &[],
+        "Age of the oldest message of the payment provider that waits for processing.",
+    ),
+    counter(PAYMENT_REFUNDS_UNKNOWN_TOTAL, &[], "Refunds with an unknown result."),
     gauge(
         PAYMENT_DAY_DIFFERENCES,
+        &[("kind", &["missing", "extra", "different"])],
         "Differences between our payments and the provider's on the last reconciled day.",
     ),
-    counter(NOTIFY_ATTEMPTS_TOTAL, "Attempts to send a message, by channel and outcome."),
-    counter(NOTIFY_GIVEN_UP_TOTAL, "Abandoned messages, by channel."),
+    counter(
+        NOTIFY_ATTEMPTS_TOTAL,
+        &[("channel", &[]), ("outcome", &["sent", "not_now", "refused"])],
+        "Attempts to send a message, by channel and outcome.",
+    ),
+    counter(NOTIFY_GIVEN_UP_TOTAL, &[("channel", &[])], "Abandoned messages, by channel."),
     counter(
         NOTIFY_DROPPED_TOTAL,
+        &[],
         "Events not sent to webhooks because the queue of the organization was full.",
     ),
-    gauge(NOTIFY_DELIVERIES, "Pending or abandoned messages, by channel and state."),
-    gauge(NOTIFY_OLDEST_QUEUED_SECONDS, "Age of the oldest pending message, by channel."),
     gauge(
-        INSTALLATION_RESTORE_MODE,
-        "1 while the installation is in restore mode.",
+        NOTIFY_DELIVERIES,
+        &[("channel", &[]), ("state", &[])],
+        "Pending or abandoned messages, by channel and state.",
     ),
-    gauge(PROCESS_RESIDENT_MEMORY_BYTES, "Resident memory of this process."),
-    counter(PROCESS_CPU_SECONDS_TOTAL, "Processor time used by this process."),
-    gauge(PROCESS_OPEN_FDS, "File descriptors open in this process."),
+    gauge(
+        NOTIFY_OLDEST_QUEUED_SECONDS,
+        &[("channel", &[])],
+        "Age of the oldest pending message, by channel.",
+    ),
+    gauge(INSTALLATION_RESTORE_MODE, &[], "1 while the installation is in restore mode."),
+    gauge(PROCESS_RESIDENT_MEMORY_BYTES, &[], "Resident memory of this process."),
+    counter(PROCESS_CPU_SECONDS_TOTAL, &[], "Processor time used by this process."),
+    gauge(PROCESS_OPEN_FDS, &[], "File descriptors open in this process."),
 ];
 
 /// Counters whose first increment an alert must see. Prometheus sees no increase in a series that begins with one, so these begin

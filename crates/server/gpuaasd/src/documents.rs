@@ -13,7 +13,8 @@ use crate::{
     signing,
 };
 
-pub const NAMES: &[&str] = &["openapi", "openapi-node", "asyncapi", "errors", "roles", "lifecycles"];
+pub const NAMES: &[&str] =
+    &["openapi", "openapi-node", "asyncapi", "errors", "roles", "lifecycles", "metrics", "policies"];
 
 /// Makes one of the documents; needs a runtime and no database.
 pub fn make(name: &str) -> anyhow::Result<String> {
@@ -27,6 +28,8 @@ pub fn make(name: &str) -> anyhow::Result<String> {
         "errors" => kernel::problem::catalog_markdown(),
         "roles" => kernel::authz::matrix_markdown(),
         "lifecycles" => lifecycles(),
+        "metrics" => telemetry::catalog::catalog_markdown(),
+        "policies" => identity::model::policy_catalog::catalog_markdown(),
         other => bail!("there is no document {other:?}"),
     })
 }

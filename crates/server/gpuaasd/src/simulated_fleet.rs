@@ -195,11 +195,11 @@ impl SimulatedFleet {
         };
         let (node, token) = nodes::node_create(&self.fleet, &mut tx, request).await?;
         tx.commit(None).await?;
-        self.keep(node.id, token);
+        self.token_remember(node.id, token);
         Ok(Known { node, certificate_expires_at: None })
     }
 
-    fn keep(&mut self, node: NodeId, issued: IssuedToken) {
+    fn token_remember(&mut self, node: NodeId, issued: IssuedToken) {
         self.open.insert(node, (issued.token, issued.expires_at));
     }
 
@@ -226,7 +226,7 @@ impl SimulatedFleet {
             issued
         };
         let token = issued.token.clone();
-        self.keep(id, issued);
+        self.token_remember(id, issued);
         Ok(Some(token))
     }
 }

@@ -75,7 +75,7 @@ async fn answer(node: &NodeClient, task_type: &str, output: Value) -> Value {
 }
 
 /// The agent hands over a line of its log.
-async fn say(node: &NodeClient, message: &str) {
+async fn log_line_send(node: &NodeClient, message: &str) {
     let line =
         json!({ "at": "2026-01-01T00:00:00Z", "level": "info", "source": "agent", "message": message });
     node.api.post(&node.path("logs"), json!({ "lines": [line] })).await.expect(200);
@@ -310,7 +310,7 @@ async fn findings_and_logs_of_a_node_are_seen_and_dealt_with() {
     operator.run(&["nodes", "uncordon", "gpu-01"]).await.ok();
     operator.run(&["health", "rules", "delete", "test.*", "--yes"]).await.ok();
 
-    say(&node, "first light \u{1b}[2J").await;
+    log_line_send(&node, "first light \u{1b}[2J").await;
     let out = operator.run(&["nodes", "logs", "gpu-01"]).await.ok();
     assert_eq!(out, "2026-01-01T00:00:00.000Z info  agent: first light \u{fffd}[2J\n");
     assert_eq!(operator.json(&["nodes", "logs", "gpu-01"]).await[0]["source"], "agent");
@@ -324,7 +324,7 @@ async fn findings_and_logs_of_a_node_are_seen_and_dealt_with() {
         let line: Value = serde_json::from_str(&line.unwrap().unwrap()).unwrap();
         assert_eq!(line["message"], message);
         if let Some(next) = next {
-            say(&node, next).await;
+            log_line_send(&node, next).await;
         }
     }
     follower.kill().await.unwrap();

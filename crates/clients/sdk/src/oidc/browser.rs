@@ -41,7 +41,7 @@ impl Authorization {
         let Some(mut url) = issuer.authorization_endpoint.clone() else {
             return Err(SignInError::Issuer {
                 issuer: issuer.issuer.clone(),
-                reason: "people do not sign in there".to_owned(),
+                reason: "it has no authorization endpoint".to_owned(),
             });
         };
         let (pkce, state) = (Pkce::fresh(), URL_SAFE_NO_PAD.encode(random::bytes::<16>()));

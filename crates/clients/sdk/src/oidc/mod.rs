@@ -24,7 +24,7 @@ pub enum SignInError {
     /// The issuer said no (`error` and `error_description` of OAuth 2).
     #[error("the issuer refused: {description} ({code})")]
     Refused { code: String, description: String },
-    #[error("the sign-in was not finished in time; start again")]
+    #[error("the sign-in timed out; start again")]
     TimedOut,
     #[error("{0}")]
     Unusable(String),

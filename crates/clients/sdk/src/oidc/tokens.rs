@@ -45,7 +45,7 @@ pub(super) async fn post<T: serde::de::DeserializeOwned>(
     let body = response.bytes().await.map_err(SignInError::Network)?;
     if status.is_success() {
         return serde_json::from_slice(&body)
-            .map_err(|_| SignInError::Unusable("the issuer's answer cannot be read".to_owned()));
+            .map_err(|_| SignInError::Unusable("the issuer's response is not valid".to_owned()));
     }
     match serde_json::from_slice::<Refusal>(&body) {
         Ok(Refusal { error, error_description }) => {

@@ -60,7 +60,7 @@ pub async fn grow(db: &mut PgConnection, slots: u32) -> anyhow::Result<()> {
 /// Gives back all that was reserved, so that the next measurement finds what this one found. A client that stops leaves
 /// requests behind which the server still commits: a slot is free only together with its claim, or the next one to take
 /// the slot would meet a live claim.
-pub async fn give_back(db: &mut PgConnection) -> anyhow::Result<()> {
+pub async fn capacity_free(db: &mut PgConnection) -> anyhow::Result<()> {
     for statement in [
         "WITH freed AS (UPDATE capacity_claims SET freed_at = now() WHERE freed_at IS NULL RETURNING slot_id)
          UPDATE node_resource_slots s SET state = 'available' FROM freed WHERE s.id = freed.slot_id AND s.state = 'reserved'",

@@ -75,11 +75,11 @@ impl Bench {
         let (seconds, both) = (self.seconds, (clients, self.seconds));
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..self.pairs {
-            rows::give_back(db).await?;
+            rows::capacity_free(db).await?;
             let work = load::wrk(&product.base, &[], Some(&requests), both);
             ours.push(product.measure(seconds, product.pid(), work).await?);
             ensure!(rows::free(db).await? > 0, "the fleet was used up: measure in a larger one");
-            rows::give_back(db).await?;
+            rows::capacity_free(db).await?;
             let work = load::pgbench(&pgbench, &socket, &settings, &script, both);
             theirs.push(product.measure(seconds, 0, work).await?);
             ensure!(rows::free(db).await? > 0, "the fleet was used up: measure in a larger one");

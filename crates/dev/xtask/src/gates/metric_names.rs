@@ -68,7 +68,7 @@ impl Gate for MetricNames {
     fn examples(&self) -> super::tests::Examples {
         use crate::tree::FixtureTree;
         let catalog = "pub const A_TOTAL: &str = \"a_total\";\npub const B_SECONDS: &str = \"b_seconds\";\n\
-                       pub const ALL: &[Metric] = &[counter(A_TOTAL, \"help\"), histogram(B_SECONDS, \"help\")];\n";
+                       pub const ALL: &[Metric] = &[counter(A_TOTAL, &[], \"help\"), histogram(B_SECONDS, &[], \"help\")];\n";
         let code = "fn f() { counter!(\"a_total\", \"k\" => \"v\"); histogram!(names::B_SECONDS); }\n\
                     #[cfg(test)]\nmod tests { fn g() { counter!(\"made_up\") } }\n";
         let rule = "expr: sum by (le_x) (rate(b_seconds_bucket{some_label=\"x_y\"}[5m])) > 0\n";
@@ -92,7 +92,7 @@ impl Gate for MetricNames {
                 tree.with(code_path, "fn f() { counter!(\"a_total\") }\n")
             })
             .bad("counter without _total", "must end in _total", |tree| {
-                tree.with(CATALOG, "const A: &str = \"a\";\nconst ALL: &[M] = &[counter(A, \"\")];\n")
+                tree.with(CATALOG, "const A: &str = \"a\";\nconst ALL: &[M] = &[counter(A, &[], \"\")];\n")
             })
             .bad("not snake case", "snake_case", |tree| tree.with(CATALOG, "const A: &str = \"a-total\";\n"))
             .bad("no catalog", CATALOG, |tree| tree.without(CATALOG))

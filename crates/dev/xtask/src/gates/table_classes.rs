@@ -74,7 +74,7 @@ impl Gate for TableClasses {
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
         schema::with_migrated(tree, async |database| {
             let mut connection = database.open(Roles::Admin).await?;
-            look(&mut connection).await
+            tables_check(&mut connection).await
         })
     }
 
@@ -84,7 +84,7 @@ impl Gate for TableClasses {
     }
 }
 
-async fn look(connection: &mut PgConnection) -> anyhow::Result<Vec<Finding>> {
+async fn tables_check(connection: &mut PgConnection) -> anyhow::Result<Vec<Finding>> {
     let tables: Vec<Table> = sqlx::query_as(TABLES)
         .bind(SERVICE_ROLES.map(str::to_owned).to_vec())
         .fetch_all(&mut *connection)

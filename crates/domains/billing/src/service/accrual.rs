@@ -296,7 +296,7 @@ async fn end(billing: &Billing, ticked: &mut Ticked) -> Result<bool, Failure> {
     // Those where nothing was due stand differently for another reason: a meter that stopped.
     let still = accounts::ending(read(billing).await?.conn(), now, OTHERS).await?;
     for org in still {
-        look_again(billing, org).await?;
+        org_evaluate(billing, org).await?;
     }
     Ok(i64::try_from(orgs.len()).is_ok_and(|count| count == OTHERS))
 }
@@ -306,17 +306,17 @@ async fn budgets_changed(billing: &Billing, now: DateTime<Utc>, window_seconds: 
     let since = now - TimeDelta::seconds(window_seconds.saturating_mul(2));
     let orgs = budgets::fresh(read(billing).await?.conn(), month_of(now).0, since, OTHERS).await?;
     for org in orgs {
-        look_again(billing, org).await?;
+        org_evaluate(billing, org).await?;
     }
     Ok(())
 }
 
-/// Decides the state and the budgets of an organization anew.
-async fn look_again(billing: &Billing, org: Uuid) -> Result<(), Failure> {
+/// Evaluates the balance state and the budgets of an organization.
+async fn org_evaluate(billing: &Billing, org: Uuid) -> Result<(), Failure> {
     let rules = Rules::load(billing, &[org]).await?;
     let mut tx = write(billing, "billing.evaluate").await?;
     let mut changed = false;
-    if meters::chain_hold(&mut tx, org).await? {
+    if meters::chain_lock(&mut tx, org).await? {
         changed |= evaluate_all(&mut tx, &rules, &[org]).await?.changed;
         changed |= budget_watch::advance(&mut tx, &[org]).await?;
     }

@@ -118,7 +118,7 @@ async fn decide(
     event: AdjustmentEvent,
 ) -> Result<Adjustment, Failure> {
     let mut before = found(store::get_for_update(tx.conn(), id).await?, "adjustment")?;
-    before.fault = fault_credits::held(tx.conn(), id).await?;
+    before.fault = fault_credits::lock(tx.conn(), id).await?;
     tx.audit_in_org(before.org_id);
     let Some(next) = AdjustmentLifecycle::next(before.state, event) else {
         let text = format!("This adjustment is already {}.", before.state);

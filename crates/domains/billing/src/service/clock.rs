@@ -55,7 +55,7 @@ pub async fn clock_agrees(billing: &Billing) -> Result<bool, Failure> {
     );
     metrics::counter!("billing_accrual_stopped_total").increment(1);
     let detail = json!({ "skew_seconds": skew, "allowed_seconds": allowed, "process_clock": before, "database_clock": database });
-    provider_findings::seen(upkeep.conn(), ambient.id(), kind.name(), &subject, None, &detail, database)
+    provider_findings::upsert(upkeep.conn(), ambient.id(), kind.name(), &subject, None, &detail, database)
         .await?;
     Ok(false)
 }

@@ -80,7 +80,7 @@ pub async fn credit(
         has_ended: quote.closed_at.is_some(),
     };
     let Some(cause) = review_cause(proposed, limit) else {
-        give(billing, tx, &quote, &wanted).await?;
+        fault_credit_apply(billing, tx, &quote, &wanted).await?;
         return Ok(());
     };
     wanted.cause = cause;
@@ -91,7 +91,7 @@ pub async fn credit(
                 // It is for all of the time of the fault, this part of it too.
                 Some(AdjustmentState::Proposed | AdjustmentState::Rejected) => return Ok(()),
                 Some(AdjustmentState::Posted) => {
-                    give(billing, tx, &quote, &wanted).await?;
+                    fault_credit_apply(billing, tx, &quote, &wanted).await?;
                     return Ok(());
                 }
                 None => {}
@@ -107,7 +107,7 @@ pub async fn credit(
             if fault.until.is_none() {
                 // What is charged from now on would only have to go back, too.
                 let from_now = FaultCredit { since: now, until: None, ..wanted.clone() };
-                give(billing, tx, &quote, &from_now).await?;
+                fault_credit_apply(billing, tx, &quote, &from_now).await?;
             }
         }
     }
@@ -164,18 +164,18 @@ fn evidence(credit: &FaultCredit) -> Value {
 
 /// What was given.
 #[derive(Clone, Copy, Debug, Default)]
-struct Given {
+struct AppliedCredit {
     amount_minor: i64,
     seq: Option<i64>,
 }
 
-/// The meter stands still from now on if the fault lasts, and what was charged for its time before goes back.
-async fn give(
+/// Pauses the meter from now on while the fault lasts, and credits what was charged for its time before.
+async fn fault_credit_apply(
     billing: &Billing,
     tx: &mut WriteTx,
     quote: &Quote,
     credit: &FaultCredit,
-) -> Result<Given, Failure> {
+) -> Result<AppliedCredit, Failure> {
     let now = tx.db().ambient().now();
     let (allocation, finding) = (credit.allocation_id, credit.finding_id);
     let reason = reason(credit);
@@ -185,10 +185,10 @@ async fn give(
         Some(_) => None,
     };
     let time = (credit.since, credit.until.unwrap_or(now));
-    let back = pauses::give_back(tx, allocation, time, finding, &reason, &evidence).await?;
+    let back = pauses::charges_credit(tx, allocation, time, finding, &reason, &evidence).await?;
     let since = [paused.as_ref().map(|paused| paused.since), back.map(|back| back.since)];
-    let Some(since) = since.into_iter().flatten().min() else { return Ok(Given::default()) };
-    let given = Given {
+    let Some(since) = since.into_iter().flatten().min() else { return Ok(AppliedCredit::default()) };
+    let given = AppliedCredit {
         amount_minor: paused.as_ref().map_or(0, |paused| paused.credited_minor)
             + back.map_or(0, |back| back.credited_minor),
         seq: back.and_then(|back| back.seq).or(paused.and_then(|paused| paused.seq)),
@@ -226,8 +226,8 @@ pub async fn credit_approved(
     // Up to now as a time in the past, charged and given back: what was decided stands in the ledger.
     let past = FaultCredit { until: Some(until), ..credit.clone() };
     let given = match &quote {
-        Some(quote) => give(billing, tx, quote, &past).await?,
-        None => Given::default(),
+        Some(quote) => fault_credit_apply(billing, tx, quote, &past).await?,
+        None => AppliedCredit::default(),
     };
     let Some(seq) = given.seq else {
         let text = "All charges for this period have already been credited.";

@@ -40,7 +40,7 @@ pub async fn provider_finding(
 ) -> Result<bool, Failure> {
     let ambient = tx.db().ambient().clone();
     let (id, now) = (ambient.id(), ambient.now());
-    Ok(provider_findings::seen(tx.conn(), id, kind.name(), subject, org, detail, now).await?)
+    Ok(provider_findings::upsert(tx.conn(), id, kind.name(), subject, org, detail, now).await?)
 }
 
 /// Closes a disagreement that somebody settled, in this transaction.
@@ -61,5 +61,5 @@ pub async fn provider_findings_gone(
 ) -> Result<u64, Failure> {
     let now = tx.db().ambient().now();
     let seen: Vec<String> = seen.iter().map(|(kind, subject)| format!("{} {subject}", kind.name())).collect();
-    Ok(provider_findings::gone(tx.conn(), day, &seen, now).await?)
+    Ok(provider_findings::resolve_missing(tx.conn(), day, &seen, now).await?)
 }

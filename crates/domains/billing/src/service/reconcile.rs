@@ -101,30 +101,34 @@ pub async fn reconcile(
     let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
     let mut read = db.read(&Permit::system("compare billing records", origin)).await?;
     let conn = read.conn();
-    let mut keep = Keeping { billing, now, done: Reconciled::default() };
+    let mut writer = FindingWriter { billing, now, done: Reconciled::default() };
     let looks = [
         (Kind::MissingOpenUsage, consistency_queries::lagging(conn, late, MOST_FOUND).await?),
         (Kind::UnbilledClosedUsage, consistency_queries::unbilled(conn, late, MOST_FOUND).await?),
-        (Kind::HeldMismatch, consistency_queries::held_long(conn, now - LAUNCH_AT_MOST, MOST_FOUND).await?),
+        (Kind::HeldMismatch, consistency_queries::stale_holds(conn, now - LAUNCH_AT_MOST, MOST_FOUND).await?),
     ];
     for (kind, found) in looks {
         let complete = i64::try_from(found.len())? < MOST_FOUND;
-        keep.keep(kind, found, complete.then_some(Reach::All("meter_"))).await?;
+        writer.findings_write(kind, found, complete.then_some(Reach::All("meter_"))).await?;
     }
-    ends(conn, &mut keep, progress).await?;
-    postings(conn, &mut keep, progress).await?;
+    ends(conn, &mut writer, progress).await?;
+    postings(conn, &mut writer, progress).await?;
     if let Some(running) = running {
-        missing(conn, &mut keep, running).await?;
-        orphans(conn, &mut keep, running).await?;
+        missing(conn, &mut writer, running).await?;
+        orphans(conn, &mut writer, running).await?;
     }
     let open = findings::open(conn).await?;
     let of = |kind: Kind| (kind, open.iter().find(|(known, _)| *known == kind).map_or(0, |(_, n)| *n));
-    keep.done.open = Kind::ALL.into_iter().map(of).collect();
-    Ok(keep.done)
+    writer.done.open = Kind::ALL.into_iter().map(of).collect();
+    Ok(writer.done)
 }
 
 /// What is set aside against what the meters have left, and whether chains end where they should.
-async fn ends(conn: &mut Connection, keep: &mut Keeping<'_>, progress: &mut Progress) -> Result<(), Failure> {
+async fn ends(
+    conn: &mut Connection,
+    writer: &mut FindingWriter<'_>,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
     for _ in 0..PAGES {
         let page = consistency_queries::book_ends(conn, progress.org, AT_ONCE).await?;
         let Some(last) = page.last() else {
@@ -141,13 +145,13 @@ async fn ends(conn: &mut Connection, keep: &mut Keeping<'_>, progress: &mut Prog
                 "held_minor": end.held, "of_meters_minor": end.of_meters,
             }),
         });
-        keep.keep(Kind::HeldMismatch, held.collect(), Some(Reach::Only(&all))).await?;
+        writer.findings_write(Kind::HeldMismatch, held.collect(), Some(Reach::Only(&all))).await?;
         let broken = page.iter().filter(|end| !end.head_fits).map(|end| Found {
             subject: end.org.to_string(),
             org: Some(end.org),
             detail: json!({ "message": "The last posting of the chain is not the one in its head." }),
         });
-        keep.keep(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await?;
+        writer.findings_write(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await?;
     }
     Ok(())
 }
@@ -164,14 +168,14 @@ fn key_of(subject: &str) -> Option<PostingKey> {
 /// Postings against their usage and against their chain: new ones, those that were wrong, and a part of all others.
 async fn postings(
     conn: &mut Connection,
-    keep: &mut Keeping<'_>,
+    writer: &mut FindingWriter<'_>,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     let (org, seq) = progress.posting.unwrap_or((Uuid::nil(), 0));
     let older = consistency_queries::postings_after(conn, PostingKey { org, seq }, POSTINGS).await?;
     progress.posting = older.last().map(|last| (last.org, last.seq));
     let mut keys: HashSet<PostingKey> = older.into_iter().collect();
-    keys.extend(consistency_queries::postings_since(conn, keep.now - RECENT, POSTINGS).await?);
+    keys.extend(consistency_queries::postings_since(conn, writer.now - RECENT, POSTINGS).await?);
     let mut known = Vec::new();
     for kind in [Kind::LedgerUsageMismatch, Kind::ChainBroken] {
         known.extend(findings::open_subjects(conn, kind, MOST_FOUND).await?);
@@ -190,20 +194,20 @@ async fn postings(
                 }),
             }
         });
-    keep.keep(Kind::LedgerUsageMismatch, differ.collect(), Some(Reach::Only(&all))).await?;
+    writer.findings_write(Kind::LedgerUsageMismatch, differ.collect(), Some(Reach::Only(&all))).await?;
     let broken = consistency_queries::broken_links(conn, &keys).await?.into_iter().map(|(key, what)| Found {
         subject: subject(key),
         org: Some(OrgId::from(key.org)),
         detail: json!({ "message": format!("Posting {} is invalid: {what}.", key.seq), "seq": key.seq }),
     });
-    keep.keep(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await
+    writer.findings_write(Kind::ChainBroken, broken.collect(), Some(Reach::Only(&all))).await
 }
 
 /// What runs without a meter. An allocation is asked about again after its meter was looked for, so that one that ended
 /// in between is not taken for one without.
 async fn missing(
     conn: &mut Connection,
-    keep: &mut Keeping<'_>,
+    writer: &mut FindingWriter<'_>,
     running: &dyn RunningAllocations,
 ) -> Result<(), Failure> {
     let (mut after, mut seen, mut complete) = (AllocationId::from(Uuid::nil()), Vec::new(), false);
@@ -225,13 +229,13 @@ async fn missing(
             seen.push(Found { subject: id.to_string(), org, detail });
         }
     }
-    keep.keep(Kind::MissingOpenUsage, seen, complete.then_some(Reach::All("alloc_"))).await
+    writer.findings_write(Kind::MissingOpenUsage, seen, complete.then_some(Reach::All("alloc_"))).await
 }
 
 /// Meters of what does not run; asked about again, as above.
 async fn orphans(
     conn: &mut Connection,
-    keep: &mut Keeping<'_>,
+    writer: &mut FindingWriter<'_>,
     running: &dyn RunningAllocations,
 ) -> Result<(), Failure> {
     let (mut after, mut seen, mut complete) = (Uuid::nil(), Vec::new(), false);
@@ -259,17 +263,22 @@ async fn orphans(
             });
         }
     }
-    keep.keep(Kind::OrphanOpenUsage, seen, complete.then_some(Reach::All("meter_"))).await
+    writer.findings_write(Kind::OrphanOpenUsage, seen, complete.then_some(Reach::All("meter_"))).await
 }
 
-struct Keeping<'a> {
+struct FindingWriter<'a> {
     billing: &'a Billing,
     now: DateTime<Utc>,
     done: Reconciled,
 }
 
-impl Keeping<'_> {
-    async fn keep(&mut self, kind: Kind, found: Vec<Found>, reach: Option<Reach<'_>>) -> Result<(), Failure> {
+impl FindingWriter<'_> {
+    async fn findings_write(
+        &mut self,
+        kind: Kind,
+        found: Vec<Found>,
+        reach: Option<Reach<'_>>,
+    ) -> Result<(), Failure> {
         let db = &self.billing.db;
         // Postgres takes a row once in a statement.
         let mut subjects = HashSet::new();
@@ -280,14 +289,15 @@ impl Keeping<'_> {
             .collect();
         let mut upkeep = db.upkeep("record billing findings").await?;
         if !found.is_empty() {
-            for subject in findings::seen(upkeep.conn(), kind, &found, self.now).await? {
+            for subject in findings::upsert(upkeep.conn(), kind, &found, self.now).await? {
                 tracing::warn!(kind = kind.name(), subject, "billing records disagree");
                 self.done.new.push((kind, subject));
             }
         }
         if let Some(reach) = reach {
             let seen: Vec<String> = found.iter().map(|(_, found)| found.subject.clone()).collect();
-            self.done.resolved += findings::gone(upkeep.conn(), kind, &seen, reach, self.now).await?;
+            self.done.resolved +=
+                findings::resolve_missing(upkeep.conn(), kind, &seen, reach, self.now).await?;
         }
         Ok(())
     }

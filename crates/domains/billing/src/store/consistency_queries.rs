@@ -61,7 +61,7 @@ pub async fn unbilled(
 }
 
 /// Meters of launches that neither succeeded nor failed for long.
-pub async fn held_long(
+pub async fn stale_holds(
     conn: &mut Connection,
     before: DateTime<Utc>,
     limit: i64,

@@ -151,9 +151,9 @@ impl From<Row> for FaultCredit {
     }
 }
 
-/// For what an adjustment was proposed, held until the transaction ends: the end of the fault comes before or after what
-/// is decided here. Nothing when a person proposed it.
-pub async fn held(conn: &mut Connection, id: AdjustmentId) -> Result<Option<FaultCredit>, sqlx::Error> {
+/// The fault of a proposed adjustment, locked until the transaction ends, so that the end of the fault is serialized with
+/// the decision. Nothing when a person proposed it.
+pub async fn lock(conn: &mut Connection, id: AdjustmentId) -> Result<Option<FaultCredit>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
         r#"SELECT adjustment_id, allocation_id, finding_id, code, part, cause AS "cause: ReviewCause", since, until

@@ -79,7 +79,7 @@ pub async fn list(
 
 /// Opens what is new and renews what is open already; answers the subjects of what is new (a row that was inserted has
 /// no `xmax`).
-pub async fn seen(
+pub async fn upsert(
     conn: &mut Connection,
     kind: BillingFindingKind,
     found: &[(BillingFindingId, &Found)],
@@ -114,7 +114,7 @@ pub enum Reach<'a> {
     Only(&'a [String]),
 }
 
-pub async fn gone(
+pub async fn resolve_missing(
     conn: &mut Connection,
     kind: BillingFindingKind,
     seen: &[String],

@@ -173,7 +173,7 @@ pub async fn rewind(tx: &mut WriteTx, meter: Uuid, to: DateTime<Utc>) -> Result<
 }
 
 /// Holds the chain of an organization to the end of the transaction. False when it has none.
-pub async fn chain_hold(tx: &mut WriteTx, org: Uuid) -> Result<bool, sqlx::Error> {
+pub async fn chain_lock(tx: &mut WriteTx, org: Uuid) -> Result<bool, sqlx::Error> {
     let held = sqlx::query_scalar!(
         r#"SELECT (ledger_lock(c.org_id, c.currency)).seq AS "seq!" FROM ledger_chains c WHERE c.org_id = $1"#,
         org

@@ -90,8 +90,8 @@ pub struct GivenBack {
     pub seq: Option<i64>,
 }
 
-/// Gives back what the meter was charged for this time, in whatever state it is. Nothing when there is nothing to give back.
-pub async fn give_back(
+/// Credits what the meter was charged for this time, in any state. None when there is nothing to credit.
+pub async fn charges_credit(
     tx: &mut WriteTx,
     allocation: AllocationId,
     (since, until): (DateTime<Utc>, DateTime<Utc>),

@@ -6,7 +6,7 @@ use pg::Connection;
 use serde_json::Value;
 
 /// Opens one, or renews it while it is open. Whether it is new.
-pub async fn seen(
+pub async fn upsert(
     conn: &mut Connection,
     id: BillingFindingId,
     kind: &str,
@@ -50,8 +50,8 @@ pub async fn resolve(
     Ok(())
 }
 
-/// Those of a day that were looked for and not seen again.
-pub async fn gone(
+/// Resolves the findings of a day that were not found again.
+pub async fn resolve_missing(
     conn: &mut Connection,
     day: &str,
     seen: &[String],

@@ -88,7 +88,7 @@ pub async fn get(
         }
         // Nobody holds a connection while waiting.
         drop(tx);
-        watch.changed_before(deadline).await;
+        watch.wait_for_change(deadline).await;
         tx = capacity.db.read(&permit).await?;
     }
 }

@@ -100,12 +100,12 @@ pub async fn check_by(
         (Kind::TaskUnawaited, store::discrepancies::tasks_unawaited(conn, settled, MOST_FOUND).await?),
     ];
     let mut checked = Checked::default();
-    let mut keep = Keeping { capacity, now, checked: &mut checked };
+    let mut writer = DiscrepancyWriter { capacity, now, checked: &mut checked };
     for (kind, found) in looks {
         let complete = i64::try_from(found.len()).is_ok_and(|count| count < MOST_FOUND);
-        keep.keep(kind, &found, complete.then_some(Reach::Everything)).await?;
+        writer.discrepancies_write(kind, &found, complete.then_some(Reach::Everything)).await?;
     }
-    let next = nodes(conn, &mut keep, after, belief).await?;
+    let next = nodes(conn, &mut writer, after, belief).await?;
     let open = store::discrepancies::open(conn).await?;
     let of = |kind: &Kind| (*kind, open.iter().find(|(found, _)| found == kind).map_or(0, |(_, n)| *n));
     checked.open = Kind::ALL.iter().map(of).collect();
@@ -116,7 +116,7 @@ pub async fn check_by(
 /// Compares nodes with our records, page by page; answers where to go on.
 async fn nodes(
     conn: &mut Connection,
-    keep: &mut Keeping<'_>,
+    writer: &mut DiscrepancyWriter<'_>,
     mut after: Option<NodeId>,
     belief: Belief,
 ) -> Result<Option<NodeId>, Failure> {
@@ -126,7 +126,7 @@ async fn nodes(
         let Some(last) = page.last().map(|node| node.node_id) else { return Ok(None) };
         let all: Vec<NodeId> = page.iter().map(|node| node.node_id).collect();
         let differs = store::discrepancies::node_capacity_differs(conn, &all).await?;
-        keep.keep(Kind::NodeCapacityDiffers, &differs, Some(Reach::Nodes(&all))).await?;
+        writer.discrepancies_write(Kind::NodeCapacityDiffers, &differs, Some(Reach::Nodes(&all))).await?;
 
         let reports: Vec<Report> = page
             .into_iter()
@@ -140,10 +140,10 @@ async fn nodes(
         let heard: Vec<NodeId> = reports.iter().map(|report| report.node).collect();
         let expected = store::discrepancies::expected(conn, &heard, belief.since - REPORT_LAG).await?;
         let strays = strays(&reports, &expected, belief.lag);
-        keep.keep(Kind::UnknownOnNode, &strays.unknown, Some(Reach::Nodes(&heard))).await?;
-        keep.keep(Kind::MissingOnNode, &strays.missing, Some(Reach::Nodes(&heard))).await?;
+        writer.discrepancies_write(Kind::UnknownOnNode, &strays.unknown, Some(Reach::Nodes(&heard))).await?;
+        writer.discrepancies_write(Kind::MissingOnNode, &strays.missing, Some(Reach::Nodes(&heard))).await?;
         // After what differs was kept: whoever reads that they were compared finds it.
-        keep.compared(&heard).await?;
+        writer.compared(&heard).await?;
 
         looked_at += all.len();
         after = Some(last);
@@ -157,19 +157,24 @@ enum Reach<'a> {
     Nodes(&'a [NodeId]),
 }
 
-struct Keeping<'a> {
+struct DiscrepancyWriter<'a> {
     capacity: &'a Capacity,
     now: DateTime<Utc>,
     checked: &'a mut Checked,
 }
 
-impl Keeping<'_> {
+impl DiscrepancyWriter<'_> {
     async fn compared(&self, nodes: &[NodeId]) -> Result<(), Failure> {
         let mut upkeep = self.capacity.db.upkeep("which nodes were compared with the records").await?;
         nodes_compared(upkeep.conn(), nodes, self.now).await
     }
 
-    async fn keep(&mut self, kind: Kind, found: &[Found], reach: Option<Reach<'_>>) -> Result<(), Failure> {
+    async fn discrepancies_write(
+        &mut self,
+        kind: Kind,
+        found: &[Found],
+        reach: Option<Reach<'_>>,
+    ) -> Result<(), Failure> {
         let db = &self.capacity.db;
         // Postgres takes a row once in a statement.
         let mut subjects = HashSet::new();
@@ -177,9 +182,9 @@ impl Keeping<'_> {
             found.iter().filter(|found| subjects.insert(found.subject.as_str())).collect();
         let found: Vec<(DiscrepancyId, &Found)> =
             found.into_iter().map(|found| (db.ambient().id(), found)).collect();
-        let mut upkeep = db.upkeep("keep what records disagree about").await?;
+        let mut upkeep = db.upkeep("record capacity discrepancies").await?;
         if !found.is_empty() {
-            for subject in store::discrepancies::seen(upkeep.conn(), kind, &found, self.now).await? {
+            for subject in store::discrepancies::upsert(upkeep.conn(), kind, &found, self.now).await? {
                 tracing::warn!(kind = kind.name(), subject, "records of capacity disagree");
                 self.checked.new.push((kind, subject));
             }
@@ -188,10 +193,11 @@ impl Keeping<'_> {
         self.checked.resolved += match reach {
             None => 0,
             Some(Reach::Everything) => {
-                store::discrepancies::gone(upkeep.conn(), kind, &seen, None, self.now).await?
+                store::discrepancies::resolve_missing(upkeep.conn(), kind, &seen, None, self.now).await?
             }
             Some(Reach::Nodes(nodes)) => {
-                store::discrepancies::gone(upkeep.conn(), kind, &seen, Some(nodes), self.now).await?
+                store::discrepancies::resolve_missing(upkeep.conn(), kind, &seen, Some(nodes), self.now)
+                    .await?
             }
         };
         Ok(())

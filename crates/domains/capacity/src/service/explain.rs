@@ -21,7 +21,7 @@ use crate::{
     service::placing,
     store::{
         candidates::SlotsOf,
-        claims::{self, Held},
+        claims::{self, QuotaUsage},
     },
 };
 
@@ -158,8 +158,9 @@ fn price(product: &Product, gpus: i32, count: u32) -> Result<QuotedPrice, Failur
         unit: price.unit,
         unit_price_minor: price.unit_price_minor,
         currency: price.currency.clone(),
-        per_hour_minor: all
-            .ok_or_else(|| Failure::bug(format!("the cost of {count} times {} overflows", product.sku.sku)))?,
+        per_hour_minor: all.ok_or_else(|| {
+            Failure::bug(format!("the cost of {count} times {} overflows", product.sku.sku))
+        })?,
     })
 }
 
@@ -171,8 +172,8 @@ async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Res
     let org_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get();
     let project_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get();
     let own_allocations = policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, own).await?.get();
-    let [of_org, of_project, of_own]: [Held; 3] =
-        claims::held(conn, asker.org, asker.project, asker.id).await?;
+    let [of_org, of_project, of_own]: [QuotaUsage; 3] =
+        claims::quota_usage(conn, asker.org, asker.project, asker.id).await?;
     Ok(QuotedLimits {
         org_gpus: Limited::new(of_org.gpus, org_gpus),
         project_gpus: Limited::new(of_project.gpus, project_gpus),

@@ -4,7 +4,7 @@
 //! arrive after its end, and a machine may become active on hardware that is known to be sick.
 
 use chrono::{DateTime, Utc};
-use fleet::api::{CreditFinding, credit_finding_held, credit_findings_open};
+use fleet::api::{CreditFinding, credit_finding_lock, credit_findings_open};
 use kernel::{
     Failure,
     ids::{AllocationId, FindingId},
@@ -33,7 +33,7 @@ fn fault(finding: &CreditFinding, since: DateTime<Utc>, tenant_is_root: bool) ->
 
 /// A fault that is owed for was found.
 pub async fn begun(capacity: &Capacity, tx: &mut WriteTx, id: FindingId) -> Result<(), Failure> {
-    let Some(finding) = credit_finding_held(tx, id).await? else { return Ok(()) };
+    let Some(finding) = credit_finding_lock(tx, id).await? else { return Ok(()) };
     let (since, until) = (finding.since, finding.ended_at);
     let paying =
         affected_allocations::paying_between(tx.conn(), finding.node, finding.slot, since, until).await?;
@@ -83,8 +83,8 @@ async fn credit_known(
         if !known.concerns(&allocation.slot_ids) {
             continue;
         }
-        // Held, so that it is not resolved between being found and being acted on.
-        let Some(finding) = credit_finding_held(tx, known.id).await? else { continue };
+        // Locked, so that it is not resolved between the read and the action.
+        let Some(finding) = credit_finding_lock(tx, known.id).await? else { continue };
         if finding.ended_at.is_none() {
             let (since, root) = (since.max(finding.since), allocation.tenant_is_root());
             capacity.money.credit(tx, allocation.id, fault(&finding, since, root)).await?;

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     money::Due,
-    release::{held, release_for_money},
+    release::{allocation_lock, release_for_money},
 };
 use crate::{
     Capacity,
@@ -135,8 +135,8 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
     let mut tx = capacity.db.write(permit, action).await?;
     // The allocation before the ledger, as everywhere.
     let done = async {
-        let before = held(&mut tx, id).await?;
-        if !goes_on(before.state) || before.release_cause.is_some() {
+        let before = allocation_lock(&mut tx, id).await?;
+        if !is_live(before.state) || before.release_cause.is_some() {
             return Ok(One::Ending);
         }
         if !capacity.money.is_due(&mut tx, due).await? {
@@ -158,6 +158,6 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
     }
 }
 
-fn goes_on(state: AllocationState) -> bool {
+fn is_live(state: AllocationState) -> bool {
     matches!(state, AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active)
 }

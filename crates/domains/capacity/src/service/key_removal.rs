@@ -10,7 +10,7 @@ use kernel::{CorrelationId, Failure, ids::AllocationId};
 use pg::{Origin, Permit, WriteTx, changed};
 use saga::StartError;
 
-use super::release::{held, history_append};
+use super::release::{allocation_lock, history_append};
 use crate::{
     Capacity,
     model::{
@@ -82,7 +82,7 @@ async fn remove_of(capacity: &Capacity, id: AllocationId, origin: &Origin) -> Re
 }
 
 async fn remove_within(tx: &mut WriteTx, id: AllocationId) -> Result<bool, Failure> {
-    let before = held(tx, id).await?;
+    let before = allocation_lock(tx, id).await?;
     let launching = matches!(before.state, AllocationState::Requested | AllocationState::Provisioning);
     if !launching && before.state != AllocationState::Active {
         // A machine that goes takes its keys along.

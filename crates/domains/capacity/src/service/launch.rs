@@ -357,7 +357,7 @@ async fn limit_problem(
 ) -> Result<Problem, Failure> {
     // What is read here has this request in it.
     let [org, project, person] =
-        claims::held(tx.conn(), creator.org, creator.project, creator.user.uuid()).await?;
+        claims::quota_usage(tx.conn(), creator.org, creator.project, creator.user.uuid()).await?;
     let asked_gpus: i64 = made.iter().map(|a| i64::from(a.gpus)).sum();
     let asked = i64::try_from(made.len())?;
     let (whose, name, unit, limit, held, asked) = match limit {
@@ -371,7 +371,8 @@ async fn limit_problem(
         }
     };
     let verb = if name == "person" { "hold" } else { "holds" };
-    let text = format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would exceed the limit.");
+    let text =
+        format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would exceed the limit.");
     Ok(Problem::new(Code::QuotaExceeded, text)
         .detail("reason", "quota")
         .detail("limit", name)

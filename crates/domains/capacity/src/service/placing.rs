@@ -66,7 +66,7 @@ pub async fn place_of(
 ) -> Result<Vec<PlacedMember>, Failure> {
     let of = SlotsOf { kind, model };
     for _ in 0..ROUNDS {
-        if let Some(members) = hold(tx.conn(), of, request, packing, installs).await? {
+        if let Some(members) = members_place(tx.conn(), of, request, packing, installs).await? {
             return Ok(members);
         }
         if let Err(refusal) = outlook(tx.conn(), of, request, installs).await? {
@@ -121,7 +121,7 @@ fn not_reimageable() -> Refusal {
     }
 }
 
-async fn hold(
+async fn members_place(
     conn: &mut Connection,
     of: SlotsOf<'_>,
     request: &Request,
@@ -136,7 +136,7 @@ async fn hold(
     for wait in [false, true] {
         for region in &request.regions {
             let search = Search { packing, limit, wait };
-            let mut found = candidates::hold(conn, of, region, request, search).await?;
+            let mut found = candidates::lock(conn, of, region, request, search).await?;
             found = candidates::installable(conn, found, |candidate| candidate.view.id, installs).await?;
             if found.is_empty() {
                 continue;
@@ -146,7 +146,7 @@ async fn hold(
             }
             // These nodes are held and some of their slots are not ours: from here on nothing may be waited for.
             let search = Search { packing, limit: limit.saturating_add(SPARE_NODES), wait: false };
-            found = candidates::hold(conn, of, region, request, search).await?;
+            found = candidates::lock(conn, of, region, request, search).await?;
             found = candidates::installable(conn, found, |candidate| candidate.view.id, installs).await?;
             return match decide(&found, request, region, packing) {
                 Some(members) => Ok(Some(members)),

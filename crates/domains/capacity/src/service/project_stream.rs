@@ -1,5 +1,5 @@
-//! Following all allocations of a project: first how each is that is not over, then each again when it has changed.
-//! There is nothing to resume: who comes again is told how everything is.
+//! The stream of all allocations of a project: first every live one, then each one that has changed.
+//! There is nothing to resume: a client that reconnects gets the current state of all.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use endpoint::{Followed, Looked, Sse, SseFrame};
+use endpoint::{SourceState, Sse, SseFrame, StreamSource};
 use kernel::{
     Failure, PageQuery,
     ids::{AllocationId, ProjectId},
@@ -24,33 +24,33 @@ use crate::{
     store,
 };
 
-/// Notices of this long are looked at together: one question for many changes.
+/// Notices of this period are handled together: one query for many changes.
 const GATHER: Duration = Duration::from_millis(200);
-/// What notices were lost about is found after this time.
+/// Changes whose notices were lost are found after this time.
 const LOOK_AT_ALL: Duration = Duration::from_secs(30);
-/// Changes that are looked at one by one; after more, at everything.
+/// Up to so many changed allocations are read by id; beyond that, all are read.
 const MOST_CHANGED: usize = 500;
 /// Allocations that one stream shows.
 const MOST_SHOWN: usize = 1000;
 
-struct ProjectFollowed {
+struct ProjectSource {
     capacity: Capacity,
     permit: Permit,
     project: ProjectId,
     notices: Option<broadcast::Receiver<pg::Notice>>,
-    /// What the client was told of those that are not over.
+    /// What was sent to the client about live allocations.
     told: HashMap<AllocationId, AllocationView>,
-    /// What to look at: some, or everything.
+    /// What to read: some allocations, or all.
     changed: Option<BTreeSet<Uuid>>,
     all_seen_at: Instant,
 }
 
-/// How the allocations of a project are, as server-sent events named `allocation`.
+/// The allocations of a project, as server-sent events named `allocation`.
 pub fn follow(capacity: &Capacity, tx: ReadTx, project: ProjectId) -> Result<Sse, Failure> {
     let permit = tx.permit().clone();
     drop(tx);
-    let seat = capacity.streams.seat(permit.actor().id.unwrap_or_default())?;
-    let followed = ProjectFollowed {
+    let guard = capacity.streams.stream_open(permit.actor().id.unwrap_or_default())?;
+    let source = ProjectSource {
         capacity: capacity.clone(),
         permit,
         project,
@@ -59,18 +59,18 @@ pub fn follow(capacity: &Capacity, tx: ReadTx, project: ProjectId) -> Result<Sse
         changed: None,
         all_seen_at: Instant::now(),
     };
-    Ok(endpoint::follow(seat, followed))
+    Ok(endpoint::follow(guard, source))
 }
 
 #[async_trait]
-impl Followed for ProjectFollowed {
-    async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure> {
+impl StreamSource for ProjectSource {
+    async fn read_new(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<SourceState, Failure> {
         match self.changed.replace(BTreeSet::new()) {
-            None => self.look_at_all(frames).await?,
-            Some(ids) if !ids.is_empty() => self.look_at(ids.into_iter().collect(), frames).await?,
-            Some(_) => return Ok(Looked::Nothing),
+            None => self.allocations_read_all(frames).await?,
+            Some(ids) if !ids.is_empty() => self.allocations_read(ids.into_iter().collect(), frames).await?,
+            Some(_) => return Ok(SourceState::Idle),
         }
-        Ok(Looked::Something)
+        Ok(SourceState::New)
     }
 
     async fn wait(&mut self, deadline: Instant) {
@@ -95,7 +95,7 @@ impl Followed for ProjectFollowed {
                     }
                 }
                 Ok(Ok(_)) => {}
-                // Something was missed: look.
+                // Notices were missed: read all.
                 Ok(Err(broadcast::error::RecvError::Lagged(_))) => {
                     self.changed = None;
                     return;
@@ -110,15 +110,19 @@ impl Followed for ProjectFollowed {
     }
 }
 
-impl ProjectFollowed {
-    async fn look_at(&mut self, ids: Vec<Uuid>, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
+impl ProjectSource {
+    async fn allocations_read(
+        &mut self,
+        ids: Vec<Uuid>,
+        frames: &mut VecDeque<SseFrame>,
+    ) -> Result<(), Failure> {
         let mut tx = self.capacity.db.read(&self.permit).await?;
         let found = store::allocations::among(tx.conn(), self.project, &ids).await?;
         drop(tx);
         found.into_iter().try_for_each(|allocation| self.push(allocation, frames))
     }
 
-    async fn look_at_all(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
+    async fn allocations_read_all(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
         self.all_seen_at = Instant::now();
         let mut tx = self.capacity.db.read(&self.permit).await?;
         let filter = Filter { project: Some(self.project), live: true, ..Filter::default() };
@@ -136,7 +140,7 @@ impl ProjectFollowed {
         let seen: BTreeSet<_> = live.iter().map(|allocation| allocation.id).collect();
         let gone = self.told.keys().filter(|id| !seen.contains(id)).map(|id| id.uuid()).collect::<Vec<_>>();
         live.into_iter().try_for_each(|allocation| self.push(allocation, frames))?;
-        if gone.is_empty() { Ok(()) } else { self.look_at(gone, frames).await }
+        if gone.is_empty() { Ok(()) } else { self.allocations_read(gone, frames).await }
     }
 
     fn push(&mut self, allocation: Allocation, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {

@@ -57,9 +57,9 @@ pub async fn release_one(
         AllocationState::Requested | AllocationState::Provisioning => {
             cancel_launch(tx, before, cause, reason).await
         }
-        AllocationState::Active => take_back(capacity, tx, before, (cause, reason), None).await,
+        AllocationState::Active => release_start(capacity, tx, before, (cause, reason), None).await,
         AllocationState::ReleaseFailed if by_person => retry(tx, before, reason).await,
-        AllocationState::Releasing if by_person => go_on(tx, before, reason).await,
+        AllocationState::Releasing if by_person => release_resume(tx, before, reason).await,
         AllocationState::Releasing
         | AllocationState::ReleaseFailed
         | AllocationState::Released
@@ -107,10 +107,10 @@ pub(crate) async fn end_gone(
     reason: &str,
     used_until: DateTime<Utc>,
 ) -> Result<Allocation, Failure> {
-    take_back(capacity, tx, before, (ReleaseCause::Admin, reason), Some(used_until)).await
+    release_start(capacity, tx, before, (ReleaseCause::Admin, reason), Some(used_until)).await
 }
 
-async fn take_back(
+async fn release_start(
     capacity: &Capacity,
     tx: &mut WriteTx,
     before: &Allocation,
@@ -148,8 +148,8 @@ async fn retry(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Al
     Ok(after)
 }
 
-/// A release that is under way goes on as it is; one whose workflow got lost gets another.
-async fn go_on(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
+/// Leaves a running release unchanged; starts another workflow when it was lost.
+async fn release_resume(tx: &mut WriteTx, before: &Allocation, reason: &str) -> Result<Allocation, Failure> {
     let input = LaunchInput { allocation_id: before.id };
     let spec = release_saga(before.shape);
     match saga::start(tx, spec, &before.subject(), Some(before.org_id), &input).await {
@@ -270,7 +270,7 @@ pub async fn force_release(
     reason: &Reason,
     if_match: Option<i64>,
 ) -> Result<Allocation, Failure> {
-    let before = held(tx, id).await?;
+    let before = allocation_lock(tx, id).await?;
     before.check_version(if_match)?;
     let text = format!("released by the platform: {reason}");
     let launching = matches!(before.state, AllocationState::Requested | AllocationState::Provisioning);
@@ -294,7 +294,7 @@ pub async fn release_for_depletion(
     tx: &mut WriteTx,
     id: AllocationId,
 ) -> Result<AllocationState, Failure> {
-    let before = held(tx, id).await?;
+    let before = allocation_lock(tx, id).await?;
     release_for_money(capacity, tx, &before, ReleaseCause::Depletion).await
 }
 
@@ -317,8 +317,8 @@ pub(crate) async fn release_for_money(
     Ok(after.state)
 }
 
-/// Any tenant's allocation, held; what is done to it stands in that tenant's audit trail.
-pub(crate) async fn held(tx: &mut WriteTx, id: AllocationId) -> Result<Allocation, Failure> {
+/// Locks an allocation of any tenant; the audit row belongs to that tenant.
+pub(crate) async fn allocation_lock(tx: &mut WriteTx, id: AllocationId) -> Result<Allocation, Failure> {
     let allocation = lock(tx.conn(), id).await?.ok_or_else(|| Problem::not_found("allocation"))?;
     tx.audit_in_org(allocation.org_id);
     Ok(allocation)

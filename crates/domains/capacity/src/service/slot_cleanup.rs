@@ -13,7 +13,7 @@ use saga::StartError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::release::{held, history_append};
+use super::release::{allocation_lock, history_append};
 use crate::{
     model::{
         allocation::{Allocation, AllocationEvent, AllocationState, AllocationView, Shape},
@@ -32,7 +32,8 @@ fn verified(runtime_verified_absent: bool) -> Result<(), Problem> {
     if runtime_verified_absent {
         return Ok(());
     }
-    let text = "must be true: check the machine first, and make sure that no data of the former user is left on it";
+    let text =
+        "must be true: check the machine first, and make sure that no data of the former user is left on it";
     Err(Problem::field("runtime_verified_absent", text))
 }
 
@@ -46,7 +47,7 @@ pub async fn force_cleanup(
     if_match: Option<i64>,
 ) -> Result<Allocation, Failure> {
     verified(runtime_verified_absent)?;
-    let before = held(tx, id).await?;
+    let before = allocation_lock(tx, id).await?;
     before.check_version(if_match)?;
     if before.state != AllocationState::ReleaseFailed {
         before.after(AllocationEvent::RetryRelease)?;
@@ -155,16 +156,16 @@ async fn left_by(tx: &mut WriteTx, slot: SlotId) -> Result<Option<Allocation>, F
     let holder = allocation_ends::holder(tx.conn(), slot).await?;
     if holder.as_ref().map(|holder| holder.allocation) != allocation.as_ref().map(|allocation| allocation.id)
     {
-        return Err(Problem::new(Code::Conflict, "The slot was changed by another request. Read it again.").into());
+        return Err(
+            Problem::new(Code::Conflict, "The slot was changed by another request. Read it again.").into()
+        );
     }
     let held = holder.is_some_and(|holder| holder.live)
         || allocation.as_ref().is_some_and(|allocation| !allocation.state.is_over());
     if state != SlotState::CleanupBlocked {
         let taken = matches!(state, SlotState::Reserved | SlotState::InUse | SlotState::Cleaning);
         if held || !taken || allocation_ends::being_cleaned(tx.conn(), slot).await? {
-            let text = format!(
-                "The slot is {state}; only a slot in state cleanup_blocked can be cleaned."
-            );
+            let text = format!("The slot is {state}; only a slot in state cleanup_blocked can be cleaned.");
             return Err(Problem::new(Code::InvalidTransition, text).detail("state", state.name()).into());
         }
         // Nobody holds it and nobody cleans it: whatever was to do that got lost.

@@ -1,9 +1,9 @@
-//! Following one allocation: woken by the database, never holding a connection while nothing happens.
+//! The stream of one allocation: woken by the database, without a connection while it is idle.
 
 use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
-use endpoint::{Followed, Looked, Sse, SseFrame, Streams};
+use endpoint::{SourceState, Sse, SseFrame, StreamSource, Streams};
 use kernel::{
     Failure,
     ids::{AllocationId, ProjectId},
@@ -39,8 +39,8 @@ pub(super) fn allocation_watch(capacity: &Capacity, allocation: AllocationId) ->
     Watch::new(capacity.wake.as_ref(), CHANNEL, allocation.uuid().to_string(), LOOK_AGAIN)
 }
 
-/// Where the stream of one allocation has come to.
-struct AllocationFollowed {
+/// The position of the stream of one allocation.
+struct AllocationSource {
     capacity: Capacity,
     permit: Permit,
     allocation: AllocationId,
@@ -48,8 +48,8 @@ struct AllocationFollowed {
     watch: Watch,
 }
 
-/// The events of an allocation after a number: those that were, then those that come, as server-sent events. Ends
-/// when the allocation does, or its time is over; the client comes again with the last number that it saw.
+/// The events of an allocation after a sequence number: past ones, then new ones, as server-sent events. Ends
+/// with the allocation, or after the lifetime of a stream; the client reconnects with the last number that it saw.
 pub async fn follow(
     capacity: &Capacity,
     mut tx: ReadTx,
@@ -60,16 +60,16 @@ pub async fn follow(
     let watch = allocation_watch(capacity, allocation);
     store::allocations::of_project(tx.conn(), project, allocation).await?;
     let permit = tx.permit().clone();
-    let seat = capacity.streams.seat(permit.actor().id.unwrap_or_default())?;
-    let followed = AllocationFollowed { capacity: capacity.clone(), permit, allocation, after, watch };
-    Ok(endpoint::follow(seat, followed))
+    let guard = capacity.streams.stream_open(permit.actor().id.unwrap_or_default())?;
+    let source = AllocationSource { capacity: capacity.clone(), permit, allocation, after, watch };
+    Ok(endpoint::follow(guard, source))
 }
 
 #[async_trait]
-impl Followed for AllocationFollowed {
-    async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure> {
+impl StreamSource for AllocationSource {
+    async fn read_new(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<SourceState, Failure> {
         let mut tx = self.capacity.db.read(&self.permit).await?;
-        // The state first: of an allocation that is over, all events are there.
+        // Read the state first: an ended allocation has no further events.
         let found = store::allocations::get(tx.conn(), self.allocation).await?;
         let events = store::allocation_events::after(tx.conn(), self.allocation, self.after, BATCH).await?;
         drop(tx);
@@ -77,23 +77,23 @@ impl Followed for AllocationFollowed {
             self.after = event.seq;
             frames.push_back(SseFrame::event(event.seq, "allocation", event)?);
         }
-        // Also for somebody who has seen the end already, and came again.
+        // Also for a client that reconnects after the end.
         let over = if events.is_empty() {
             found.is_none_or(|allocation| allocation.state.is_over())
         } else {
             events.iter().any(ends)
         };
         if over {
-            // Tells the client not to come again.
+            // The client must not reconnect.
             let end = json!({ "allocation_id": self.allocation, "over": true });
             frames.push_back(SseFrame::event(self.after, "end", &end)?);
-            return Ok(Looked::Over);
+            return Ok(SourceState::Ended);
         }
-        Ok(if events.is_empty() { Looked::Nothing } else { Looked::Something })
+        Ok(if events.is_empty() { SourceState::Idle } else { SourceState::New })
     }
 
     async fn wait(&mut self, deadline: Instant) {
-        self.watch.changed_before(deadline).await;
+        self.watch.wait_for_change(deadline).await;
     }
 }
 

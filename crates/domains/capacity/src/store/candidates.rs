@@ -46,7 +46,7 @@ fn count(number: i32) -> u32 {
 }
 
 /// The best nodes of a region, in the order of the packing rule.
-pub async fn hold(
+pub async fn lock(
     conn: &mut Connection,
     of: SlotsOf<'_>,
     region: &str,

@@ -18,18 +18,18 @@ pub async fn free(tx: &mut WriteTx, allocation: AllocationId, now: DateTime<Utc>
 
 /// What a holder has at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct QuotaUsage {
     pub gpus: i64,
     pub allocations: i64,
 }
 
-/// What an organization, a project and a person hold, in this order.
-pub async fn held(
+/// The GPUs and allocations of an organization, a project and a user, in this order.
+pub async fn quota_usage(
     conn: &mut Connection,
     org: OrgId,
     project: ProjectId,
     person: Uuid,
-) -> Result<[Held; 3], sqlx::Error> {
+) -> Result<[QuotaUsage; 3], sqlx::Error> {
     let rows = sqlx::query!(
         "SELECT kind, gpus, allocations FROM capacity_holdings WHERE org_id = $1 AND (kind, holder) IN
              (('1_org', $1::uuid), ('2_project', $2::uuid), ('3_person', $3::uuid))",
@@ -41,7 +41,7 @@ pub async fn held(
     .await?;
     let of = |kind: &str| {
         let row = rows.iter().find(|row| row.kind == kind);
-        row.map_or(Held::default(), |row| Held { gpus: row.gpus, allocations: row.allocations })
+        row.map_or(QuotaUsage::default(), |row| QuotaUsage { gpus: row.gpus, allocations: row.allocations })
     };
     Ok([of("1_org"), of("2_project"), of("3_person")])
 }

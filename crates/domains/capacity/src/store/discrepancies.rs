@@ -85,7 +85,7 @@ pub async fn list(
 
 /// Opens what is new and renews what is open already; answers the subjects of what is new (a row that was inserted
 /// has no `xmax`).
-pub async fn seen(
+pub async fn upsert(
     conn: &mut Connection,
     kind: DiscrepancyKind,
     found: &[(DiscrepancyId, &Found)],
@@ -115,8 +115,8 @@ pub async fn seen(
     Ok(rows.into_iter().filter(|row| row.is_new).map(|row| row.subject).collect())
 }
 
-/// Resolves what was looked for and not seen: everywhere, or on the nodes that were looked at.
-pub async fn gone(
+/// Resolves discrepancies that were not found again: everywhere, or on the compared nodes.
+pub async fn resolve_missing(
     conn: &mut Connection,
     kind: DiscrepancyKind,
     seen: &[String],

@@ -5,7 +5,7 @@ use kernel::Failure;
 use saga::{OnFailure, RunEnd, SagaDefinition, Step, StepCx, StepError, end_fn, step_fn};
 
 use super::{
-    held, provision_common,
+    allocation_lock, provision_common,
     steps::{DAY, writes},
     tasks::withdraw_of,
 };
@@ -27,7 +27,7 @@ pub static ABANDON: SagaDefinition<Capacity> = SagaDefinition {
 };
 
 async fn end_lost_launch(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
         return Step::done();
     }

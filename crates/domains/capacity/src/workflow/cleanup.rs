@@ -6,9 +6,9 @@ use node_proto::catalog::{DeprovisionUser, ProbeProfile, VmRelease};
 use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
 use super::{
-    CleanupInput,
+    CleanupInput, allocation_lock, allocation_lock_for_end,
     failure::WorkflowFailure,
-    held, held_for_end, release_machine,
+    release_machine,
     release_slice::proven_clean,
     slots,
     steps::{DAY, polls, waits, writes},
@@ -54,7 +54,7 @@ pub static CLEANUP_V1: SagaDefinition<Capacity> = SagaDefinition {
 
 /// The allocation, if nobody else sees to its slots.
 async fn left(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if allocation.state.is_over() {
         Ok(allocation)
     } else {
@@ -145,7 +145,7 @@ async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<
         return Ok(());
     }
     let input: CleanupInput = cx.input().map_err(|error| Failure::bug(error.to_string()))?;
-    if let Some(allocation) = held_for_end(cx).await? {
+    if let Some(allocation) = allocation_lock_for_end(cx).await? {
         tasks::withdraw(capacity, cx, &allocation).await?;
     }
     let why = format!(

@@ -6,8 +6,9 @@ use kernel::Failure;
 use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
 use super::{
+    allocation_lock, allocation_lock_for_end,
     failure::EndReason,
-    held, held_for_end, key_set,
+    key_set,
     steps::{DAY, waits},
     tasks,
 };
@@ -28,7 +29,7 @@ pub static ACCESS: SagaDefinition<Capacity> = SagaDefinition {
 };
 
 async fn install(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     // A machine that goes takes its keys along.
     if allocation.state != AllocationState::Active || allocation.installed_access >= allocation.access_version
     {
@@ -39,7 +40,7 @@ async fn install(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepE
 
 async fn installed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     // Locked, so that whoever asks for another set finds this run live, or over.
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     let Some(version) = key_set::keys_arrived(cx, &allocation, signal).await? else {
         return Ok(Step::Again { after: Duration::ZERO });
     };
@@ -56,7 +57,7 @@ async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<
     if end == RunEnd::Succeeded {
         return Ok(());
     }
-    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    let Some(allocation) = allocation_lock_for_end(cx).await? else { return Ok(()) };
     tasks::withdraw(capacity, cx, &allocation).await?;
     if allocation.state != AllocationState::Active {
         return Ok(());

@@ -110,14 +110,14 @@ pub fn completion() -> Arc<dyn fleet::api::Completion> {
     Arc::new(completion::WakesSteps)
 }
 
-/// The allocation that the run is about, held until the step commits.
-async fn held(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
+/// Locks the allocation of the run until the step commits.
+async fn allocation_lock(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
     let id = cx.input::<LaunchInput>()?.allocation_id;
     allocations::lock(cx.tx.conn(), id).await?.ok_or_else(|| tasks::fail(WorkflowFailure::StateChanged, ""))
 }
 
-/// The same when the run is over: an input that cannot be read names none.
-async fn held_for_end(cx: &mut StepCx<'_>) -> Result<Option<Allocation>, Failure> {
+/// The same when the run has ended: none when the input cannot be read.
+async fn allocation_lock_for_end(cx: &mut StepCx<'_>) -> Result<Option<Allocation>, Failure> {
     match cx.input::<LaunchInput>() {
         Ok(input) => allocations::lock(cx.tx.conn(), input.allocation_id).await,
         Err(error) => {

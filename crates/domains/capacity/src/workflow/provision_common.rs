@@ -6,9 +6,8 @@ use pg::WriteTx;
 use saga::{FailureCode, RunEnd, Signal, StartError, Step, StepCx, StepError};
 
 use super::{
-    ACCESS, CLEANUP, CleanupInput, LaunchInput,
+    ACCESS, CLEANUP, CleanupInput, LaunchInput, allocation_lock, allocation_lock_for_end,
     failure::{EndReason, WorkflowFailure},
-    held, held_for_end,
     key_set::{FIRST_KEYS, keys_arrived, keys_send},
     phases, slots, tasks,
 };
@@ -27,7 +26,7 @@ use crate::{
 
 /// `requested` becomes `provisioning`; its slots are used from now on.
 pub async fn begin(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if allocation.state != AllocationState::Requested {
         return Err(tasks::fail(WorkflowFailure::StateChanged, ""));
     }
@@ -38,7 +37,7 @@ pub async fn begin(_: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError>
 
 /// The allocation, as long as it is being provisioned.
 pub async fn provisioning(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if allocation.state == AllocationState::Provisioning {
         Ok(allocation)
     } else {
@@ -120,7 +119,7 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
     if end == RunEnd::Succeeded {
         return Ok(());
     }
-    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    let Some(allocation) = allocation_lock_for_end(cx).await? else { return Ok(()) };
     tasks::withdraw(capacity, cx, &allocation).await?;
     if !matches!(allocation.state, AllocationState::Requested | AllocationState::Provisioning) {
         return Ok(());
@@ -128,7 +127,7 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
     let reason = EndReason::of_run(cx.failure, cx.cancel_reason);
     let mut to_clean = Vec::new();
     if end == RunEnd::Undone {
-        to_clean = take_back(cx.tx, &allocation).await?;
+        to_clean = reservation_undo(cx.tx, &allocation).await?;
         // Otherwise the next launch would be given the same sick machine, and the next.
         if reason.is_machine_fault() {
             slots_doubt(cx.tx, allocation.node_id, &allocation.slot_ids).await?;
@@ -146,9 +145,9 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
 
 /// Nothing of the launch is left. Whoever had an account on the whole machine may have been there, though: its slots are
 /// sold again after the workflow that follows a release, with a new key of the node. Answers the slots that wait for it.
-async fn take_back(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<SlotId>, Failure> {
+async fn reservation_undo(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<SlotId>, Failure> {
     if allocation.shape != Shape::Baremetal {
-        slots::give_back(tx, &allocation.slot_ids).await?;
+        slots::free_undone(tx, &allocation.slot_ids).await?;
         return Ok(Vec::new());
     }
     slots::unreserve(tx, &allocation.slot_ids).await?;

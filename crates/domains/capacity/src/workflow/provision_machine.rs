@@ -4,8 +4,9 @@ use node_proto::catalog::{DeprovisionUser, HealthProbe, HealthReport, ProbeProfi
 use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
 use super::{
+    allocation_lock,
     failure::WorkflowFailure,
-    held, phases, provision_common,
+    phases, provision_common,
     steps::{DAY, waits, waits_with_undo, writes},
     tasks,
 };
@@ -48,14 +49,14 @@ async fn account_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Res
 }
 
 async fn account_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     tasks::withdraw(capacity, cx, &allocation).await?;
     tasks::ordered::<DeprovisionUser>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn account_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<DeprovisionUser>(signal)?;
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     phases::reported::<DeprovisionUser>(cx.tx, &allocation, "take_back", &answer.phases, "").await?;
     Step::done()
 }

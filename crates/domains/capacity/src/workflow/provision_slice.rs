@@ -4,8 +4,9 @@ use node_proto::catalog::{ProvisionedVm, VmProvision, VmRelease};
 use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
 use super::{
+    allocation_lock,
     failure::WorkflowFailure,
-    held, phases, provision_common,
+    phases, provision_common,
     release_slice::proven_clean,
     steps::{DAY, waits, waits_with_undo, writes},
     tasks,
@@ -47,14 +48,14 @@ async fn machine_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Res
 }
 
 async fn machine_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     tasks::withdraw(capacity, cx, &allocation).await?;
     tasks::ordered::<VmRelease>(capacity, cx, &allocation, &allocation.work_order).await
 }
 
 async fn machine_removed(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<Step, StepError> {
     let answer = tasks::answer::<VmRelease>(signal)?;
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     let evidence = proven_clean(cx, &allocation, &answer.output).await?;
     phases::reported::<VmRelease>(cx.tx, &allocation, "take_back", &answer.phases, &evidence).await?;
     Step::done()

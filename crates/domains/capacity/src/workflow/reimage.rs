@@ -25,7 +25,7 @@ pub trait Reimager: Send + Sync {
     /// Known without asking anybody: launches are refused by it.
     fn installs(&self) -> Installs;
     async fn begin(&self, node: NodeId, key: &str) -> Result<(), Failure>;
-    async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure>;
+    async fn reimage_poll(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure>;
 }
 
 /// For fleets without a provisioner: machines that do not exist are installed anew in no time, and real ones not at
@@ -57,9 +57,9 @@ impl Reimager for NoProvisioner {
         self.simulated.begin(node, key).await
     }
 
-    async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
+    async fn reimage_poll(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
         if self.is_simulated(node).await? {
-            return self.simulated.look(node, key).await;
+            return self.simulated.reimage_poll(node, key).await;
         }
         let text = "no provisioner is configured that can reinstall this machine: install it manually, then force the cleanup";
         Ok(Reimaging::Failed(text.to_owned()))
@@ -136,7 +136,7 @@ impl Reimager for SimulatedReimager {
         Ok(())
     }
 
-    async fn look(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
+    async fn reimage_poll(&self, node: NodeId, key: &str) -> Result<Reimaging, Failure> {
         let begun = self.lock().begun.get(&(node, key.to_owned())).copied();
         Ok(match begun {
             None => Reimaging::Failed("unknown installation".to_owned()),

@@ -4,8 +4,9 @@ use kernel::Failure;
 use saga::{RunEnd, Step, StepCx, StepError};
 
 use super::{
+    allocation_lock, allocation_lock_for_end,
     failure::{EndReason, WorkflowFailure},
-    held, held_for_end, slots, tasks,
+    slots, tasks,
 };
 use crate::{
     Capacity,
@@ -21,7 +22,7 @@ use crate::{
 
 /// The allocation, as long as it is being released.
 pub async fn releasing(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if allocation.state == AllocationState::Releasing {
         Ok(allocation)
     } else {
@@ -52,7 +53,7 @@ pub async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Res
     if end == RunEnd::Succeeded {
         return Ok(());
     }
-    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    let Some(allocation) = allocation_lock_for_end(cx).await? else { return Ok(()) };
     tasks::withdraw(capacity, cx, &allocation).await?;
     if allocation.state != AllocationState::Releasing {
         return Ok(());

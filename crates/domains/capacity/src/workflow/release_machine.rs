@@ -111,7 +111,7 @@ pub async fn reimage(
         return Ok(None);
     }
     let key = format!("{}/{}", cx.run_id, cx.attempt);
-    match reimage_look(capacity, allocation, &key).await? {
+    match reimaging_step(capacity, allocation, &key).await? {
         Reimaging::Done => Ok(None),
         Reimaging::Failed(reason) => {
             tracing::warn!(allocation_id = %allocation.id, reason, "reinstalling a machine failed");
@@ -129,7 +129,7 @@ pub async fn reimage(
     }
 }
 
-async fn reimage_look(
+async fn reimaging_step(
     capacity: &Capacity,
     allocation: &Allocation,
     key: &str,
@@ -137,7 +137,7 @@ async fn reimage_look(
     let (reimager, node) = (&capacity.reimager, allocation.node_id);
     let asked = async {
         reimager.begin(node, key).await?;
-        reimager.look(node, key).await
+        reimager.reimage_poll(node, key).await
     };
     match tokio::time::timeout(CALL_LIMIT, asked).await {
         Ok(answer) => Ok(answer?),

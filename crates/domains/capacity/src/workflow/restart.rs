@@ -5,8 +5,8 @@ use node_proto::catalog::{HealthProbe, ProbeProfile, Reboot, VmRestart};
 use saga::{OnFailure, RunEnd, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
 use super::{
+    allocation_lock, allocation_lock_for_end,
     failure::{EndReason, WorkflowFailure},
-    held, held_for_end,
     provision_machine::check_passed,
     steps::{DAY, waits},
     tasks,
@@ -35,7 +35,7 @@ pub static RESTART: SagaDefinition<Capacity> = SagaDefinition {
 };
 
 async fn active(cx: &mut StepCx<'_>) -> Result<Allocation, StepError> {
-    let allocation = held(cx).await?;
+    let allocation = allocation_lock(cx).await?;
     if allocation.state == AllocationState::Active {
         Ok(allocation)
     } else {
@@ -84,7 +84,7 @@ async fn checked(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Result<S
 }
 
 async fn ended(capacity: &Capacity, cx: &mut StepCx<'_>, end: RunEnd) -> Result<(), Failure> {
-    let Some(allocation) = held_for_end(cx).await? else { return Ok(()) };
+    let Some(allocation) = allocation_lock_for_end(cx).await? else { return Ok(()) };
     tasks::withdraw(capacity, cx, &allocation).await?;
     let reason = EndReason::of_run(cx.failure, cx.cancel_reason).sentence;
     let (name, reason) = match end {

@@ -34,14 +34,14 @@ pub async fn to_cleaning(tx: &mut WriteTx, slots: &[SlotId]) -> Result<Vec<SlotI
     .concat())
 }
 
-/// Nobody has used those that are reserved.
+/// Frees reserved slots, which nobody has used.
 pub async fn unreserve(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
     let states = by_state(tx, slots).await?;
     api::slots_unreserve(tx, in_state(&states, SlotState::Reserved)).await
 }
 
-/// A launch was taken back: nothing is there.
-pub async fn give_back(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
+/// Frees the slots of a launch that was undone on its node: nothing is left there.
+pub async fn free_undone(tx: &mut WriteTx, slots: &[SlotId]) -> Result<(), Failure> {
     let states = by_state(tx, slots).await?;
     api::slots_unreserve(tx, in_state(&states, SlotState::Reserved)).await?;
     api::slots_clean(tx, in_state(&states, SlotState::InUse)).await?;

@@ -90,8 +90,8 @@ impl Certificate {
         if due { self.issue(fleet).await } else { Ok(()) }
     }
 
-    /// Runs until the task is aborted. The old certificate serves on while a new one cannot be had.
-    pub async fn keep(self: Arc<Self>, fleet: Fleet) {
+    /// Runs until the task is aborted. The old certificate stays in use while renewal fails.
+    pub async fn renew_loop(self: Arc<Self>, fleet: Fleet) {
         loop {
             let _ = tokio::time::timeout(LOOK_EVERY, self.changed.notified()).await;
             if let Err(failure) = self.renew_if_due(&fleet).await {

@@ -142,8 +142,8 @@ impl Gateway {
             task_leases,
         });
         workers.spawn(hub::run(hub, fleet.clone(), wake.subscribe(), stop_workers.clone()));
-        let keeper = certificate.clone().keep(fleet.clone());
-        workers.spawn(stop_workers.clone().run_until_cancelled_owned(keeper));
+        let renewal = certificate.clone().renew_loop(fleet.clone());
+        workers.spawn(stop_workers.clone().run_until_cancelled_owned(renewal));
         let (reports, stop) = (shared.clone(), stop_workers.clone());
         workers.spawn(async move { reports.contacts.run(&reports.fleet, &stop).await });
         workers.close();

@@ -75,11 +75,11 @@ pub struct ReportWindow {
 }
 
 impl ReportWindow {
-    /// `heard_before` is when the node's previous report was accepted. What had begun before that would have been in it,
+    /// `last_accepted_at` is when the node's previous report was accepted. What had begun before that would have been in it,
     /// unless the node was slow to notice, for which it has `slack`. A node that never reported has no more than `slack`.
-    pub fn new(now: DateTime<Utc>, heard_before: Option<DateTime<Utc>>, slack: TimeDelta) -> Self {
-        let heard_before = heard_before.map_or(now, |before| before.min(now));
-        Self { first: heard_before.checked_sub_signed(slack).unwrap_or(heard_before), last: now }
+    pub fn new(now: DateTime<Utc>, last_accepted_at: Option<DateTime<Utc>>, slack: TimeDelta) -> Self {
+        let last_accepted_at = last_accepted_at.map_or(now, |before| before.min(now));
+        Self { first: last_accepted_at.checked_sub_signed(slack).unwrap_or(last_accepted_at), last: now }
     }
 
     fn bound(self, at: DateTime<Utc>) -> DateTime<Utc> {

@@ -120,10 +120,10 @@ impl Contacts {
             return Ok(self.note(contact, was_offline)?);
         };
         // Asked before this report itself can be the last one.
-        let heard_before = self.heard_before(fleet, node).await;
+        let last_accepted_at = self.last_accepted_at(fleet, node).await;
         self.note(contact, was_offline)?;
-        let heard_before = heard_before?;
-        let reported = service::findings::report(fleet, node, findings, heard_before, origin).await;
+        let last_accepted_at = last_accepted_at?;
+        let reported = service::findings::report(fleet, node, findings, last_accepted_at, origin).await;
         let mut inner = self.lock();
         match reported {
             Ok(()) => {
@@ -132,7 +132,7 @@ impl Contacts {
                 Ok(())
             }
             Err(failure) => {
-                inner.unaccepted.insert(node, heard_before);
+                inner.unaccepted.insert(node, last_accepted_at);
                 Err(failure)
             }
         }
@@ -152,7 +152,7 @@ impl Contacts {
     }
 
     /// When the last report of the node was accepted, by any gateway.
-    async fn heard_before(&self, fleet: &Fleet, node: NodeId) -> Result<Option<DateTime<Utc>>, Failure> {
+    async fn last_accepted_at(&self, fleet: &Fleet, node: NodeId) -> Result<Option<DateTime<Utc>>, Failure> {
         let waiting = {
             let inner = self.lock();
             if let Some(before) = inner.unaccepted.get(&node) {
@@ -171,7 +171,7 @@ impl Contacts {
         while !pending.is_empty() {
             let batch = pending.split_off(pending.len().saturating_sub(BATCH));
             let contacts: Vec<Contact> = batch.iter().map(|p| p.contact.clone()).collect();
-            if let Err(failure) = keep(fleet, &contacts).await {
+            if let Err(failure) = contacts_write(fleet, &contacts).await {
                 let mut inner = self.lock();
                 for late in pending.into_iter().chain(batch) {
                     inner.pending.entry(late.contact.node).or_insert(late);
@@ -214,9 +214,9 @@ pub fn keepable(at: DateTime<Utc>) -> DateTime<Utc> {
     at.clamp(DateTime::UNIX_EPOCH, last)
 }
 
-async fn keep(fleet: &Fleet, contacts: &[Contact]) -> Result<(), Failure> {
+async fn contacts_write(fleet: &Fleet, contacts: &[Contact]) -> Result<(), Failure> {
     let mut upkeep = fleet.db().upkeep("write reports of nodes").await?;
-    store::contacts::keep(upkeep.conn(), contacts).await?;
+    store::contacts::upsert(upkeep.conn(), contacts).await?;
     Ok(())
 }
 

@@ -8,9 +8,9 @@ use pg::{Connection, WriteTx};
 
 use crate::{model::credit_finding::CreditFinding, store};
 
-/// The finding, which nobody resolves before this transaction ends.
-pub async fn credit_finding_held(tx: &mut WriteTx, id: FindingId) -> Result<Option<CreditFinding>, Failure> {
-    Ok(store::credits::held(tx.conn(), id).await?)
+/// Locks a finding, so that it is not resolved before this transaction ends.
+pub async fn credit_finding_lock(tx: &mut WriteTx, id: FindingId) -> Result<Option<CreditFinding>, Failure> {
+    Ok(store::credits::lock(tx.conn(), id).await?)
 }
 
 /// Those of a node that are not resolved, oldest first.

@@ -40,7 +40,7 @@ pub async fn enroll_within(
     origin: &Origin,
     is_audited: impl Fn() -> bool,
 ) -> Result<Enrolled, Failure> {
-    if let Err(refusal) = look(fleet, request).await? {
+    if let Err(refusal) = token_check(fleet, request).await? {
         return Err(refused(fleet, request, refusal, origin, is_audited()).await);
     }
     let issued = fleet.trust().issue_node(&request.csr_pem, request.node_id, lifetime(fleet).await?).await?;
@@ -82,8 +82,11 @@ fn certificate(issued: &Issued) -> IssuedCertificate {
     }
 }
 
-/// A first look, so that strangers cannot have anything signed.
-async fn look(fleet: &Fleet, request: &EnrollRequest) -> Result<Result<TokenPurpose, TokenRefusal>, Failure> {
+/// Checks the token before anything is signed for an unauthenticated client.
+async fn token_check(
+    fleet: &Fleet,
+    request: &EnrollRequest,
+) -> Result<Result<TokenPurpose, TokenRefusal>, Failure> {
     if request.token.len() > LONGEST_TOKEN {
         return Ok(Err(TokenRefusal::Unknown));
     }
@@ -132,7 +135,7 @@ async fn admit(
     if store::certificates::key_is_known(tx.conn(), &issued.key_sha256).await? {
         return Err(known_key().into());
     }
-    keep(tx, id, issued, None, now).await?;
+    certificate_insert(tx, id, issued, None, now).await?;
     tx.invalidate(invalidation_key(id));
     let facts = json!({
         "purpose": purpose, "token_id": token.id, "serial": issued.serial, "authority_id": issued.authority_id,
@@ -147,7 +150,7 @@ fn known_key() -> Problem {
     Problem::field("csr_pem", "a certificate was already issued for this key: create a new key")
 }
 
-async fn keep(
+async fn certificate_insert(
     tx: &mut WriteTx,
     node: NodeId,
     issued: &Issued,
@@ -280,7 +283,7 @@ async fn prolong(
     }
     // It was used, whatever the records say: those before it may not ask for the new one.
     store::certificates::first_used(tx.conn(), shown, now).await?;
-    keep(tx, id, issued, Some(shown), now).await?;
+    certificate_insert(tx, id, issued, Some(shown), now).await?;
     tx.invalidate(invalidation_key(id));
     let facts = json!({
         "serial": issued.serial, "authority_id": issued.authority_id, "not_after": issued.validity.not_after,

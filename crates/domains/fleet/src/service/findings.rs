@@ -34,16 +34,16 @@ pub use crate::store::findings::Filter as FindingFilter;
 /// A node cannot fill the table: beyond this, only what is known is counted.
 const MOST_OPEN: i64 = 500;
 
-/// Takes in what a heartbeat says about the node's health. `heard_before` is when the report before it was accepted.
+/// Takes in what a heartbeat says about the node's health. `last_accepted_at` is when the report before it was accepted.
 pub async fn report(
     fleet: &Fleet,
     node: NodeId,
     findings: &[contract::Finding],
-    heard_before: Option<DateTime<Utc>>,
+    last_accepted_at: Option<DateTime<Utc>>,
     origin: &Origin,
 ) -> Result<(), Failure> {
     let slack = TimeDelta::seconds(fleet.policy(keys::FLEET_FINDING_BACKDATE_SECONDS).await?.get());
-    let reports = readable(findings, ReportWindow::new(fleet.db.ambient().now(), heard_before, slack));
+    let reports = readable(findings, ReportWindow::new(fleet.db.ambient().now(), last_accepted_at, slack));
     if reports.is_empty() {
         return Ok(());
     }

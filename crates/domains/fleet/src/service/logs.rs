@@ -109,7 +109,7 @@ pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -
         }
         // Nobody holds a connection while waiting.
         drop(tx);
-        watch.changed_before(deadline).await;
+        watch.wait_for_change(deadline).await;
         let origin = Origin::internal(CorrelationId(fleet.db().ambient().uuid()));
         tx = fleet.db().read(&Permit::system("follow the log of a node", origin)).await?;
     }

@@ -23,8 +23,8 @@ pub struct Contact {
     pub inventory: Value,
 }
 
-/// Keeps all of them in one statement. What another gateway has heard later stays.
-pub async fn keep(conn: &mut Connection, contacts: &[Contact]) -> Result<u64, sqlx::Error> {
+/// Writes all contacts in one statement. A later report, written by another gateway, is not overwritten.
+pub async fn upsert(conn: &mut Connection, contacts: &[Contact]) -> Result<u64, sqlx::Error> {
     let column = |of: fn(&Contact) -> i64| contacts.iter().map(of).collect::<Vec<i64>>();
     let authorities = |contact: &Contact| {
         let ids: Vec<String> = contact.authority_ids.iter().map(|id| id.uuid().to_string()).collect();

@@ -29,7 +29,7 @@ impl From<Row> for CreditFinding {
     }
 }
 
-pub async fn held(conn: &mut Connection, id: FindingId) -> Result<Option<CreditFinding>, sqlx::Error> {
+pub async fn lock(conn: &mut Connection, id: FindingId) -> Result<Option<CreditFinding>, sqlx::Error> {
     // A statement of its own: what is read after the wait is what is true then.
     sqlx::query_scalar!("SELECT id FROM health_findings WHERE id = $1 FOR SHARE", id.uuid())
         .fetch_optional(&mut *conn)

@@ -6,6 +6,7 @@ pub mod membership;
 pub mod org;
 pub mod person;
 pub mod policy;
+pub mod policy_catalog;
 pub mod project;
 pub mod role;
 pub mod sensitive_change;

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     CHANNEL, Notify, Relay,
-    model::delivery::{Channel, Taken},
-    service::{queue_upkeep::queues_look_after, sending},
+    model::delivery::{Channel, LeasedDelivery},
+    service::{queue_upkeep::queues_maintain, sending},
 };
 
 const MAILS_AT_ONCE: usize = 8;
@@ -26,7 +26,7 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Shorter than what a process has for its stop, so that what does not end in time can still be given back.
 const STOP_WITHIN: Duration = Duration::from_secs(4);
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(relay: Relay, stop: CancellationToken) {
     tokio::join!(
@@ -89,7 +89,7 @@ async fn lane(relay: Relay, channel: Channel, stop: &CancellationToken) {
             count = held.len(),
             "messages were not sent in time and will be retried"
         );
-        if let Err(failure) = sending::give_back(&relay, held).await {
+        if let Err(failure) = sending::leases_release(&relay, held).await {
             tracing::warn!(error = ?failure, "messages could not be requeued; their leases expire");
         }
     }
@@ -104,7 +104,7 @@ async fn wait_for_work(wakes: &mut Option<tokio::sync::broadcast::Receiver<pg::N
 }
 
 /// What goes wrong here is about our own database: the message comes again when its lease is over.
-async fn send_one(relay: &Relay, channel: Channel, taken: Taken) {
+async fn send_one(relay: &Relay, channel: Channel, taken: LeasedDelivery) {
     let id = taken.id;
     let sent = tokio::time::timeout(PATIENCE, Box::pin(sending::send(relay, channel, taken))).await;
     match sent {
@@ -124,11 +124,11 @@ pub async fn send_due(relay: &Relay, channel: Channel) -> Result<usize, Failure>
 
 /// Says how the lanes stand, and removes what is old.
 async fn looking_after(notify: Notify) {
-    let mut tick = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+    let mut tick = tokio::time::interval_at(Instant::now() + UPKEEP_INTERVAL, UPKEEP_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(failure) = queues_look_after(&notify).await {
+        if let Err(failure) = queues_maintain(&notify).await {
             tracing::warn!(error = ?failure, "upkeep of the message queue failed; retrying");
         }
     }

@@ -43,7 +43,7 @@ pub struct InvitationContent {
 
 /// A message that was taken to be sent.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct LeasedDelivery {
     pub id: DeliveryId,
     pub event_type: String,
     pub address: Option<String>,

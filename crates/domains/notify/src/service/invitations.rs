@@ -11,7 +11,7 @@ use super::sending::UPKEEP;
 use crate::{
     Notify, Relay,
     model::{
-        delivery::{InvitationContent, Outcome, Taken},
+        delivery::{InvitationContent, LeasedDelivery, Outcome},
         mail::render_invitation,
     },
     store,
@@ -41,7 +41,7 @@ pub async fn invitation_queue(
 }
 
 /// One attempt to send a mail that invites.
-pub async fn send(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
+pub async fn send(relay: &Relay, taken: &LeasedDelivery) -> Result<Outcome, Failure> {
     let settings = &relay.notify.settings;
     let content: InvitationContent = match serde_json::from_str(&taken.content) {
         Ok(content) => content,

@@ -22,7 +22,7 @@ use url::Url;
 use crate::{
     Settings, Smtp,
     model::{
-        delivery::{MailContent, Outcome, Taken},
+        delivery::{LeasedDelivery, MailContent, Outcome},
         mail::{Rendered, render},
     },
 };
@@ -75,7 +75,7 @@ impl Mailer {
     }
 
     /// One attempt to send a notification.
-    pub async fn send(&self, settings: &Settings, taken: &Taken) -> Outcome {
+    pub async fn send(&self, settings: &Settings, taken: &LeasedDelivery) -> Outcome {
         match rendered(settings, taken) {
             Ok(mail) => self.send_rendered(settings, taken, mail).await,
             Err(error) => Outcome::Never(chain(&MailError::Content(error))),
@@ -83,7 +83,12 @@ impl Mailer {
     }
 
     /// One attempt.
-    pub async fn send_rendered(&self, settings: &Settings, taken: &Taken, mail: Rendered) -> Outcome {
+    pub async fn send_rendered(
+        &self,
+        settings: &Settings,
+        taken: &LeasedDelivery,
+        mail: Rendered,
+    ) -> Outcome {
         let Some(smtp) = &settings.smtp else {
             return Outcome::NotNow("no mail server is configured (notify.smtp)".to_owned());
         };
@@ -129,14 +134,19 @@ pub fn message_id(public_url: &str, id: DeliveryId) -> String {
     format!("<{id}@{}>", host.unwrap_or_else(|| "gpuaas.invalid".to_owned()))
 }
 
-fn rendered(settings: &Settings, taken: &Taken) -> Result<Rendered, serde_json::Error> {
+fn rendered(settings: &Settings, taken: &LeasedDelivery) -> Result<Rendered, serde_json::Error> {
     let content: MailContent = serde_json::from_str(&taken.content)?;
     let url = settings.public_url.trim_end_matches('/');
     let link = format!("{url}{}", content.notice.target.path());
     Ok(render(&content, &link, &format!("{url}/me/notifications")))
 }
 
-fn message(settings: &Settings, smtp: &Smtp, taken: &Taken, mail: Rendered) -> Result<Message, MailError> {
+fn message(
+    settings: &Settings,
+    smtp: &Smtp,
+    taken: &LeasedDelivery,
+    mail: Rendered,
+) -> Result<Message, MailError> {
     let from: Mailbox = smtp.from.parse().map_err(MailError::From)?;
     let address: Address = taken.address.as_deref().unwrap_or_default().parse().map_err(MailError::To)?;
     let url = settings.public_url.trim_end_matches('/');

@@ -10,7 +10,7 @@ const KEEP_DELIVERIES: TimeDelta = TimeDelta::days(30);
 const BATCH: i64 = 1000;
 
 /// Measures the queue of each channel, and forgets notifications and messages that are old.
-pub async fn queues_look_after(notify: &Notify) -> Result<(), Failure> {
+pub async fn queues_maintain(notify: &Notify) -> Result<(), Failure> {
     let now = notify.db.ambient().now();
     let mut upkeep = notify.db.upkeep("upkeep of the message queue").await?;
     for channel in Channel::ALL {

@@ -20,7 +20,7 @@ use crate::{
     Relay,
     model::{
         backoff::next_attempt,
-        delivery::{Channel, DeliveryState, Outcome, Taken},
+        delivery::{Channel, DeliveryState, LeasedDelivery, Outcome},
         notice::{Notice, NoticeKind, ResourceKind, Target},
         signature,
         webhook::{DISABLED_AFTER, Destination, bound_to},
@@ -33,7 +33,7 @@ const LEASE: TimeDelta = TimeDelta::seconds(120);
 pub(super) const UPKEEP: &str = "send messages";
 
 /// Takes up to `limit` messages that are due.
-pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<Taken>, Failure> {
+pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<LeasedDelivery>, Failure> {
     if channel != Channel::Webhook && relay.notify.settings.smtp.is_none() {
         // They wait until there is a mail server, or are given up by whoever has one.
         return Ok(Vec::new());
@@ -49,16 +49,16 @@ pub async fn take(relay: &Relay, channel: Channel, limit: usize) -> Result<Vec<T
     })
 }
 
-/// Ends the leases of attempts that were broken off. Whether they arrived is not known: they are sent again.
-pub async fn give_back(relay: &Relay, held: HashMap<DeliveryId, i32>) -> Result<(), Failure> {
+/// Releases the leases of interrupted attempts. Their result is unknown: the messages are sent again.
+pub async fn leases_release(relay: &Relay, leased: HashMap<DeliveryId, i32>) -> Result<(), Failure> {
     let now = relay.notify.db.ambient().now();
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
-    let (ids, attempts): (Vec<Uuid>, Vec<i32>) = held.into_iter().map(|(id, n)| (id.uuid(), n)).unzip();
-    Ok(store::relay::give_back(upkeep.conn(), &ids, &attempts, now).await?)
+    let (ids, attempts): (Vec<Uuid>, Vec<i32>) = leased.into_iter().map(|(id, n)| (id.uuid(), n)).unzip();
+    Ok(store::relay::leases_release(upkeep.conn(), &ids, &attempts, now).await?)
 }
 
 /// Sends a message that was taken.
-pub async fn send(relay: &Relay, channel: Channel, taken: Taken) -> Result<(), Failure> {
+pub async fn send(relay: &Relay, channel: Channel, taken: LeasedDelivery) -> Result<(), Failure> {
     let outcome = match channel {
         Channel::Invitation => invitations::send(relay, &taken).await?,
         // The release before queues invitations as mail.
@@ -81,7 +81,12 @@ pub async fn send(relay: &Relay, channel: Channel, taken: Taken) -> Result<(), F
     }
 }
 
-async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcome) -> Result<(), Failure> {
+async fn settle(
+    relay: &Relay,
+    channel: Channel,
+    taken: &LeasedDelivery,
+    outcome: &Outcome,
+) -> Result<(), Failure> {
     let ambient = relay.notify.db.ambient();
     let now = ambient.now();
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
@@ -112,7 +117,7 @@ async fn settle(relay: &Relay, channel: Channel, taken: &Taken, outcome: &Outcom
     Ok(())
 }
 
-async fn to_webhook(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
+async fn to_webhook(relay: &Relay, taken: &LeasedDelivery) -> Result<Outcome, Failure> {
     let mut upkeep = relay.notify.db.upkeep(UPKEEP).await?;
     let found = match taken.webhook_id {
         Some(id) => store::webhooks::destination(upkeep.conn(), id).await?,
@@ -126,7 +131,7 @@ async fn to_webhook(relay: &Relay, taken: &Taken) -> Result<Outcome, Failure> {
     Ok(post(relay, &destination, taken).await)
 }
 
-async fn post(relay: &Relay, destination: &Destination, taken: &Taken) -> Outcome {
+async fn post(relay: &Relay, destination: &Destination, taken: &LeasedDelivery) -> Outcome {
     let now = relay.notify.db.ambient().now();
     let Ok(secrets) = secrets(relay, destination, now) else {
         return Outcome::NotNow("the webhook's secret cannot be decrypted with this master key".to_owned());

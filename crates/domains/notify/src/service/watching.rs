@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
-use endpoint::{Followed, Looked, Sse, SseFrame, Streams};
+use endpoint::{SourceState, Sse, SseFrame, StreamSource, Streams};
 use kernel::{Failure, ids::UserId};
 use pg::{Permit, ReadTx, Watch};
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ pub(crate) fn streams() -> Streams {
 }
 
 /// Where the stream of one person has come to.
-struct NotificationsFollowed {
+struct NotificationSource {
     notify: Notify,
     permit: Permit,
     user: UserId,
@@ -38,19 +38,19 @@ pub async fn follow(
     user: UserId,
     after: Option<i64>,
 ) -> Result<Sse, Failure> {
-    let seat = notify.streams.seat(user.uuid())?;
+    let guard = notify.streams.stream_open(user.uuid())?;
     let watch = Watch::new(notify.wake.as_ref(), CHANNEL, user.uuid().to_string(), LOOK_AGAIN);
     let after = match after {
         Some(after) => after,
         None => store::notices::last_seq(tx.conn(), user).await?,
     };
     let permit = tx.permit().clone();
-    Ok(endpoint::follow(seat, NotificationsFollowed { notify: notify.clone(), permit, user, after, watch }))
+    Ok(endpoint::follow(guard, NotificationSource { notify: notify.clone(), permit, user, after, watch }))
 }
 
 #[async_trait]
-impl Followed for NotificationsFollowed {
-    async fn look(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<Looked, Failure> {
+impl StreamSource for NotificationSource {
+    async fn read_new(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<SourceState, Failure> {
         let mut tx = self.notify.db.read(&self.permit).await?;
         let found = store::notices::after(tx.conn(), self.user, self.after, BATCH).await?;
         drop(tx);
@@ -58,10 +58,10 @@ impl Followed for NotificationsFollowed {
             self.after = notification.seq;
             frames.push_back(SseFrame::event(notification.seq, "notification", notification)?);
         }
-        Ok(if found.is_empty() { Looked::Nothing } else { Looked::Something })
+        Ok(if found.is_empty() { SourceState::Idle } else { SourceState::New })
     }
 
     async fn wait(&mut self, deadline: Instant) {
-        self.watch.changed_before(deadline).await;
+        self.watch.wait_for_change(deadline).await;
     }
 }

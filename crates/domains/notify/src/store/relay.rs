@@ -5,7 +5,7 @@ use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::delivery::{Channel, DeliveryState, Taken};
+use crate::model::delivery::{Channel, DeliveryState, LeasedDelivery};
 
 /// Of one webhook, and of all webhooks of one organization, at most this many are sent at once: those who hang do not
 /// fill the lane.
@@ -23,7 +23,7 @@ struct Row {
     created_at: DateTime<Utc>,
 }
 
-impl From<Row> for Taken {
+impl From<Row> for LeasedDelivery {
     fn from(row: Row) -> Self {
         Self {
             id: row.id.into(),
@@ -47,7 +47,7 @@ pub async fn take_mails(
     limit: i64,
     now: DateTime<Utc>,
     lease: TimeDelta,
-) -> Result<Vec<Taken>, sqlx::Error> {
+) -> Result<Vec<LeasedDelivery>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         "WITH RECURSIVE waiting (org) AS (
@@ -90,7 +90,7 @@ pub async fn take_mails(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Taken::from).collect())
+    Ok(rows.into_iter().map(LeasedDelivery::from).collect())
 }
 
 /// Takes up to `limit` messages to webhooks that are due, for `lease`. Organizations take turns: the first message of
@@ -101,7 +101,7 @@ pub async fn take_webhooks(
     limit: i64,
     now: DateTime<Utc>,
     lease: TimeDelta,
-) -> Result<Vec<Taken>, sqlx::Error> {
+) -> Result<Vec<LeasedDelivery>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
         "WITH RECURSIVE waiting (webhook_id) AS (
@@ -145,13 +145,13 @@ pub async fn take_webhooks(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(Taken::from).collect())
+    Ok(rows.into_iter().map(LeasedDelivery::from).collect())
 }
 
 /// It arrived, or is given up. Nothing changes when somebody took it later.
 pub async fn finish(
     conn: &mut Connection,
-    taken: &Taken,
+    taken: &LeasedDelivery,
     state: DeliveryState,
     error: Option<&str>,
     now: DateTime<Utc>,
@@ -171,7 +171,7 @@ pub async fn finish(
 /// It is tried again later.
 pub async fn postpone(
     conn: &mut Connection,
-    taken: &Taken,
+    taken: &LeasedDelivery,
     error: &str,
     next: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
@@ -188,8 +188,8 @@ pub async fn postpone(
     Ok(())
 }
 
-/// Messages whose attempts were broken off are due at once. Nothing changes for those that somebody took later.
-pub async fn give_back(
+/// Messages of interrupted attempts are due immediately, unless another worker leased them later.
+pub async fn leases_release(
     conn: &mut Connection,
     ids: &[Uuid],
     attempts: &[i32],

@@ -33,7 +33,7 @@ pub async fn advance_next(payments: &Payments) -> Result<bool, Failure> {
     let Some(topup) = taken else { return Ok(false) };
     match topup.session_id.clone() {
         None => open(payments, topup).await?,
-        Some(session) => look(payments, topup, &session).await?,
+        Some(session) => checkout_poll(payments, topup, &session).await?,
     }
     Ok(true)
 }
@@ -117,8 +117,8 @@ async fn fail(payments: &Payments, topup: Topup, why: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Asks what became of a checkout; ends it first when somebody wants that.
-async fn look(payments: &Payments, topup: Topup, session: &str) -> Result<(), Failure> {
+/// Polls the state of a checkout; expires it first when its cancellation was requested.
+async fn checkout_poll(payments: &Payments, topup: Topup, session: &str) -> Result<(), Failure> {
     let provider = payments.provider.as_ref();
     let expired = match topup.cancel_requested_at {
         Some(_) => provider.checkout_expire(session).await,
@@ -134,8 +134,8 @@ async fn look(payments: &Payments, topup: Topup, session: &str) -> Result<(), Fa
         Ok(found) if found.is_paid() => {
             let reason = "the provider says that it was paid";
             let mut tx = write(payments, reason, "payment.credit", Some(topup.correlation_id)).await?;
-            let heard = settle::paid(payments, &mut tx, found).await?;
-            tracing::info!(topup = %topup.id, ?heard, "a checkout was paid and nobody told us");
+            let result = settle::paid(payments, &mut tx, found).await?;
+            tracing::info!(topup = %topup.id, ?result, "a checkout was paid, but its message is missing");
             tx.commit(None).await?;
         }
         Ok(found) if status.as_deref() == Some("expired") => {

@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{ReadTx, WriteTx, changed, created, found};
 
-use super::Heard;
+use super::MessageResult;
 use crate::{
     Payments,
     model::{
@@ -18,18 +18,22 @@ use crate::{
     store::{disputes, payments as rows},
 };
 
-/// What the provider says of a dispute. Each message holds all of it, so whichever comes first begins it, and one that
-/// comes late changes nothing.
-pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Dispute) -> Result<Heard, Failure> {
-    let dispute = match disputes::lock(tx.conn(), &told.id).await? {
+/// Applies the state of a dispute at the provider. Each message contains the whole dispute: the first one creates it, and a
+/// late one changes nothing.
+pub async fn dispute_update(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    reported: &wire::Dispute,
+) -> Result<MessageResult, Failure> {
+    let dispute = match disputes::lock(tx.conn(), &reported.id).await? {
         Some(dispute) => dispute,
-        None => match begin(payments, tx, told).await? {
+        None => match begin(payments, tx, reported).await? {
             Ok(dispute) => dispute,
-            Err(heard) => return Ok(heard),
+            Err(result) => return Ok(result),
         },
     };
     tx.audit_in_org(dispute.org_id);
-    let to = provider_status_read(&told.status);
+    let to = provider_status_read(&reported.status);
     let (kind, account, reason) = match (dispute.state, to) {
         (DisputeState::Open, DisputeState::Won) => {
             (PostingKind::HoldRelease, Account::Prepaid, "a dispute was won")
@@ -38,17 +42,17 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Dispute) 
             (PostingKind::Refund, Account::Refunds, "a dispute was lost")
         }
         (DisputeState::Won, DisputeState::Lost) | (DisputeState::Lost, DisputeState::Won) => {
-            return Ok(Heard::Failed(format!(
+            return Ok(MessageResult::Failed(format!(
                 "the dispute is {} already and now {}",
-                dispute.state, told.status
+                dispute.state, reported.status
             )));
         }
-        _ => return Ok(Heard::Done("the dispute is known")),
+        _ => return Ok(MessageResult::Done("the dispute is known")),
     };
     let posting = Posting {
         org: dispute.org_id,
         kind,
-        reference: Some(told.id.clone()),
+        reference: Some(reported.id.clone()),
         reason: reason.to_owned(),
         corrects: None,
         lines: vec![
@@ -57,58 +61,64 @@ pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Dispute) 
         ],
     };
     if billing::api::post(&payments.billing, tx, posting).await?.is_none() {
-        return Ok(Heard::Failed(format!("{} was booked before, for something else", told.id)));
+        return Ok(MessageResult::Failed(format!("{} was booked before, for something else", reported.id)));
     }
     let now = tx.db().ambient().now();
     let after = disputes::close(tx.conn(), dispute.id, to, now).await?;
     emit(tx, &after)?;
     changed(tx, "dispute", dispute.id, &dispute, &after)?;
-    Ok(Heard::Done("the dispute is over"))
+    Ok(MessageResult::Done("the dispute is over"))
 }
 
 /// Freezes the amount. The balance may go below zero by it: what was used is owed.
 async fn begin(
     payments: &Payments,
     tx: &mut WriteTx,
-    told: &wire::Dispute,
-) -> Result<Result<Dispute, Heard>, Failure> {
-    let Some(intent) = told.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
-        return Ok(Err(Heard::Ignored("not about a payment of ours")));
+    reported: &wire::Dispute,
+) -> Result<Result<Dispute, MessageResult>, Failure> {
+    let Some(intent) = reported.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
+        return Ok(Err(MessageResult::Ignored("not about a payment of ours")));
     };
     let known = rows::id_of(tx.conn(), &intent).await?;
     let payment = match known {
         Some(id) => rows::lock(tx.conn(), id).await?,
         None => None,
     };
-    let Some(payment) = payment else { return Ok(Err(Heard::Waits { intent })) };
+    let Some(payment) = payment else { return Ok(Err(MessageResult::Waits { intent })) };
     // Another message may have begun it while we waited for the lock.
-    if let Some(dispute) = disputes::lock(tx.conn(), &told.id).await? {
+    if let Some(dispute) = disputes::lock(tx.conn(), &reported.id).await? {
         return Ok(Ok(dispute));
     }
-    if !told.currency.eq_ignore_ascii_case(&payment.currency) || told.amount <= 0 {
-        let why = format!("a dispute about {} {} cannot be booked", told.amount, told.currency);
-        return Ok(Err(Heard::Failed(why)));
+    if !reported.currency.eq_ignore_ascii_case(&payment.currency) || reported.amount <= 0 {
+        let why = format!("a dispute about {} {} cannot be booked", reported.amount, reported.currency);
+        return Ok(Err(MessageResult::Failed(why)));
     }
     let posting = Posting {
         org: payment.org_id,
         kind: PostingKind::Hold,
-        reference: Some(told.id.clone()),
+        reference: Some(reported.id.clone()),
         reason: "a payment is disputed".to_owned(),
         corrects: None,
-        lines: vec![Line::new(Account::Prepaid, -told.amount), Line::new(Account::Disputed, told.amount)],
+        lines: vec![
+            Line::new(Account::Prepaid, -reported.amount),
+            Line::new(Account::Disputed, reported.amount),
+        ],
     };
     let Some(posted) = billing::api::post(&payments.billing, tx, posting).await? else {
-        return Ok(Err(Heard::Failed(format!("{} was booked before, for something else", told.id))));
+        return Ok(Err(MessageResult::Failed(format!(
+            "{} was booked before, for something else",
+            reported.id
+        ))));
     };
     let ambient = tx.db().ambient().clone();
     let new = disputes::New {
         id: ambient.id(),
         org: payment.org_id,
         payment: payment.id,
-        provider_dispute: &told.id,
-        amount_minor: told.amount,
+        provider_dispute: &reported.id,
+        amount_minor: reported.amount,
         currency: &payment.currency,
-        reason: told.reason.as_deref().unwrap_or("general"),
+        reason: reported.reason.as_deref().unwrap_or("general"),
         posting: posted.id,
         now: ambient.now(),
     };

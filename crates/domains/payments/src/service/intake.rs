@@ -40,7 +40,8 @@ pub async fn take(payments: &Payments, signature: Option<&str>, body: &[u8]) -> 
     // Bookkeeping of the machinery: what it means is done, and audited, when it is processed.
     let mut upkeep = payments.db.upkeep("keep a message of the payment provider").await?;
     let (id, provider) = (payments.db.ambient().id(), payments.provider.name());
-    let new = webhooks::keep(upkeep.conn(), id, provider, (&label.id, &label.kind), body, now).await?;
+    let new =
+        webhooks::message_insert(upkeep.conn(), id, provider, (&label.id, &label.kind), body, now).await?;
     let how = if new { "new" } else { "again" };
     metrics::counter!("payment_messages_received_total", "how" => how).increment(1);
     Ok(())

@@ -20,7 +20,7 @@ use crate::Payments;
 
 /// What came of something the provider said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum MessageResult {
     /// It is done, now or before.
     Done(&'static str),
     /// It is not about anything of ours.

@@ -6,7 +6,7 @@ use pg::WriteTx;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Heard, disputes, later, refunds, settle, write};
+use super::{MessageResult, disputes, later, refunds, settle, write};
 use crate::{
     Payments,
     model::{
@@ -14,7 +14,7 @@ use crate::{
         webhook::MessageState,
         wire::{CheckoutSession, Dispute, Message, Refund},
     },
-    store::webhooks::{self, Taken},
+    store::webhooks::{self, LeasedMessage},
 };
 
 /// After so many tries, about a day later, a message waits for somebody to look at it.
@@ -32,12 +32,12 @@ pub async fn process_next(payments: &Payments) -> Result<bool, Failure> {
         return Ok(false);
     };
     let (id, attempts) = (message.id, message.attempts + 1);
-    let heard = hear(payments, &mut tx, &message).await;
-    let (state, why) = match heard {
-        Ok(Heard::Done(why)) => (MessageState::Processed, why.to_owned()),
-        Ok(Heard::Ignored(why)) => (MessageState::Ignored, why.to_owned()),
-        Ok(Heard::Failed(why)) => (MessageState::Failed, why),
-        Ok(Heard::Waits { intent }) => {
+    let result = message_apply(payments, &mut tx, &message).await;
+    let (state, why) = match result {
+        Ok(MessageResult::Done(why)) => (MessageState::Processed, why.to_owned()),
+        Ok(MessageResult::Ignored(why)) => (MessageState::Ignored, why.to_owned()),
+        Ok(MessageResult::Failed(why)) => (MessageState::Failed, why),
+        Ok(MessageResult::Waits { intent }) => {
             tx.roll_back().await;
             let why = "the payment that it is about is not known yet";
             return postpone(payments, &message, why, Some(&intent)).await;
@@ -67,7 +67,12 @@ pub async fn process_next(payments: &Payments) -> Result<bool, Failure> {
     Ok(true)
 }
 
-async fn finish(mut tx: WriteTx, message: &Taken, state: MessageState, why: &str) -> Result<(), Failure> {
+async fn finish(
+    mut tx: WriteTx,
+    message: &LeasedMessage,
+    state: MessageState,
+    why: &str,
+) -> Result<(), Failure> {
     let now = tx.db().ambient().now();
     webhooks::finish(tx.conn(), message.id, state, why, now).await?;
     tx.commit(None).await?;
@@ -76,7 +81,7 @@ async fn finish(mut tx: WriteTx, message: &Taken, state: MessageState, why: &str
 
 async fn postpone(
     payments: &Payments,
-    message: &Taken,
+    message: &LeasedMessage,
     why: &str,
     waits_for: Option<&str>,
 ) -> Result<bool, Failure> {
@@ -89,15 +94,19 @@ async fn postpone(
     Ok(true)
 }
 
-fn read<T: DeserializeOwned>(object: Value) -> Result<T, Heard> {
+fn read<T: DeserializeOwned>(object: Value) -> Result<T, MessageResult> {
     serde_json::from_value(object)
-        .map_err(|error| Heard::Failed(format!("its object cannot be read: {error}")))
+        .map_err(|error| MessageResult::Failed(format!("its object cannot be read: {error}")))
 }
 
-async fn hear(payments: &Payments, tx: &mut WriteTx, message: &Taken) -> Result<Heard, Failure> {
+async fn message_apply(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    message: &LeasedMessage,
+) -> Result<MessageResult, Failure> {
     let object = match serde_json::from_slice::<Message>(&message.body) {
         Ok(message) => message.data.object,
-        Err(error) => return Ok(Heard::Failed(format!("it cannot be read: {error}"))),
+        Err(error) => return Ok(MessageResult::Failed(format!("it cannot be read: {error}"))),
     };
     let kind = message.event_type.as_str();
     tx.record("payment_message", message.id, None::<&()>, Some(&message.event_type))?;
@@ -105,28 +114,28 @@ async fn hear(payments: &Payments, tx: &mut WriteTx, message: &Taken) -> Result<
         "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
             match read::<CheckoutSession>(object) {
                 Ok(session) => settle::paid(payments, tx, &session).await?,
-                Err(heard) => heard,
+                Err(result) => result,
             }
         }
         "checkout.session.expired" => match read::<CheckoutSession>(object) {
             Ok(session) => settle::ended(tx, &session, TopupState::Expired, "nobody paid in time").await?,
-            Err(heard) => heard,
+            Err(result) => result,
         },
         "checkout.session.async_payment_failed" => match read::<CheckoutSession>(object) {
             Ok(session) => settle::ended(tx, &session, TopupState::Failed, "the payment failed").await?,
-            Err(heard) => heard,
+            Err(result) => result,
         },
         "refund.created" | "refund.updated" | "refund.failed" | "charge.refund.updated" => {
             match read::<Refund>(object) {
-                Ok(refund) => refunds::heard(payments, tx, &refund).await?,
-                Err(heard) => heard,
+                Ok(refund) => refunds::refund_update(payments, tx, &refund).await?,
+                Err(result) => result,
             }
         }
         _ if kind.starts_with("charge.dispute.") => match read::<Dispute>(object) {
-            Ok(dispute) => disputes::heard(payments, tx, &dispute).await?,
-            Err(heard) => heard,
+            Ok(dispute) => disputes::dispute_update(payments, tx, &dispute).await?,
+            Err(result) => result,
         },
-        _ => Heard::Ignored("messages of this type mean nothing to us"),
+        _ => MessageResult::Ignored("messages of this type mean nothing to us"),
     })
 }
 

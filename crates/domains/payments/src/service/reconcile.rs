@@ -167,8 +167,8 @@ async fn conclude(
     let paid = compare(&ours_paid.0, &ours_paid.1, &theirs_paid.0, &theirs_paid.1);
     let back = compare(&ours_back.0, &ours_back.1, &theirs_back.0, &theirs_back.1);
     let mut seen = Vec::new();
-    keep(&mut tx, day, "payment", &paid, (&ours_paid.1, &theirs_paid.1), &mut seen).await?;
-    keep(&mut tx, day, "refund", &back, (&ours_back.1, &theirs_back.1), &mut seen).await?;
+    findings_write(&mut tx, day, "payment", &paid, (&ours_paid.1, &theirs_paid.1), &mut seen).await?;
+    findings_write(&mut tx, day, "refund", &back, (&ours_back.1, &theirs_back.1), &mut seen).await?;
     billing::api::provider_findings_gone(&mut tx, &day.day.to_string(), &seen).await?;
     let count =
         |each: fn(&Differences) -> usize| i64::try_from(each(&paid) + each(&back)).unwrap_or(i64::MAX);
@@ -201,7 +201,7 @@ async fn conclude(
     Ok(())
 }
 
-async fn keep(
+async fn findings_write(
     tx: &mut WriteTx,
     day: &PaymentDay,
     what: &str,

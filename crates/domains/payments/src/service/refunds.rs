@@ -11,7 +11,7 @@ use kernel::{
 use pg::{ReadTx, WriteTx, changed, created, found};
 use serde_json::json;
 
-use super::Heard;
+use super::MessageResult;
 use crate::{
     Payments,
     model::{
@@ -102,56 +102,59 @@ pub(super) fn emit(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
     Ok(tx.emit_for(refund.org_id, None, &event)?)
 }
 
-/// What the provider says of a refund, whether it tells or was asked.
-pub async fn heard(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -> Result<Heard, Failure> {
-    let Some(refund) = refunds::lock(tx.conn(), told.ours(), &told.id).await? else {
-        return made_there(payments, tx, told).await;
+/// Applies the state of a refund at the provider, from a message or a poll.
+pub async fn refund_update(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    reported: &wire::Refund,
+) -> Result<MessageResult, Failure> {
+    let Some(refund) = refunds::lock(tx.conn(), reported.ours(), &reported.id).await? else {
+        return made_there(payments, tx, reported).await;
     };
     tx.continues(kernel::CorrelationId(refund.correlation_id), None);
     tx.audit_in_org(refund.org_id);
-    if told.amount != refund.amount_minor || !told.currency.eq_ignore_ascii_case(&refund.currency) {
+    if reported.amount != refund.amount_minor || !reported.currency.eq_ignore_ascii_case(&refund.currency) {
         let why = format!(
             "the provider says {} {}, and the refund is {} {}",
-            told.amount, told.currency, refund.amount_minor, refund.currency
+            reported.amount, reported.currency, refund.amount_minor, refund.currency
         );
-        let detail =
-            json!({ "refund_id": refund.id, "ours_minor": refund.amount_minor, "theirs_minor": told.amount });
-        let (subject, org) = (format!("refund {}", told.id), Some(refund.org_id));
+        let detail = json!({ "refund_id": refund.id, "ours_minor": refund.amount_minor, "theirs_minor": reported.amount });
+        let (subject, org) = (format!("refund {}", reported.id), Some(refund.org_id));
         billing::api::provider_finding(tx, ProviderFinding::Amount, &subject, org, &detail).await?;
-        return Ok(Heard::Failed(why));
+        return Ok(MessageResult::Failed(why));
     }
     let now = tx.db().ambient().now();
     // One that was taken back keeps no id: what the provider lists of it is then not in the books, and is found.
     if refund.state == RefundState::Pending {
-        refunds::accepted(tx.conn(), refund.id, &told.id, now + LOOK_AGAIN, now).await?;
+        refunds::accepted(tx.conn(), refund.id, &reported.id, now + LOOK_AGAIN, now).await?;
     }
     known(tx, &refund).await?;
     match refund.state {
-        RefundState::Pending if told.has_succeeded() => {
+        RefundState::Pending if reported.has_succeeded() => {
             let after =
                 refunds::step(tx.conn(), refund.id, RefundState::Succeeded, "the provider sent it", now)
                     .await?;
             emit(tx, &after)?;
             changed(tx, "refund", refund.id, &refund, &after)?;
-            Ok(Heard::Done("the refund was sent"))
+            Ok(MessageResult::Done("the refund was sent"))
         }
-        RefundState::Pending | RefundState::Succeeded if told.has_failed() => {
+        RefundState::Pending | RefundState::Succeeded if reported.has_failed() => {
             let why =
-                told.failure_reason.clone().unwrap_or_else(|| "the provider gives no reason".to_owned());
+                reported.failure_reason.clone().unwrap_or_else(|| "the provider gives no reason".to_owned());
             reverse(payments, tx, &refund, &format!("the provider could not send it: {why}")).await?;
-            Ok(Heard::Done("the refund failed, and the balance has it back"))
+            Ok(MessageResult::Done("the refund failed, and the balance has it back"))
         }
-        // What is told of its beginning after the failure that followed it is old news; of one that the provider had refused
+        // What is reported of its beginning after the failure that followed it is old news; of one that the provider had refused
         // or that was settled as not sent it is not.
-        RefundState::Failed if !told.has_failed() && refund.provider_refund.is_none() => {
+        RefundState::Failed if !reported.has_failed() && refund.provider_refund.is_none() => {
             let why = "the refund had failed and was taken back, and now the provider has it";
-            Ok(Heard::Failed(why.to_owned()))
+            Ok(MessageResult::Failed(why.to_owned()))
         }
-        _ => Ok(Heard::Done("nothing new about the refund")),
+        _ => Ok(MessageResult::Done("nothing new about the refund")),
     }
 }
 
-/// The provider or an operator told what became of it: the finding about it is over.
+/// The provider or an operator reported what became of it: the finding about it is over.
 pub(super) async fn known(tx: &mut WriteTx, refund: &Refund) -> Result<(), Failure> {
     if refund.unknown_since.is_some() {
         let subject = format!("refund {}", refund.id);
@@ -187,61 +190,71 @@ pub async fn reverse(
 }
 
 /// Somebody made it at the provider: the money is gone whether the balance covers it or not.
-async fn made_there(payments: &Payments, tx: &mut WriteTx, told: &wire::Refund) -> Result<Heard, Failure> {
-    let Some(intent) = told.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
-        return Ok(Heard::Ignored("not about a payment of ours"));
+async fn made_there(
+    payments: &Payments,
+    tx: &mut WriteTx,
+    reported: &wire::Refund,
+) -> Result<MessageResult, Failure> {
+    let Some(intent) = reported.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
+        return Ok(MessageResult::Ignored("not about a payment of ours"));
     };
     let known = rows::id_of(tx.conn(), &intent).await?;
     let payment = match known {
         Some(id) => rows::lock(tx.conn(), id).await?,
         None => None,
     };
-    let Some(payment) = payment else { return Ok(Heard::Waits { intent }) };
-    if refunds::lock(tx.conn(), None, &told.id).await?.is_some() {
+    let Some(payment) = payment else { return Ok(MessageResult::Waits { intent }) };
+    if refunds::lock(tx.conn(), None, &reported.id).await?.is_some() {
         // Another message about it came first while we waited for the lock: look again.
         return Err(Problem::new(Code::Conflict, "Another message made the refund meanwhile.").into());
     }
-    if !told.currency.eq_ignore_ascii_case(&payment.currency) || told.amount <= 0 {
-        return Ok(Heard::Failed(format!("a refund of {} {} cannot be booked", told.amount, told.currency)));
+    if !reported.currency.eq_ignore_ascii_case(&payment.currency) || reported.amount <= 0 {
+        return Ok(MessageResult::Failed(format!(
+            "a refund of {} {} cannot be booked",
+            reported.amount, reported.currency
+        )));
     }
     let posting = Posting {
         org: payment.org_id,
         kind: PostingKind::Refund,
-        reference: Some(told.id.clone()),
+        reference: Some(reported.id.clone()),
         reason: "refunded at the payment provider".to_owned(),
         corrects: None,
-        lines: vec![Line::new(Account::Prepaid, -told.amount), Line::new(Account::Refunds, told.amount)],
+        lines: vec![
+            Line::new(Account::Prepaid, -reported.amount),
+            Line::new(Account::Refunds, reported.amount),
+        ],
     };
     let Some(posted) = billing::api::post(&payments.billing, tx, posting).await? else {
-        return Ok(Heard::Failed(format!("{} was booked before, for something else", told.id)));
+        return Ok(MessageResult::Failed(format!("{} was booked before, for something else", reported.id)));
     };
-    let refund = keep_made_there(tx, &payment, told, posted.id).await?;
-    if told.has_failed() {
-        // Booked and taken back, so that what is told late about its beginning finds it over.
+    let refund = keep_made_there(tx, &payment, reported, posted.id).await?;
+    if reported.has_failed() {
+        // Booked and taken back, so that what is reported late about its beginning finds it over.
         reverse(payments, tx, &refund, "it failed at the payment provider").await?;
     }
-    Ok(Heard::Done("a refund that somebody made at the provider"))
+    Ok(MessageResult::Done("a refund that somebody made at the provider"))
 }
 
 async fn keep_made_there(
     tx: &mut WriteTx,
     payment: &Payment,
-    told: &wire::Refund,
+    reported: &wire::Refund,
     posting: PostingId,
 ) -> Result<Refund, Failure> {
     let ambient = tx.db().ambient().clone();
-    let state = if told.has_succeeded() { RefundState::Succeeded } else { RefundState::Pending };
+    let state = if reported.has_succeeded() { RefundState::Succeeded } else { RefundState::Pending };
     let new = refunds::New {
         id: ambient.id(),
         org: payment.org_id,
         payment: payment.id,
-        amount_minor: told.amount,
+        amount_minor: reported.amount,
         currency: &payment.currency,
         source: RefundSource::Provider,
         reason: "refunded at the payment provider",
         state,
         state_reason: "made at the payment provider",
-        provider_refund: Some(&told.id),
+        provider_refund: Some(&reported.id),
         posting,
         requested_by: None,
         correlation_id: tx.permit().origin().correlation_id.0,

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use kernel::Failure;
 use serde_json::json;
 
-use super::{later, processing::LEASE, refunds as heard, write};
+use super::{later, processing::LEASE, refunds as refund_service, write};
 use crate::{
     Payments,
     model::refund::{Refund, RefundState},
@@ -52,14 +52,14 @@ pub async fn send_next(payments: &Payments) -> Result<bool, Failure> {
         Some(id) => provider.refund_get(id).await,
     };
     match sent {
-        Ok(told) => {
+        Ok(reported) => {
             let reason = "the provider took a refund";
             let mut tx = write(payments, reason, "refund.send", Some(refund.correlation_id)).await?;
-            let heard = heard::heard(payments, &mut tx, &told).await?;
-            tracing::info!(refund = %refund.id, ?heard, "the provider has a refund");
+            let result = refund_service::refund_update(payments, &mut tx, &reported).await?;
+            tracing::info!(refund = %refund.id, ?result, "the provider has a refund");
             tx.commit(None).await?;
             let mut upkeep = payments.db.upkeep("look at a refund again later").await?;
-            let until = payments.db.ambient().now() + heard::LOOK_AGAIN;
+            let until = payments.db.ambient().now() + refund_service::LOOK_AGAIN;
             refunds::postpone(upkeep.conn(), &refund, "the provider carries it out", until).await?;
         }
         // It never will: nothing was sent.
@@ -84,7 +84,7 @@ async fn refused(payments: &Payments, refund: &Refund, why: &str) -> Result<(), 
         tx.roll_back().await;
         return Ok(());
     }
-    heard::reverse(payments, &mut tx, &now, why).await?;
+    refund_service::reverse(payments, &mut tx, &now, why).await?;
     tx.commit(None).await?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use kernel::Failure;
 use pg::{WriteTx, changed, created};
 use serde_json::json;
 
-use super::Heard;
+use super::MessageResult;
 use crate::{
     Payments,
     model::{
@@ -21,10 +21,10 @@ pub async fn paid(
     payments: &Payments,
     tx: &mut WriteTx,
     session: &CheckoutSession,
-) -> Result<Heard, Failure> {
-    let Some(id) = session.topup() else { return Ok(Heard::Ignored("not a checkout of ours")) };
+) -> Result<MessageResult, Failure> {
+    let Some(id) = session.topup() else { return Ok(MessageResult::Ignored("not a checkout of ours")) };
     let Some(topup) = topups::lock(tx.conn(), id).await? else {
-        return Ok(Heard::Failed(format!("there is no top-up {id}")));
+        return Ok(MessageResult::Failed(format!("there is no top-up {id}")));
     };
     tx.continues(kernel::CorrelationId(topup.correlation_id), None);
     tx.audit_in_org(topup.org_id);
@@ -35,14 +35,14 @@ pub async fn paid(
         } else {
             "it is not paid yet; another message comes when it is"
         };
-        return Ok(Heard::Done(why));
+        return Ok(MessageResult::Done(why));
     }
     let Some(intent) = session.payment_intent.as_ref().map(|intent| intent.id().to_owned()) else {
-        return Ok(Heard::Failed("it names no payment".to_owned()));
+        return Ok(MessageResult::Failed("it names no payment".to_owned()));
     };
     if topup.state == TopupState::Paid {
         if rows::id_of(tx.conn(), &intent).await?.is_some() {
-            return Ok(Heard::Done("it was credited before"));
+            return Ok(MessageResult::Done("it was credited before"));
         }
         // Somebody's money is with the provider and in no balance: it must not be taken for the first payment.
         let why = format!("the top-up was paid before, and {intent} is another payment for it");
@@ -65,7 +65,7 @@ pub async fn paid(
         ],
     };
     let Some(posted) = billing::api::post(&payments.billing, tx, posting).await? else {
-        return Ok(Heard::Failed(format!("{intent} was credited for something else")));
+        return Ok(MessageResult::Failed(format!("{intent} was credited for something else")));
     };
     let ambient = tx.db().ambient().clone();
     let now = ambient.now();
@@ -92,7 +92,7 @@ pub async fn paid(
     tx.emit_for(topup.org_id, None, &event)?;
     created(tx, "payment", payment.id, &payment)?;
     metrics::counter!("payments_credited_total").increment(1);
-    Ok(Heard::Done("credited"))
+    Ok(MessageResult::Done("credited"))
 }
 
 fn disagreement(topup: &Topup, session: &CheckoutSession, kept_in: &str) -> Option<String> {
@@ -115,7 +115,7 @@ async fn disagree(
     (kind, intent): (ProviderFinding, &str),
     session: &CheckoutSession,
     why: String,
-) -> Result<Heard, Failure> {
+) -> Result<MessageResult, Failure> {
     let detail = json!({
         "topup_id": topup.id, "session": session.id, "ours_minor": topup.amount_minor, "ours_currency": topup.currency,
         "theirs_minor": session.amount_total, "theirs_currency": session.currency,
@@ -127,7 +127,7 @@ async fn disagree(
         let after = topups::step(tx.conn(), topup.id, TopupState::Failed, &why, now).await?;
         changed(tx, "topup", topup.id, &topup, &after)?;
     }
-    Ok(Heard::Failed(why))
+    Ok(MessageResult::Failed(why))
 }
 
 /// Nobody will pay it: it took too long, was canceled, or the payment failed.
@@ -136,19 +136,19 @@ pub async fn ended(
     session: &CheckoutSession,
     to: TopupState,
     why: &str,
-) -> Result<Heard, Failure> {
-    let Some(id) = session.topup() else { return Ok(Heard::Ignored("not a checkout of ours")) };
+) -> Result<MessageResult, Failure> {
+    let Some(id) = session.topup() else { return Ok(MessageResult::Ignored("not a checkout of ours")) };
     let Some(topup) = topups::lock(tx.conn(), id).await? else {
-        return Ok(Heard::Failed(format!("there is no top-up {id}")));
+        return Ok(MessageResult::Failed(format!("there is no top-up {id}")));
     };
     tx.continues(kernel::CorrelationId(topup.correlation_id), None);
     tx.audit_in_org(topup.org_id);
     if !matches!(topup.state, TopupState::Created | TopupState::Open) {
-        return Ok(Heard::Done("it was over before"));
+        return Ok(MessageResult::Done("it was over before"));
     }
     let why = if topup.cancel_requested_at.is_some() { "it was canceled" } else { why };
     let now = tx.db().ambient().now();
     let after = topups::step(tx.conn(), id, to, why, now).await?;
     changed(tx, "topup", id, &topup, &after)?;
-    Ok(Heard::Done("over without a payment"))
+    Ok(MessageResult::Done("over without a payment"))
 }

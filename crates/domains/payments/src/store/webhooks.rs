@@ -9,15 +9,15 @@ use uuid::Uuid;
 use crate::model::webhook::{MessageState, PaymentMessage};
 
 /// A message as it is processed.
-pub struct Taken {
+pub struct LeasedMessage {
     pub id: EventId,
     pub event_type: String,
     pub body: Vec<u8>,
     pub attempts: i32,
 }
 
-/// Keeps a message, once, and wakes the worker. Whether it was new.
-pub async fn keep(
+/// Stores a message once and wakes the worker. True when it is new.
+pub async fn message_insert(
     conn: &mut Connection,
     id: EventId,
     provider: &str,
@@ -48,7 +48,7 @@ pub async fn take_due(
     conn: &mut Connection,
     provider: &str,
     now: DateTime<Utc>,
-) -> Result<Option<Taken>, sqlx::Error> {
+) -> Result<Option<LeasedMessage>, sqlx::Error> {
     let row = sqlx::query!(
         "SELECT id, event_type, body, attempts FROM payment_messages
          WHERE state = 'received' AND next_attempt_at <= $2 AND provider = $1
@@ -58,7 +58,7 @@ pub async fn take_due(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Taken {
+    Ok(row.map(|row| LeasedMessage {
         id: row.id.into(),
         event_type: row.event_type,
         body: row.body,

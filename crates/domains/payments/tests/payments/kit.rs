@@ -273,10 +273,10 @@ impl Kit {
     pub async fn open(&self, amount: i64) -> Topup {
         let topup = self.topup(amount).await.unwrap();
         assert!(checkouts::advance_next(&self.payments).await.unwrap());
-        self.look(&topup).await
+        self.topup_read(&topup).await
     }
 
-    pub async fn look(&self, topup: &Topup) -> Topup {
+    pub async fn topup_read(&self, topup: &Topup) -> Topup {
         let tx = self.test.db.read(&self.owner()).await.unwrap();
         topups::get(&self.payments, tx, self.org, topup.id, std::time::Duration::ZERO).await.unwrap()
     }
@@ -286,7 +286,7 @@ impl Kit {
     }
 
     /// Sends a message and processes whatever is due.
-    pub async fn hear(&self, body: &[u8]) {
+    pub async fn message_receive(&self, body: &[u8]) {
         self.send(body).await.unwrap();
         self.drain().await;
     }
@@ -298,7 +298,7 @@ impl Kit {
     /// A payment that arrived.
     pub async fn paid(&self, amount: i64, intent: &str) -> PaymentId {
         let topup = self.open(amount).await;
-        self.hear(&completed(&topup, intent, "evt_paid")).await;
+        self.message_receive(&completed(&topup, intent, "evt_paid")).await;
         let id: uuid::Uuid = self.one(&format!("SELECT id FROM payments WHERE intent = '{intent}'")).await;
         PaymentId::from(id)
     }

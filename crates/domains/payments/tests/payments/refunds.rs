@@ -73,16 +73,29 @@ async fn refunds_asked_for_at_once_never_exceed_what_was_paid() {
 async fn what_was_used_or_is_disputed_cannot_go_back() {
     let kit = Kit::new().await;
     let payment = kit.paid(5000, "pi_1").await;
-    kit.hear(&message("evt_1", "charge.dispute.created", dispute("dp_1", "pi_1", 1500, "needs_response")))
-        .await;
+    kit.message_receive(&message(
+        "evt_1",
+        "charge.dispute.created",
+        dispute("dp_1", "pi_1", 1500, "needs_response"),
+    ))
+    .await;
     assert_eq!(status(ask(&kit, payment, 3501).await.unwrap_err()), 422);
     // Of another payment, which is not disputed, the balance covers a part only.
     let other = kit.paid(2000, "pi_2").await;
-    kit.hear(&message("evt_2", "charge.dispute.created", dispute("dp_2", "pi_1", 3500, "needs_response")))
-        .await;
+    kit.message_receive(&message(
+        "evt_2",
+        "charge.dispute.created",
+        dispute("dp_2", "pi_1", 3500, "needs_response"),
+    ))
+    .await;
     assert_eq!(kit.has().await, (2000, 5000));
     assert_eq!(status(ask(&kit, payment, 1).await.unwrap_err()), 422);
-    kit.hear(&message("evt_3", "refund.created", refund_object("re_there", "pi_2", 500, "succeeded"))).await;
+    kit.message_receive(&message(
+        "evt_3",
+        "refund.created",
+        refund_object("re_there", "pi_2", 500, "succeeded"),
+    ))
+    .await;
     assert_eq!(status(ask(&kit, other, 1501).await.unwrap_err()), 422);
     ask(&kit, other, 1500).await.unwrap();
     assert_eq!(kit.has().await, (0, 5000));
@@ -223,7 +236,7 @@ async fn a_message_of_the_provider_settles_an_unknown_refund_as_well() {
     let refund = unknown(&kit).await;
     let mut told = refund_object("re_late", "pi_1", 2000, "succeeded");
     told["metadata"] = json!({ "refund_id": refund.id });
-    kit.hear(&message("evt_late", "refund.updated", told)).await;
+    kit.message_receive(&message("evt_late", "refund.updated", told)).await;
     assert_eq!(kit.states("refunds").await, ["succeeded"]);
     assert_eq!((open_findings(&kit).await, kit.has().await), (0, (3000, 0)));
 }
@@ -236,7 +249,7 @@ async fn a_refund_that_was_settled_as_not_sent_and_was_sent_is_found() {
     for status in ["pending", "succeeded"] {
         let mut told = refund_object("re_late", "pi_1", 2000, status);
         told["metadata"] = json!({ "refund_id": refund.id });
-        kit.hear(&message(&format!("evt_{status}"), "refund.updated", told)).await;
+        kit.message_receive(&message(&format!("evt_{status}"), "refund.updated", told)).await;
         let failed = format!("SELECT state FROM payment_messages WHERE event_id = 'evt_{status}'");
         assert_eq!(kit.one::<String>(&failed).await, "failed", "{status}");
     }
@@ -261,7 +274,7 @@ async fn a_refund_made_at_the_provider_is_booked_once_whatever_comes_first() {
         // Before the payment itself is known.
         let topup = kit.open(5000).await;
         for (n, status) in order.iter().enumerate() {
-            kit.hear(&message(
+            kit.message_receive(&message(
                 &format!("evt_{n}"),
                 "refund.updated",
                 refund_object("re_1", "pi_1", 1200, status),
@@ -269,7 +282,7 @@ async fn a_refund_made_at_the_provider_is_booked_once_whatever_comes_first() {
             .await;
         }
         assert_eq!(kit.states("payment_messages").await, ["received", "received", "received"]);
-        kit.hear(&crate::kit::completed(&topup, "pi_1", "evt")).await;
+        kit.message_receive(&crate::kit::completed(&topup, "pi_1", "evt")).await;
         kit.drain().await;
         kit.pass(TimeDelta::minutes(20));
         kit.drain().await;

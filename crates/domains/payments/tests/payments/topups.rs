@@ -26,10 +26,10 @@ async fn a_top_up_is_opened_paid_and_credited_once() {
     let topup = kit.open(2500).await;
     assert_eq!((topup.state, topup.url.is_some()), (TopupState::Open, true));
     for event in ["evt_a", "evt_a", "evt_b"] {
-        kit.hear(&completed(&topup, "pi_1", event)).await;
+        kit.message_receive(&completed(&topup, "pi_1", event)).await;
     }
     assert_eq!(kit.has().await, (2500, 0));
-    assert_eq!(kit.look(&topup).await.state, TopupState::Paid);
+    assert_eq!(kit.topup_read(&topup).await.state, TopupState::Paid);
     assert_eq!(kit.states("payment_messages").await, ["processed", "processed"]);
     let told: i64 =
         kit.one("SELECT count(*) FROM outbox_events WHERE event_type = 'payments.balance_credited'").await;
@@ -69,7 +69,7 @@ async fn a_provider_that_is_away_is_asked_again_and_one_that_refuses_is_not() {
     assert!(!checkouts::advance_next(&kit.payments).await.unwrap(), "not before its time");
     kit.pass(TimeDelta::seconds(3));
     assert!(checkouts::advance_next(&kit.payments).await.unwrap());
-    assert_eq!(kit.look(&topup).await.state, TopupState::Open);
+    assert_eq!(kit.topup_read(&topup).await.state, TopupState::Open);
 
     kit.provider.desk().faults.push(ProviderError::Refused("card_declined".to_owned()));
     let refused = kit.open(3000).await;
@@ -82,7 +82,7 @@ async fn a_provider_that_is_away_is_asked_again_and_one_that_refuses_is_not() {
         kit.pass(TimeDelta::seconds(301));
         while checkouts::advance_next(&kit.payments).await.unwrap() {}
     }
-    assert_eq!(kit.look(&given_up).await.state, TopupState::Failed, "there is an end to it");
+    assert_eq!(kit.topup_read(&given_up).await.state, TopupState::Failed, "there is an end to it");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_payment_that_nobody_tells_of_is_found_by_looking() {
     assert!(checkouts::advance_next(&kit.payments).await.unwrap());
     assert_eq!(kit.has().await, (2500, 0));
     // And the message, when it comes after all, credits nothing more.
-    kit.hear(&completed(&topup, "pi_1", "evt")).await;
+    kit.message_receive(&completed(&topup, "pi_1", "evt")).await;
     assert_eq!(kit.has().await, (2500, 0));
 }
 
@@ -119,7 +119,7 @@ async fn a_canceled_top_up_ends_at_the_provider_and_what_was_paid_before_is_cred
     }
     while checkouts::advance_next(&kit.payments).await.unwrap() {}
     assert_eq!(
-        (kit.look(&one).await.state, kit.look(&other).await.state),
+        (kit.topup_read(&one).await.state, kit.topup_read(&other).await.state),
         (TopupState::Expired, TopupState::Paid)
     );
     assert_eq!(kit.has().await, (3000, 0));
@@ -134,10 +134,10 @@ async fn money_that_arrives_after_the_end_is_credited_all_the_same() {
     let kit = Kit::new().await;
     let topup = kit.open(2500).await;
     let session = json!({ "id": "cs", "status": "expired", "metadata": { "topup_id": topup.id } });
-    kit.hear(&message("evt_1", "checkout.session.expired", session)).await;
-    assert_eq!(kit.look(&topup).await.state, TopupState::Expired);
-    kit.hear(&completed(&topup, "pi_1", "evt")).await;
-    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
+    kit.message_receive(&message("evt_1", "checkout.session.expired", session)).await;
+    assert_eq!(kit.topup_read(&topup).await.state, TopupState::Expired);
+    kit.message_receive(&completed(&topup, "pi_1", "evt")).await;
+    assert_eq!((kit.topup_read(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
 }
 
 #[tokio::test]
@@ -149,8 +149,8 @@ async fn another_amount_or_currency_credits_nothing_and_is_a_finding() {
             "id": "cs", "payment_status": "paid", "payment_intent": format!("pi_{at}"), "amount_total": amount, "currency": currency,
             "metadata": { "topup_id": topup.id },
         });
-        kit.hear(&message(&format!("evt_{at}"), "checkout.session.completed", session)).await;
-        assert_eq!(kit.look(&topup).await.state, TopupState::Failed);
+        kit.message_receive(&message(&format!("evt_{at}"), "checkout.session.completed", session)).await;
+        assert_eq!(kit.topup_read(&topup).await.state, TopupState::Failed);
     }
     assert_eq!(kit.has().await, (0, 0));
     assert_eq!(kit.states("payment_messages").await, ["failed", "failed"]);
@@ -164,9 +164,9 @@ async fn another_amount_or_currency_credits_nothing_and_is_a_finding() {
 async fn a_second_payment_for_one_top_up_is_not_taken_for_the_first() {
     let kit = Kit::new().await;
     let topup = kit.open(2500).await;
-    kit.hear(&completed(&topup, "pi_1", "evt_a")).await;
-    kit.hear(&completed(&topup, "pi_2", "evt_b")).await;
-    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
+    kit.message_receive(&completed(&topup, "pi_1", "evt_a")).await;
+    kit.message_receive(&completed(&topup, "pi_2", "evt_b")).await;
+    assert_eq!((kit.topup_read(&topup).await.state, kit.has().await), (TopupState::Paid, (2500, 0)));
     assert_eq!(kit.states("payment_messages").await, ["failed", "processed"]);
     let subject: String = kit
         .one("SELECT subject FROM billing_findings WHERE kind = 'provider_extra' AND resolved_at IS NULL")
@@ -180,18 +180,23 @@ async fn a_top_up_in_another_currency_than_the_ledger_is_not_credited() {
     let topup = kit.open(2500).await;
     // The ledger was begun in another currency since.
     let _: i64 = kit.one(&format!("SELECT (ledger_lock('{}', 'JPY')).seq", kit.org.uuid())).await;
-    kit.hear(&completed(&topup, "pi_1", "evt")).await;
-    assert_eq!((kit.look(&topup).await.state, kit.has().await), (TopupState::Failed, (0, 0)));
+    kit.message_receive(&completed(&topup, "pi_1", "evt")).await;
+    assert_eq!((kit.topup_read(&topup).await.state, kit.has().await), (TopupState::Failed, (0, 0)));
     assert_eq!(kit.states("payment_messages").await, ["failed"]);
 }
 
 #[tokio::test]
 async fn messages_that_mean_nothing_are_kept_and_ignored_and_failed_ones_can_be_tried_again() {
     let kit = Kit::new().await;
-    kit.hear(&message("evt_1", "customer.created", json!({ "id": "cus" }))).await;
-    kit.hear(&message("evt_2", "checkout.session.completed", json!({ "id": "cs_of_somebody_else" }))).await;
-    kit.hear(&message("evt_3", "checkout.session.completed", json!({ "id": 7 }))).await;
-    kit.hear(br#"{"id": "evt_4", "type": "charge.dispute.created"}"#).await;
+    kit.message_receive(&message("evt_1", "customer.created", json!({ "id": "cus" }))).await;
+    kit.message_receive(&message(
+        "evt_2",
+        "checkout.session.completed",
+        json!({ "id": "cs_of_somebody_else" }),
+    ))
+    .await;
+    kit.message_receive(&message("evt_3", "checkout.session.completed", json!({ "id": 7 }))).await;
+    kit.message_receive(br#"{"id": "evt_4", "type": "charge.dispute.created"}"#).await;
     let mut states = kit.states("payment_messages").await;
     states.sort();
     assert_eq!(states, ["failed", "failed", "ignored", "ignored"]);

@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use chrono::TimeDelta;
 use node_proto::task::CLOCK_TOLERANCE;
 
-use super::{ProgramError, VERSION, ambient, runtime, say};
+use super::{ProgramError, VERSION, ambient, print_line, runtime};
 use crate::{
     atomic,
     client::{CallError, Client},
@@ -45,7 +45,7 @@ impl Findings {
     }
 }
 
-/// Fails when anything is wrong that keeps the node from working.
+/// Fails when a check failed that keeps the node from working.
 pub(super) fn doctor(path: Option<&Path>) -> Result<ExitCode, ProgramError> {
     let mut found = Findings(Vec::new());
     found.ok("version", VERSION);
@@ -70,7 +70,7 @@ pub(super) fn doctor(path: Option<&Path>) -> Result<ExitCode, ProgramError> {
             Verdict::Warn => "warn",
             Verdict::Fail => "FAIL",
         };
-        say(&format!("{mark}  {what}: {text}"))?;
+        print_line(&format!("{mark}  {what}: {text}"))?;
     }
     Ok(if worst == Verdict::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -79,7 +79,7 @@ fn machine(config: &Config, found: &mut Findings) {
     if nix::unistd::geteuid().is_root() {
         found.ok("user", "root");
     } else {
-        found.warn("user", "not root: users cannot be made or removed; run the agent as root");
+        found.warn("user", "not root: users cannot be created or removed; run the agent as root");
     }
     for (name, path) in
         [("sysfs", &config.roots.sysfs), ("proc", &config.roots.proc), ("dev", &config.roots.dev)]
@@ -95,10 +95,13 @@ fn machine(config: &Config, found: &mut Findings) {
         } else if needed {
             found.fail(
                 "program",
-                format!("{} is not there; install {name}, or correct programs.{name}", path.display()),
+                format!("{} does not exist; install {name}, or correct programs.{name}", path.display()),
             );
         } else {
-            found.warn("program", format!("{} is not there; what needs {name} is left out", path.display()));
+            found.warn(
+                "program",
+                format!("{} does not exist; features that need {name} are disabled", path.display()),
+            );
         }
     }
 }
@@ -106,7 +109,7 @@ fn machine(config: &Config, found: &mut Findings) {
 fn state_dir(config: &Config, found: &mut Findings) -> bool {
     let dir = &config.state_dir;
     if !dir.exists() {
-        found.fail("state", format!("{} is not there; run `gpuaas-agent enroll`", dir.display()));
+        found.fail("state", format!("{} does not exist; run `gpuaas-agent enroll`", dir.display()));
         return false;
     }
     let probe = dir.join(".doctor");
@@ -133,7 +136,7 @@ async fn journal(config: &Config, found: &mut Findings) {
         }
         Ok(records) => {
             let untold = records.iter().filter(|record| !matches!(record.state, State::Told { .. })).count();
-            found.ok("journal", format!("{} tasks, {untold} not finished or not told", records.len()));
+            found.ok("journal", format!("{} tasks, {untold} not finished or not reported", records.len()));
         }
     }
 }
@@ -147,7 +150,7 @@ fn identity(config: &Config, found: &mut Findings) -> Option<Identity> {
         Ok(None) => {
             found.fail(
                 "identity",
-                "this node has not joined; run `gpuaas-agent enroll` with a bootstrap token",
+                "this node has not enrolled; run `gpuaas-agent enroll` with a bootstrap token",
             );
             return None;
         }
@@ -161,13 +164,15 @@ fn identity(config: &Config, found: &mut Findings) -> Option<Identity> {
             format!("expired at {end}; get a repair token and run `gpuaas-agent repair`"),
         );
     } else if end - now < RENEWAL {
-        found.warn("certificate", format!("ends at {end} and should have been renewed; does the agent run?"));
+        found.warn(
+            "certificate",
+            format!("expires at {end} and should have been renewed; check that the agent runs"),
+        );
     } else {
         found.ok("certificate", format!("good until {end}"));
     }
     let (roots, keyset) = (identity.trust.authority_ids().len(), &identity.trust.keyset);
-    let text =
-        format!("{roots} authorities, list of signers {} with {}", keyset.serial, keyset.signers.len());
+    let text = format!("{roots} authorities, keyset {} with {}", keyset.serial, keyset.signers.len());
     found.ok("trust", text);
     Some(identity)
 }
@@ -181,8 +186,8 @@ async fn reach(config: &Config, identity: &Identity, found: &mut Findings) {
         (_, Err(error)) => return found.fail("control plane", error.to_string()),
     };
     match tokio::time::timeout(REACH_LIMIT, client.trust()).await {
-        Err(_) => found.fail("control plane", format!("{url} does not answer; check network and firewall")),
-        Ok(Ok(_)) => found.ok("control plane", format!("{url} answers and believes this node")),
+        Err(_) => found.fail("control plane", format!("{url} does not respond; check network and firewall")),
+        Ok(Ok(_)) => found.ok("control plane", format!("{url} responds and trusts this node")),
         Ok(Err(error)) => {
             let what_to_do = match &error {
                 CallError::Refused { .. } => "get a repair token and run `gpuaas-agent repair`",

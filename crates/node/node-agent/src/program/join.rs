@@ -11,7 +11,7 @@ use std::{
 use kernel::Secret;
 use node_proto::contract::JoinInfo;
 
-use super::{EnrollArgs, ProgramError, RepairArgs, TokenArgs, ambient, facts, runtime, say};
+use super::{EnrollArgs, ProgramError, RepairArgs, TokenArgs, ambient, facts, print_line, runtime};
 use crate::{
     config::Config,
     identity::{self, FileStore},
@@ -30,7 +30,7 @@ pub(super) fn repair(config: &Config, args: RepairArgs) -> Result<ExitCode, Prog
     let known = joined.as_ref();
     let missing = || {
         ProgramError::Other(
-            "this node has not joined; give --url, --node-id, --hostname, --root-sha256 and --keyset-key"
+            "this node has not enrolled; give --url, --node-id, --hostname, --root-sha256 and --keyset-key"
                 .to_owned(),
         )
     };
@@ -59,8 +59,8 @@ fn join(config: &Config, info: &JoinInfo, token: &TokenArgs) -> Result<ExitCode,
     let ambient = ambient();
     let joining = identity::enroll(Arc::new(Tcp), &ambient, &store, &facts, info, &token);
     let identity = runtime.block_on(Box::pin(joining))?;
-    say(&format!(
-        "{} has joined; its certificate is good until {}",
+    print_line(&format!(
+        "{} has enrolled; its certificate expires at {}",
         identity.node_id(),
         identity.expires_at()
     ))?;

@@ -35,17 +35,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Take work from the control plane until stopped
+    /// Run tasks of the control plane until stopped
     Run,
-    /// Join the control plane with a bootstrap token
+    /// Enrol with a bootstrap token
     Enroll(EnrollArgs),
-    /// Join once more, with a repair token, when the certificate has expired or was revoked
+    /// Enrol again with a repair token, when the certificate has expired or was revoked
     Repair(RepairArgs),
-    /// Say what is in order, what is not, and what to do about it
+    /// Check the node, and print failed checks with suggestions
     Doctor,
     /// Print the version
     Version,
-    /// Put the old program back if the new one does not come up; run by the service manager before each start
+    /// Roll back to the previous program if the new one does not start; run by the service manager before each start
     #[command(hide = true)]
     Guard,
 }
@@ -55,23 +55,23 @@ struct EnrollArgs {
     /// The address of the node listener, https://host:port
     #[arg(long)]
     url: String,
-    /// The id that the operator got when the node was created
+    /// The id of the node, printed when it was created
     #[arg(long)]
     node_id: NodeId,
-    /// The name that the operator gave the node
+    /// The host name of the node, as given when it was created
     #[arg(long)]
     hostname: String,
     /// SHA-256 of the control plane's root certificate, in hex; several separated by commas
     #[arg(long, required = true, value_delimiter = ',')]
     root_sha256: Vec<String>,
-    /// The public key, in hex, that signs the list of signers
+    /// The public key, in hex, that signs the keyset
     #[arg(long)]
     keyset_key: String,
     #[command(flatten)]
     token: TokenArgs,
 }
 
-/// What is not given is what the node joined with.
+/// Omitted values are those of the first enrolment.
 #[derive(Args)]
 struct RepairArgs {
     #[arg(long)]
@@ -121,7 +121,7 @@ impl ProgramError {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
-        Command::Version => say(VERSION).map(|()| ExitCode::SUCCESS),
+        Command::Version => print_line(VERSION).map(|()| ExitCode::SUCCESS),
         Command::Doctor => doctor::doctor(cli.config.as_deref()),
         Command::Run => load(cli.config).and_then(run::run),
         Command::Guard => load(cli.config).and_then(run::guard),
@@ -139,7 +139,7 @@ fn load(path: Option<PathBuf>) -> Result<Config, ProgramError> {
     Ok(Config::load(path.as_deref())?)
 }
 
-fn say(line: &str) -> Result<(), ProgramError> {
+fn print_line(line: &str) -> Result<(), ProgramError> {
     writeln!(std::io::stdout(), "{line}").map_err(ProgramError::io("standard output"))
 }
 

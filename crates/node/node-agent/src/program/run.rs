@@ -92,7 +92,7 @@ pub(super) fn run(config: Config) -> Result<ExitCode, ProgramError> {
     let outcome = runtime.block_on(async {
         tokio::spawn(stop_on_signals(cancel.clone())?);
         if updater.on_trial() {
-            tokio::spawn(give_up_in_time(updater.clone(), restart));
+            tokio::spawn(update_timeout_watch(updater.clone(), restart));
         }
         Box::pin(agent.run(cancel)).await.map_err(ProgramError::from)
     });
@@ -112,7 +112,7 @@ pub(super) fn guard(config: Config) -> Result<ExitCode, ProgramError> {
     let updater = Updater::open(program, &config.state_dir, VERSION, Arc::new(|| {}))
         .map_err(ProgramError::io(config.state_dir.display().to_string()))?;
     if updater.guard().map_err(ProgramError::io("the update on trial"))? {
-        super::say("the new program did not come up; the old one is back")?;
+        super::print_line("the new program did not start; rolled back to the previous one")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,17 +141,17 @@ fn stop_on_signals(
     })
 }
 
-async fn give_up_in_time(updater: Arc<Updater>, restart: Arc<dyn Fn() + Send + Sync>) {
+async fn update_timeout_watch(updater: Arc<Updater>, restart: Arc<dyn Fn() + Send + Sync>) {
     tokio::time::sleep(PROOF_LIMIT).await;
     if updater.on_trial() {
         match updater.roll_back() {
             Ok(()) => {
                 tracing::error!(
-                    "the control plane was not reached in time; going back to the program before"
+                    "the control plane was not reached in time; rolling back to the previous program"
                 );
                 restart();
             }
-            Err(error) => tracing::error!(%error, "the program before cannot be put back"),
+            Err(error) => tracing::error!(%error, "the rollback to the previous program failed"),
         }
     }
 }

@@ -28,7 +28,7 @@ const GATHER: Duration = Duration::from_secs(2);
 /// What is carried from one heartbeat to the next.
 #[derive(Default)]
 struct Carried {
-    /// Found, and not heard yet.
+    /// Findings that the control plane has not received yet.
     findings: Vec<Finding>,
     applied_version: u64,
     clock_told: bool,
@@ -62,7 +62,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                     }
                     let seconds = answer.heartbeat_seconds.clamp(*INTERVALS.start(), *INTERVALS.end());
                     interval = Duration::from_secs(seconds.into());
-                    self.heard(&answer, as_now, &mut carried).await;
+                    self.answer_apply(&answer, as_now, &mut carried).await;
                 }
                 Err(error) if error.is_about_identity() && !as_now => continue,
                 Err(error) => {
@@ -100,7 +100,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             inventory,
             findings: carried.findings.iter().take(told).cloned().collect(),
             metrics: NodeMetrics {
-                tasks_running: u32::try_from(lock(&self.held).len()).unwrap_or(u32::MAX),
+                tasks_running: u32::try_from(lock(&self.leased).len()).unwrap_or(u32::MAX),
                 ..metrics
             },
             keyset_serial: Some(identity.trust.keyset.serial),
@@ -123,10 +123,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         Ok(answer)
     }
 
-    async fn heard(&self, answer: &HeartbeatAnswer, as_now: bool, carried: &mut Carried) {
+    async fn answer_apply(&self, answer: &HeartbeatAnswer, as_now: bool, carried: &mut Carried) {
         if !self.in_contact.swap(true, Ordering::Relaxed) {
             self.log.info("session", &format!("{} is in contact with the control plane", self.node));
-            // What goes wrong next is a new matter, and is said at once.
+            // The next error is a new one, and is logged immediately.
             *lock(&self.complained) = None;
         }
         if as_now {
@@ -172,7 +172,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// Says that something does not work; once, until it has worked again.
     pub(super) fn note_error(&self, what: &str, error: &CallError) {
         if error.is_about_identity() {
-            // What was under way when the pair changed is refused, and says nothing.
+            // A request in progress while the key pair changed is refused; this is not an error.
             if lock(&self.who).before.is_some() {
                 tracing::debug!(target: super::TARGET, node_id = %self.node, %error, "{what} was under way with the pair before");
                 return;
@@ -208,7 +208,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                     self.log.restore(batch);
                     return false;
                 }
-                // An older control plane has no place for them: that is said once, not with every batch.
+                // An older control plane does not accept them: log this once, not for every batch.
                 Err(error) if !self.log_refused.swap(true, Ordering::Relaxed) => {
                     tracing::warn!(target: super::TARGET, %error, lines = batch.lines.len(), "log lines are not taken");
                 }

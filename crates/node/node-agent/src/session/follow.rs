@@ -19,7 +19,7 @@ use crate::{
     transport::{Backoff, Connect},
 };
 
-/// Progress is told at least this often, to learn whether anybody still waits.
+/// Progress is reported at least this often, to learn whether the task was cancelled.
 const TELL_EVERY: Duration = Duration::from_secs(15);
 /// What JSON adds around a result.
 const ENVELOPE_BYTES: usize = 4096;
@@ -36,7 +36,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     pub(super) async fn follow_task(self: Arc<Self>, task: Box<Task>, work: Box<Work>, turn: Option<Turn>) {
         let id = task.task_id;
         let result = match self.place_in_time(&work, turn, task.expires_at).await {
-            // It stays taken and unbegun: after the restart it is as if it had never come.
+            // It stays `taken` and not started: after the restart it can be leased again.
             _ if self.stopping() => return,
             None => TaskResult { ending: Ending::Refused { reason: TaskError::Expired }, phases: Vec::new() },
             Some(place) => {
@@ -47,12 +47,12 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 }
             }
         };
-        self.record_and_tell(id, result).await;
+        self.record_and_report(id, result).await;
     }
 
-    pub(super) async fn record_and_tell(self: Arc<Self>, id: TaskId, result: TaskResult) {
+    pub(super) async fn record_and_report(self: Arc<Self>, id: TaskId, result: TaskResult) {
         self.record(id, result).await;
-        self.tell_recorded(id).await;
+        self.report_recorded(id).await;
     }
 
     /// The start could not be written, so nothing was begun, and nothing will be.
@@ -61,10 +61,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         let ending = failed(FailureCode::Journal, error.to_string());
         let result = TaskResult { ending, phases: Vec::new() };
         if self.ledger.finish(id, result.clone()).await.is_ok() {
-            self.tell_recorded(id).await;
+            self.report_recorded(id).await;
         } else {
             self.ledger.abandon(id).await;
-            self.tell_unrecorded(id, Box::new(result)).await;
+            self.report_unrecorded(id, Box::new(result)).await;
         }
     }
 
@@ -79,7 +79,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         let left = (expires_at + CLOCK_TOLERANCE).signed_duration_since(self.ambient.now());
         let both = async {
             if let Some(turn) = &turn {
-                turn.comes().await;
+                turn.wait_for_turn().await;
             }
             places.acquire_owned().await
         };
@@ -103,7 +103,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 let text = format!("it did not end within {} s", kind.timeout().as_secs());
                 failed(FailureCode::Timeout, text)
             }
-            () = self.tell_progress(id, &track) => failed(FailureCode::Driver, "progress ended".to_owned()),
+            () = self.report_progress(id, &track) => failed(FailureCode::Driver, "progress ended".to_owned()),
         };
         match &ending {
             Ending::Failed { failure } => {
@@ -135,8 +135,8 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    /// Tells each phase as it comes. What cannot be told is told with the next one. Never ends.
-    async fn tell_progress(&self, id: TaskId, track: &Track) {
+    /// Reports each phase when it starts. A failed report is repeated with the next one. Never returns.
+    async fn report_progress(&self, id: TaskId, track: &Track) {
         let mut pauses = pauses();
         loop {
             match self.client.progress(id, &Progress { phases: track.phases() }).await {
@@ -159,7 +159,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    /// Until it is written: a result that is not must not be told.
+    /// Retries until the result is written: a result that is not must not be reported.
     async fn record(&self, id: TaskId, result: TaskResult) {
         let mut pauses = pauses();
         loop {
@@ -169,19 +169,19 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                     return self.log.error("journal", &format!("{id} ended twice"));
                 }
                 Err(error) => {
-                    self.log.error("journal", &format!("the result of {id} cannot be kept yet: {error}"));
+                    self.log.error("journal", &format!("the result of {id} cannot be written yet: {error}"));
                     sleep(pauses.failed(&self.ambient)).await;
                 }
             }
         }
     }
 
-    /// Tells the result that the journal has, until it was heard.
-    pub(super) async fn tell_recorded(self: Arc<Self>, id: TaskId) {
+    /// Reports the result of the journal until the control plane has acknowledged it.
+    pub(super) async fn report_recorded(self: Arc<Self>, id: TaskId) {
         match self.ledger.result(id).await {
             Ok(result) => {
                 self.report(id, &result).await;
-                // If this is not kept, the result is told once more after a restart.
+                // If this write fails, the result is reported again after a restart.
                 if let Err(error) = self.ledger.mark_reported(id).await {
                     self.log.warn("journal", &format!("{id}: {error}"));
                 }
@@ -191,7 +191,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         self.release(id);
     }
 
-    pub(super) async fn tell_unrecorded(self: Arc<Self>, id: TaskId, result: Box<TaskResult>) {
+    pub(super) async fn report_unrecorded(self: Arc<Self>, id: TaskId, result: Box<TaskResult>) {
         self.report(id, &result).await;
         self.release(id);
     }
@@ -202,12 +202,12 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             match self.client.result(id, result).await {
                 Ok(_) => return,
                 Err(error) if error.is_transient() => {
-                    self.note_error("telling a result", &error);
+                    self.note_error("reporting a result", &error);
                     let pause = error.retry_after().unwrap_or(Duration::ZERO);
                     sleep(pauses.failed(&self.ambient).max(pause)).await;
                 }
                 Err(error) => {
-                    return self.log.error("tasks", &format!("the result of {id} is not taken: {error}"));
+                    return self.log.error("tasks", &format!("the result of {id} was refused: {error}"));
                 }
             }
         }

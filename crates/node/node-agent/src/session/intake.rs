@@ -18,14 +18,14 @@ use crate::{
 pub(super) enum Next {
     /// It is the node's now.
     Run(Box<Task>, Box<Work>),
-    /// It has ended, and the journal says how.
-    TellRecorded(TaskId),
+    /// It has ended; the journal has the result.
+    ReportRecorded(TaskId),
     /// It was not begun, and the journal does not know it.
-    Tell(TaskId, Box<TaskResult>),
+    Report(TaskId, Box<TaskResult>),
     Nothing,
 }
 
-/// Who it says it is, believed for nothing but looking up and answering.
+/// The claimed identity, not verified: used only for lookups and answers.
 #[derive(Deserialize)]
 struct Named {
     task_id: TaskId,
@@ -40,7 +40,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         match self.ledger.see(task_id).await {
             Ok(Seen::New) => {}
             Ok(Seen::Active) => return Next::Nothing,
-            Ok(Seen::Ended(_)) => return Next::TellRecorded(task_id),
+            Ok(Seen::Ended(_)) => return Next::ReportRecorded(task_id),
             Err(error) => {
                 self.log.error("journal", &format!("{task_id}: {error}"));
                 return Next::Nothing;
@@ -52,7 +52,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 Err(error) => {
                     self.log.error("journal", &format!("{task_id} was not begun: {error}"));
                     let ending = failed(FailureCode::Journal, error.to_string());
-                    Next::Tell(task_id, Box::new(TaskResult { ending, phases: Vec::new() }))
+                    Next::Report(task_id, Box::new(TaskResult { ending, phases: Vec::new() }))
                 }
             },
             Err(reason) => self.refuse(signed, task_id, reason).await,
@@ -79,8 +79,8 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         if let Some(task) = ours
             && self.ledger.refuse(&task, result.clone()).await.is_ok()
         {
-            return Next::TellRecorded(task_id);
+            return Next::ReportRecorded(task_id);
         }
-        Next::Tell(task_id, Box::new(result))
+        Next::Report(task_id, Box::new(result))
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent tells of itself: to its own log, and, in batches, to the control plane.
+//! The agent's log: to its own journal and, in batches, to the control plane.
 
 use std::{
     collections::VecDeque,
@@ -105,7 +105,7 @@ impl Log {
         Some(LogBatch { lines, dropped: std::mem::take(&mut buffer.dropped) })
     }
 
-    /// What could not be handed over goes back to the front.
+    /// Lines that could not be sent go back to the front.
     pub(crate) fn restore(&self, batch: LogBatch) {
         let mut buffer = self.lock();
         buffer.dropped += batch.dropped;

@@ -53,7 +53,7 @@ use crate::{
 pub trait Updates: Send + Sync + 'static {
     /// The program that this task brought was given up, and the one before put back.
     fn rolled_back(&self, task: TaskId) -> bool;
-    /// The control plane has heard this agent: it works.
+    /// The control plane has accepted a report of this agent: it works.
     fn confirm(&self);
 }
 
@@ -73,13 +73,13 @@ pub struct Settings {
     pub url: Option<String>,
     /// How long running tasks may go on when the agent is asked to stop.
     pub grace: Duration,
-    /// The most tasks that are held at once, waiting, running or being told.
-    pub most_held: usize,
+    /// The maximum number of leased tasks: waiting, running or being reported.
+    pub max_leased: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { url: None, grace: Duration::from_secs(20), most_held: 32 }
+        Self { url: None, grace: Duration::from_secs(20), max_leased: 32 }
     }
 }
 
@@ -160,8 +160,8 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
                 .map(|kind| (*kind, Arc::new(Semaphore::new(kind.at_once()))))
                 .collect(),
             turns: Arc::default(),
-            held: Mutex::default(),
-            held_changed: Notify::new(),
+            leased: Mutex::default(),
+            leased_changed: Notify::new(),
             beat_now: Notify::new(),
             not_believed: Notify::new(),
             renew_asked: Notify::new(),
@@ -173,7 +173,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             log_refused: AtomicBool::new(false),
         });
         if let Some(task) = recovered.awaits_proof {
-            session.hold(task, Some(TaskType::SelfUpdate));
+            session.lease_add(task, Some(TaskType::SelfUpdate));
         }
         tokio::select! {
             () = session.work(recovered, &cancel) => {}
@@ -187,7 +187,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
     }
 }
 
-/// The identity in use, and the one before it while the new one has not been heard yet.
+/// The identity in use, and the previous one until the control plane has accepted the new one.
 struct Who {
     current: Arc<Identity>,
     before: Option<Arc<Identity>>,
@@ -207,18 +207,18 @@ struct Session<C, J, E> {
     log: Log,
     settings: Settings,
     who: Mutex<Who>,
-    /// Held while trust or pair change; says when the control plane may be asked for trust again.
+    /// Locked while trust or key pair change; the time after which the control plane may be asked for trust again.
     changing_trust: tokio::sync::Mutex<Option<Instant>>,
     places: BTreeMap<TaskType, Arc<Semaphore>>,
     turns: Arc<turns::Turns>,
-    held: Mutex<BTreeMap<TaskId, Option<TaskType>>>,
-    held_changed: Notify,
+    leased: Mutex<BTreeMap<TaskId, Option<TaskType>>>,
+    leased_changed: Notify,
     beat_now: Notify,
     /// The control plane has refused the certificate.
     not_believed: Notify,
     /// The control plane wants a new key.
     renew_asked: Notify,
-    /// When the operator was last told of a certificate that does not work.
+    /// When a certificate that does not work was last logged.
     complained: Mutex<Option<Instant>>,
     awaits_proof: Mutex<Option<TaskId>>,
     proved: Notify,
@@ -237,17 +237,17 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         lock(&self.who).current.clone()
     }
 
-    /// False when it is held already.
-    fn hold(&self, task: TaskId, kind: Option<TaskType>) -> bool {
-        let mut held = lock(&self.held);
-        let fresh = !held.contains_key(&task);
-        held.entry(task).or_insert(kind);
+    /// False when the task is already leased.
+    fn lease_add(&self, task: TaskId, kind: Option<TaskType>) -> bool {
+        let mut leased = lock(&self.leased);
+        let fresh = !leased.contains_key(&task);
+        leased.entry(task).or_insert(kind);
         fresh
     }
 
     fn release(&self, task: TaskId) {
-        lock(&self.held).remove(&task);
-        self.held_changed.notify_one();
+        lock(&self.leased).remove(&task);
+        self.leased_changed.notify_one();
     }
 
     fn stopping(&self) -> bool {

@@ -79,7 +79,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 }
                 Err(_) if self.take_over_repair().await => asked = false,
                 Err(error) => {
-                    self.say_not_renewed(&plan, now, &error);
+                    self.log_not_renewed(&plan, now, &error);
                     sleep(backoff.failed(&self.ambient)).await;
                 }
             }
@@ -109,7 +109,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    fn say_not_renewed(&self, plan: &Plan, now: DateTime<Utc>, error: &IdentityError) {
+    fn log_not_renewed(&self, plan: &Plan, now: DateTime<Utc>, error: &IdentityError) {
         let end = plan.expires_at;
         if end > now {
             self.log
@@ -191,7 +191,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         Ok(key)
     }
 
-    /// The control plane has heard this node with the pair in use.
+    /// The control plane has accepted a report with the pair in use.
     pub(super) fn new_pair_works(&self) {
         if lock(&self.who).before.take().is_none() {
             return;
@@ -202,7 +202,7 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         }
     }
 
-    /// Goes back to the pair before, if the new one was never heard.
+    /// Returns to the previous pair, if the control plane never accepted the new one.
     pub(super) async fn new_pair_refused(&self) {
         let before = {
             let mut who = lock(&self.who);

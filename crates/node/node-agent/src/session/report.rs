@@ -14,13 +14,13 @@ use node_proto::contract::{Finding, Inventory, NodeMetrics};
 
 use crate::{drivers::Drivers, handlers::DrainMark};
 
-/// Findings that wait to be heard; beyond it the youngest are dropped.
+/// Findings that are not reported yet; beyond this number the youngest are dropped.
 pub(super) const MOST_FINDINGS: usize = 256;
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub inventory: Inventory,
-    /// New since the report before; the session keeps them until they were heard.
+    /// New since the previous report; the session keeps them until they were received.
     pub findings: Vec<Finding>,
     pub metrics: NodeMetrics,
 }

@@ -15,14 +15,14 @@ pub(super) struct Turns {
     moved: Notify,
 }
 
-/// By owner, who stands in line; the first has its turn. What the session holds bounds how many there are.
+/// Queues by owner; the first has its turn. The limit of leased tasks bounds their length.
 #[derive(Default)]
 struct Lines {
     next: u64,
     by_owner: BTreeMap<String, VecDeque<u64>>,
 }
 
-/// A place in line. It is given up when this is dropped, whether its turn has come or not.
+/// A position in the queue, removed when this is dropped.
 pub(super) struct Turn {
     turns: Arc<Turns>,
     owner: String,
@@ -30,8 +30,8 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// At the end of the owner's line.
-    pub(super) fn line_up(self: &Arc<Self>, owner: &str) -> Turn {
+    /// Appends to the owner's queue.
+    pub(super) fn queue_for(self: &Arc<Self>, owner: &str) -> Turn {
         let mut lines = lock(&self.lines);
         lines.next += 1;
         let number = lines.next;
@@ -41,16 +41,16 @@ impl Turns {
 }
 
 impl Turn {
-    fn has_come(&self) -> bool {
+    fn is_first(&self) -> bool {
         lock(&self.turns.lines).by_owner.get(&self.owner).and_then(VecDeque::front) == Some(&self.number)
     }
 
-    /// Until it is this one's turn.
-    pub(super) async fn comes(&self) {
+    /// Waits until this is the first in its queue.
+    pub(super) async fn wait_for_turn(&self) {
         loop {
             let mut moved = std::pin::pin!(self.turns.moved.notified());
             moved.as_mut().enable();
-            if self.has_come() {
+            if self.is_first() {
                 return;
             }
             moved.await;
@@ -78,20 +78,20 @@ mod tests {
 
     use super::*;
 
-    async fn has_come(turn: &Turn) -> bool {
-        tokio::time::timeout(Duration::from_secs(1), turn.comes()).await.is_ok()
+    async fn is_first(turn: &Turn) -> bool {
+        tokio::time::timeout(Duration::from_secs(1), turn.wait_for_turn()).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_owner_has_one_turn_at_a_time_in_the_order_of_arrival() {
         let turns = Arc::new(Turns::default());
-        let [first, gives_up, third] = [(); 3].map(|()| turns.line_up("a"));
-        let other = turns.line_up("b");
-        assert!(has_come(&first).await && has_come(&other).await);
-        assert!(!has_come(&gives_up).await && !has_come(&third).await);
+        let [first, gives_up, third] = [(); 3].map(|()| turns.queue_for("a"));
+        let other = turns.queue_for("b");
+        assert!(is_first(&first).await && is_first(&other).await);
+        assert!(!is_first(&gives_up).await && !is_first(&third).await);
         drop(gives_up);
-        assert!(!has_come(&third).await, "the first is not done");
-        let waits = tokio::spawn(async move { third.comes().await });
+        assert!(!is_first(&third).await, "the first is not done");
+        let waits = tokio::spawn(async move { third.wait_for_turn().await });
         drop(first);
         tokio::time::timeout(Duration::from_secs(1), waits).await.unwrap().unwrap();
         drop(other);

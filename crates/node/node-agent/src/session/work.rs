@@ -20,7 +20,7 @@ use crate::{
     transport::{Backoff, Connect},
 };
 
-/// An answer that brings nothing new and comes sooner than this is not asked for again at once.
+/// After an empty response that came sooner than this, the next request is delayed.
 const TOO_SOON: Duration = Duration::from_millis(500);
 
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
@@ -28,32 +28,32 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     pub(super) async fn work(self: &Arc<Self>, found: Recovered, cancel: &CancellationToken) {
         let mut flows = JoinSet::new();
         for task in found.untold {
-            if self.hold(task, None) {
-                flows.spawn(self.clone().tell_recorded(task));
+            if self.lease_add(task, None) {
+                flows.spawn(self.clone().report_recorded(task));
             }
         }
         for (task, result) in found.unwritten {
-            if self.hold(task, None) {
-                flows.spawn(self.clone().record_and_tell(task, result));
+            if self.lease_add(task, None) {
+                flows.spawn(self.clone().record_and_report(task, result));
             }
         }
         tokio::select! {
             () = self.wait_for_tasks(&mut flows) => {}
-            () = self.tell_proved() => {}
+            () = self.report_proved_update() => {}
             () = cancel.cancelled() => {}
         }
         self.stopping.store(true, Ordering::Relaxed);
-        let _ = tokio::time::timeout(self.settings.grace, self.come_to_rest(&mut flows)).await;
+        let _ = tokio::time::timeout(self.settings.grace, self.wait_until_idle(&mut flows)).await;
     }
 
     async fn wait_for_tasks(self: &Arc<Self>, flows: &mut JoinSet<()>) {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
         loop {
             self.reap(flows);
-            let holding: Vec<TaskId> = lock(&self.held).keys().copied().collect();
-            let room = self.settings.most_held.saturating_sub(holding.len());
+            let holding: Vec<TaskId> = lock(&self.leased).keys().copied().collect();
+            let room = self.settings.max_leased.saturating_sub(holding.len());
             if room == 0 {
-                self.held_changed.notified().await;
+                self.leased_changed.notified().await;
                 continue;
             }
             let query = WaitQuery {
@@ -91,16 +91,16 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
         let this = self.clone();
         match next {
             Next::Run(task, work) => {
-                self.hold(task.task_id, Some(work.kind()));
+                self.lease_add(task.task_id, Some(work.kind()));
                 // Here, not in its own course: the order in which they came counts.
-                let turn = work.owner().map(|owner| self.turns.line_up(owner));
+                let turn = work.owner().map(|owner| self.turns.queue_for(owner));
                 flows.spawn(this.follow_task(task, work, turn));
             }
-            Next::TellRecorded(task) if self.hold(task, None) => {
-                flows.spawn(this.tell_recorded(task));
+            Next::ReportRecorded(task) if self.lease_add(task, None) => {
+                flows.spawn(this.report_recorded(task));
             }
-            Next::Tell(task, result) if self.hold(task, None) => {
-                flows.spawn(this.tell_unrecorded(task, result));
+            Next::Report(task, result) if self.lease_add(task, None) => {
+                flows.spawn(this.report_unrecorded(task, result));
             }
             _ => return false,
         }
@@ -116,23 +116,23 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     }
 
     /// Until nothing runs but what ends with the agent itself.
-    async fn come_to_rest(&self, flows: &mut JoinSet<()>) {
+    async fn wait_until_idle(&self, flows: &mut JoinSet<()>) {
         loop {
             let ends_with_us =
                 |kind: &Option<TaskType>| matches!(kind, Some(TaskType::SelfUpdate | TaskType::Reboot));
-            if lock(&self.held).values().all(ends_with_us) || flows.join_next().await.is_none() {
+            if lock(&self.leased).values().all(ends_with_us) || flows.join_next().await.is_none() {
                 return;
             }
         }
     }
 
     /// Tells of the task that brought this program, once it has proved to work.
-    async fn tell_proved(self: &Arc<Self>) {
+    async fn report_proved_update(self: &Arc<Self>) {
         loop {
             self.proved.notified().await;
             let Some(task) = lock(&self.awaits_proof).take() else { continue };
             match self.ledger.finish_update(task).await {
-                Ok(()) => self.clone().tell_recorded(task).await,
+                Ok(()) => self.clone().report_recorded(task).await,
                 Err(error) => {
                     self.log.error("journal", &format!("{task}: {error}"));
                     self.release(task);

@@ -15,7 +15,7 @@
 mod queue;
 mod service;
 
-pub(crate) use queue::{LeasedLetter, clean, counts, fail, give_back, letters_lease, resolve};
+pub(crate) use queue::{LeasedLetter, clean, counts, fail, lease_release, letters_lease, resolve};
 pub use service::{DeadLetter, DeadLetterDetail, Filter, discard, get, list, requeue};
 
 lifecycle::lifecycle! {

@@ -111,8 +111,8 @@ pub(crate) async fn fail(
     Ok(())
 }
 
-/// Ends the lease of an attempt that was broken off: another runner takes the letter at once. The attempt counts.
-pub(crate) async fn give_back(db: &Db, letter: &LeasedLetter) -> Result<(), pg::Error> {
+/// Releases the lease of an interrupted attempt: another runner can lease the letter immediately. The attempt counts.
+pub(crate) async fn lease_release(db: &Db, letter: &LeasedLetter) -> Result<(), pg::Error> {
     let now = db.ambient().now();
     let mut tx = db.upkeep(UPKEEP).await?;
     sqlx::query!(

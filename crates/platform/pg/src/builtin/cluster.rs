@@ -193,7 +193,7 @@ async fn create(
         path: template,
         source: errno.into(),
     })?;
-    user.give(&unfinished)?;
+    user.chown(&unfinished)?;
     let mut command = exec::command(&binaries.program("initdb"), user);
     command.arg("--pgdata").arg(&unfinished).args(["--username", SUPERUSER]);
     // Whoever can open the socket is already trusted (its directory is private); TCP is refused twice over.

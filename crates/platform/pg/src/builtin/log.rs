@@ -23,7 +23,8 @@ impl ServerLog {
     pub(super) fn follow<R: AsyncRead + Unpin + Send + 'static>(stream: Option<R>) -> ServerLog {
         let tail = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&tail);
-        let reader = stream.map(|stream| tokio::spawn(read_lines(stream, move |line| keep(&kept, line))));
+        let reader =
+            stream.map(|stream| tokio::spawn(read_lines(stream, move |line| tail_push(&kept, line))));
         ServerLog { tail, reader }
     }
 
@@ -43,7 +44,7 @@ impl ServerLog {
     }
 }
 
-fn keep(tail: &Mutex<VecDeque<String>>, line: String) {
+fn tail_push(tail: &Mutex<VecDeque<String>>, line: String) {
     if line.contains("PANIC:") || line.contains("was terminated by signal") {
         tracing::warn!(line, "built-in PostgreSQL");
     } else {

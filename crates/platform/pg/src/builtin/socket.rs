@@ -16,7 +16,7 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(super) fn prepare(root: &Path, user: &RunAs) -> Result<PathBuf, BuiltinError> {
     let dir = choose(root, &std::env::temp_dir())?;
     match DirBuilder::new().mode(0o700).create(&dir) {
-        Ok(()) => user.give(&dir)?,
+        Ok(()) => user.chown(&dir)?,
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(BuiltinError::io("create", dir)(error)),
     }
@@ -51,7 +51,7 @@ fn verify(dir: &Path, user: &RunAs) -> Result<(), BuiltinError> {
         if seen.uid() != 0 || !nix::unistd::geteuid().is_root() {
             return unsafe_because("it belongs to another user");
         }
-        user.give(dir)?;
+        user.chown(dir)?;
     }
     if seen.mode() & 0o077 != 0 {
         return unsafe_because("other users can enter it");

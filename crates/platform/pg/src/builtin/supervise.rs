@@ -103,7 +103,7 @@ impl Server {
         tokio::select! {
             biased;
             status = self.exited() => Started::Exited(status),
-            () = told_to_stop(stop) => Started::Stopped,
+            () = wait_for_stop(stop) => Started::Stopped,
             () = answers(&plan.socket_dir) => Started::Ready,
             () = sleep_until(deadline) => Started::Late,
         }
@@ -123,7 +123,7 @@ impl Server {
     }
 }
 
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     // A dropped handle says stop as well.
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -192,7 +192,7 @@ pub(super) async fn supervise(
     loop {
         let status = tokio::select! {
             biased;
-            () = told_to_stop(&mut stop) => return server.shutdown().await,
+            () = wait_for_stop(&mut stop) => return server.shutdown().await,
             status = server.exited() => status,
         };
         let mut cause = format!("PostgreSQL ended by itself ({status})");
@@ -204,11 +204,11 @@ pub(super) async fn supervise(
                 let why = format!("gave up after {RESTARTS_MAX} restarts within {seconds} s: {cause}");
                 tracing::error!(why, "built-in PostgreSQL has failed");
                 state.send_replace(ServerState::Failed(why));
-                told_to_stop(&mut stop).await;
+                wait_for_stop(&mut stop).await;
                 return Ok(());
             };
             tokio::select! {
-                () = told_to_stop(&mut stop) => return Ok(()),
+                () = wait_for_stop(&mut stop) => return Ok(()),
                 () = sleep(pause) => {}
             }
             match bring_up(&plan, &mut stop).await {

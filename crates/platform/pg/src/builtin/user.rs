@@ -53,7 +53,7 @@ impl RunAs {
     }
 
     /// Makes this user the owner of a path we have just created.
-    pub(super) fn give(&self, path: &Path) -> Result<(), BuiltinError> {
+    pub(super) fn chown(&self, path: &Path) -> Result<(), BuiltinError> {
         match self {
             RunAs::Current { .. } => Ok(()),
             RunAs::User { uid, gid, .. } => {

@@ -6,7 +6,9 @@ use kernel::{
     CorrelationId, Event, Permission, Role, Stream,
     ids::{OrgId, UserId},
 };
-use pg::{Actor, ActorKind, Begin, Claim, Origin, Permit, Roles, Scope, StoredResponse, Swap, WriteTx};
+use pg::{
+    Actor, ActorKind, Begin, IdempotentRequest, Origin, Permit, Roles, Scope, StoredResponse, Swap, WriteTx,
+};
 use sqlx::Executor as _;
 use testkit::{TestDb, eventually};
 use uuid::Uuid;
@@ -72,9 +74,14 @@ async fn counts(test: &TestDb) -> (i64, i64, i64, i64) {
     .unwrap()
 }
 
-fn claim(user: UserId, key: &str, body: &str) -> Option<Claim> {
+fn claim(user: UserId, key: &str, body: &str) -> Option<IdempotentRequest> {
     let request_hash = kernel::digest::sha256(body);
-    Some(Claim { principal_id: user.uuid(), endpoint: "project_create", key: key.to_owned(), request_hash })
+    Some(IdempotentRequest {
+        principal_id: user.uuid(),
+        endpoint: "project_create",
+        key: key.to_owned(),
+        request_hash,
+    })
 }
 
 fn response() -> Option<StoredResponse> {

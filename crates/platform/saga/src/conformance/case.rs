@@ -112,7 +112,7 @@ pub(super) struct Case<'a> {
     timed_out: bool,
 }
 
-struct Look {
+struct RunSnapshot {
     end: Option<RunEnd>,
     waiting: Option<Suspension>,
 }
@@ -174,7 +174,7 @@ impl<'a> Case<'a> {
     /// Works the run to its end; workers that die are replaced, and time passes as it must.
     pub async fn until_over(&mut self, patience: Patience) -> Result<RunEnd, Violation> {
         for _ in 0..MOST_MOVES {
-            let look = self.look().await?;
+            let look = self.run_read().await?;
             if let Some(end) = look.end {
                 return Ok(end);
             }
@@ -199,7 +199,7 @@ impl<'a> Case<'a> {
 
     pub async fn until_dead(&mut self) -> Result<(), Violation> {
         for _ in 0..MOST_MOVES {
-            let look = self.look().await?;
+            let look = self.run_read().await?;
             if let Some(waiting) = look.waiting {
                 let answered = self.world.answer(&waiting).await;
                 answered
@@ -226,7 +226,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    async fn look(&self) -> Result<Look, Violation> {
+    async fn run_read(&self) -> Result<RunSnapshot, Violation> {
         let mut upkeep = self.world.db().upkeep(KIT).await?;
         let row = sqlx::query!(
             "SELECT state, subject, step, attempt, CASE WHEN signal IS NULL THEN wake_key END AS waiting
@@ -251,7 +251,7 @@ impl<'a> Case<'a> {
             attempt: u32::try_from(row.attempt).unwrap_or(1),
             key,
         });
-        Ok(Look { end, waiting })
+        Ok(RunSnapshot { end, waiting })
     }
 
     async fn failure(&self) -> Result<String, Violation> {

@@ -166,7 +166,7 @@ async fn answered(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>, signal: &Signal
     }
 }
 
-async fn look(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+async fn run_read(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let step = cx.step();
     let seen: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM looks WHERE run_id = $1)")
         .bind(cx.run_id.uuid())

@@ -80,7 +80,7 @@ async fn a_machine_becomes_a_node_that_serves_and_says_how_it_is() {
     })
     .await;
     let (well, said) = machine.agent.run_command(&["doctor"]);
-    assert!(well && said.contains("answers and believes this node"), "{said}");
+    assert!(well && said.contains("responds and trusts this node"), "{said}");
 
     // Its log and what it collects arrive without what is secret on it.
     let lines = eventually("the log arrives", || async {

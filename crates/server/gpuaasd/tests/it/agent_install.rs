@@ -192,7 +192,7 @@ async fn a_machine_is_installed_by_one_command_and_its_agent_is_a_service_that_c
     })
     .await;
     let said = machine.ok("gpuaas-agent doctor");
-    assert!(said.contains("answers and believes this node"), "{said}");
+    assert!(said.contains("responds and trusts this node"), "{said}");
     // The token is nowhere: not in a file, not in the machine's log.
     let search = format!(
         "grep -rlF {} /etc /var /usr/local /root /tmp /run 2>/dev/null; journalctl --no-pager | grep -cF {}",
@@ -240,7 +240,7 @@ async fn update_is_undone(world: &World, machine: &Machine, node: &str, programs
     assert_eq!(task["outcome"]["output"]["rolled_back"], true, "{task}");
     assert_eq!(machine.ok("gpuaas-agent version"), "0.1.0");
     let log = machine.ok("journalctl --no-pager -u gpuaas-agent");
-    assert!(log.contains("the old one is back"), "{log}");
+    assert!(log.contains("rolled back to the previous one"), "{log}");
     discover(world, node).await;
 }
 

@@ -139,8 +139,8 @@ async fn a_gateway_that_is_killed_with_work_queued_handed_out_and_running_loses_
     assert!(machine.agent.runs());
 }
 
-/// Whole again, for new connections.
-async fn mend(wire: &Wire) {
+/// Open again, for new connections.
+async fn wire_restore(wire: &Wire) {
     wire.set(Flow::Cut);
     wire.ended().await;
     wire.set(Flow::Open);
@@ -164,7 +164,7 @@ async fn an_answer_that_is_lost_on_the_way_is_made_good_without_a_second_effect(
         (world.count(sql).await == 1).then_some(())
     })
     .await;
-    mend(&wire).await;
+    wire_restore(&wire).await;
     let ended = succeeded_once(&world, &lost).await;
     assert!(ended["deliveries"].as_i64().unwrap() >= 2, "{ended}");
     assert_eq!(machine.effects(), 2);
@@ -178,7 +178,7 @@ async fn an_answer_that_is_lost_on_the_way_is_made_good_without_a_second_effect(
     machine.release();
     world.task_is(&told, "succeeded").await;
     assert_eq!(machine.agent.journal(&told).as_deref(), Some("finished"));
-    mend(&wire).await;
+    wire_restore(&wire).await;
     journal_says(&machine, &told, "told").await;
     succeeded_once(&world, &told).await;
 

@@ -88,7 +88,7 @@ async fn the_install_script_fetches_the_agent_and_enrols_it_with_a_token_from_st
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(said.contains("answers and believes this node"), "{said}");
+    assert!(said.contains("responds and trusts this node"), "{said}");
 
     // Once more, with a repair token: the same place, another certificate.
     let path = format!("/api/v1/platform/nodes/{}/repair-token", node.id);

@@ -19,7 +19,7 @@ async fn renewed(world: &World, node: &NodeClient) -> NodeClient {
     world.node_client(&node.id, chain, &keys.key_pem).await
 }
 
-async fn heard(node: &NodeClient) {
+async fn report_accepted(node: &NodeClient) {
     node.api.post(&node.path("heartbeat"), NodeClient::heartbeat()).await.expect(200);
 }
 
@@ -30,7 +30,7 @@ async fn refused(node: &NodeClient) -> Value {
 /// A renewal that was heard.
 async fn renewed_and_heard(world: &World, node: &NodeClient) -> NodeClient {
     let next = renewed(world, node).await;
-    heard(&next).await;
+    report_accepted(&next).await;
     next
 }
 
@@ -66,7 +66,7 @@ async fn a_certificate_from_after_the_backup_is_taken_over_and_renews_and_a_seco
     let mut nodes = Vec::new();
     for name in ["well", "copied", "copied-late", "revoked", "repaired", "as-before"] {
         let node = world.enrolled_node(&world.created_node(name).await).await;
-        heard(&node).await;
+        report_accepted(&node).await;
         nodes.push(node);
     }
     let [well, copied, copied_late, revoked, repaired, as_before] = &nodes[..] else { panic!("six nodes") };
@@ -95,26 +95,26 @@ async fn a_certificate_from_after_the_backup_is_taken_over_and_renews_and_a_seco
     assert_eq!(mode["mode"], "restore");
 
     // The node goes on with what it has, and the one of the backup is worth nothing.
-    heard(&well_since).await;
-    heard(&well_since).await;
+    report_accepted(&well_since).await;
+    report_accepted(&well_since).await;
     assert_eq!(valid(&world, well).await, 1);
     refused(well).await;
     let renewed_since = renewed_and_heard(&world, &well_since).await;
-    heard(&renewed_since).await;
+    report_accepted(&renewed_since).await;
     refused(&well_since).await;
     assert_eq!(valid(&world, well).await, 1);
     // One that did not renew since the backup goes on as before.
-    heard(as_before).await;
+    report_accepted(as_before).await;
     renewed_and_heard(&world, as_before).await;
     let adopted =
         "SELECT count(*) FROM audit_logs WHERE action = 'node.certificate_adopt' AND result = 'allowed'";
     assert_eq!(world.count(adopted).await, 1);
 
     // Whoever shows an earlier or a later one of the same node has a copy, or was not the first.
-    heard(&stolen).await;
+    report_accepted(&stolen).await;
     refused(&own).await;
     assert_eq!(world.node_state(&copied.id).await, "quarantined");
-    heard(&own_late).await;
+    report_accepted(&own_late).await;
     refused(&stolen_late).await;
     assert_eq!(world.node_state(&copied_late.id).await, "quarantined");
     for node in [copied, copied_late] {
@@ -141,7 +141,7 @@ async fn a_certificate_from_after_the_backup_is_taken_over_and_renews_and_a_seco
 async fn a_certificate_of_ours_that_nobody_recorded_is_refused_where_no_database_was_restored() {
     let world = World::start().await;
     let node = world.enrolled_node(&world.created_node("victim").await).await;
-    heard(&node).await;
+    report_accepted(&node).await;
     let (keys, ambient) = (NodeKeys::generate(), Ambient::system());
     let now = ambient.now();
     let validity = Validity {
@@ -166,6 +166,6 @@ async fn a_certificate_of_ours_that_nobody_recorded_is_refused_where_no_database
         (world.count(sql).await > 0).then_some(())
     })
     .await;
-    heard(&node).await;
+    report_accepted(&node).await;
     assert_eq!(valid(&world, &node).await, 1);
 }

@@ -15,7 +15,6 @@ const ARCHITECTURE_TEXT: &str = "One program has two roles.\n\n\
     | table | also written by |\n| --- | --- |\n| `users` | `pg` when it restores |\n";
 const OPERATIONS_TEXT: &str = "| setting | default |\n| --- | --- |\n| `server.listen`, `.port` | 1 |\n\
     | `[[auth.issuers]]` | none |\n\n| role | does |\n| --- | --- |\n| `api` | a |\n| `relay` | b |\n\n\
-    Metrics of doors: `doors_open`,\n`doors_total`. All are in `a/names.rs`.\n\n\
     | when | see |\n| --- | --- |\n| `increase(doors_total{way=\"in\"}[5m]) > 0` | x |\n";
 const STORE: &str = "crates/domains/identity/src/store.rs";
 const CONFIG: &str = "crates/server/gpuaasd/src/config/mod.rs";
@@ -29,8 +28,9 @@ pub fn examples() -> Examples {
     let store = "fn f() { query!(\"INSERT INTO users (id) VALUES ($1)\"); query!(r#\"DELETE FROM issuer_keys\"#); \
         counter!(names::DOORS_TOTAL, \"way\" => way, \"kind\" => \"x\"); gauge!(\"doors_open\").set(1); \
         query!(\"SELECT id FROM users FOR UPDATE\"); }\n#[cfg(test)]\nmod t { fn g() { query(\"UPDATE doors SET a = 1\"); } }\n";
-    let catalog = "pub const DOORS_OPEN: &str = \"doors_open\";\n/// Labels: `way` (`in`, `out`), `kind`.\n\
-        pub const DOORS_TOTAL: &str = \"doors_total\";\n";
+    let catalog = "pub const DOORS_OPEN: &str = \"doors_open\";\npub const DOORS_TOTAL: &str = \"doors_total\";\n\
+        pub const ALL: &[Metric] = &[gauge(DOORS_OPEN, &[], \"Open.\"), \
+        counter(DOORS_TOTAL, &[(\"way\", &[\"in\", \"out\"]), (\"kind\", &[])], \"All.\")];\n";
     let schema = "CREATE TABLE public.users (\nCREATE TABLE public.issuer_keys (\nCREATE UNLOGGED TABLE public.doors (\n\
         CREATE TABLE public.history (\n";
     let tree = FixtureTree::new(&[
@@ -126,18 +126,18 @@ pub fn examples() -> Examples {
         )
         .bad(
             "a metric is gone",
-            "operations.md:16: there is no metric windows_total",
+            "operations.md:13: there is no metric windows_total",
             edit(OPERATIONS, "increase(doors_total", "increase(windows_total"),
         )
         .bad(
-            "a listed metric is gone",
-            "there is no metric doors_shut",
-            edit(OPERATIONS, "`doors_open`", "`doors_shut`"),
+            "no table of alerts",
+            "has no table of alerts",
+            edit(OPERATIONS, "| when | see |", "| if | see |"),
         )
         .bad(
             "a label has another name",
             "doors_total has labels [kind, way], the catalog says [direction, kind]",
-            edit(CATALOG, "`way`", "`direction`"),
+            edit(CATALOG, "\"way\"", "\"direction\""),
         )
         .bad(
             "labels that nobody documented",

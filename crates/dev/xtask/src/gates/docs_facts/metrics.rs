@@ -1,4 +1,5 @@
-//! Metrics that the operations guide names, and the labels that the catalog says each metric has.
+//! Metrics that the table of alerts names, and the labels that the catalog has for each metric. The page of all metrics
+//! is generated (`docs-drift`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,50 +9,32 @@ use crate::rust_tokens::{self, Kind, Token};
 use crate::tree::{Tree, is_test_path};
 
 const MACROS: [&str; 3] = ["counter", "gauge", "histogram"];
-/// The paragraph that lists metrics begins so.
-const LISTED: &str = "Metrics of ";
 
 pub fn check(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     let known = metric_names::catalog_names(tree)?;
     let mut found = Vec::new();
-    let text = tree.read(OPERATIONS)?;
-    let named = named(&text);
-    if named.is_empty() {
-        found
-            .push(Finding::new(OPERATIONS, format!("names no metric: a paragraph begins with \"{LISTED}\"")));
+    let alerts = markdown::table_rows(&tree.read(OPERATIONS)?, &["when"]);
+    if alerts.is_empty() {
+        found.push(Finding::new(OPERATIONS, "has no table of alerts (\"when\")"));
     }
-    for (line, span) in named {
-        for name in
-            metric_names::series(&span).into_iter().filter(|name| !metric_names::is_known(&known, name))
-        {
-            found.push(Finding::at_line(OPERATIONS, line, format!("there is no metric {name}")));
+    for row in alerts {
+        for span in markdown::code_spans(&row.cells[0]) {
+            for name in
+                metric_names::series(span).into_iter().filter(|name| !metric_names::is_known(&known, name))
+            {
+                found.push(Finding::at_line(OPERATIONS, row.line, format!("there is no metric {name}")));
+            }
         }
     }
     found.extend(labels(tree)?);
     Ok(found)
 }
 
-/// Code spans of the table of alerts and of paragraphs that list metrics.
-fn named(text: &str) -> Vec<(usize, String)> {
-    let mut out = Vec::new();
-    for row in markdown::table_rows(text, &["when"]) {
-        out.extend(markdown::code_spans(&row.cells[0]).into_iter().map(|span| (row.line, span.to_owned())));
-    }
-    let mut is_list = false;
-    for (index, line) in text.lines().enumerate() {
-        is_list = line.starts_with(LISTED) || is_list && !line.is_empty();
-        let spans =
-            markdown::code_spans(line).into_iter().filter(|span| is_list && !span.contains(['/', '.']));
-        out.extend(spans.map(|span| (index + 1, span.to_owned())));
-    }
-    out
-}
-
-/// The labels of each metric in code are those of its comment in the catalog: "Labels: `a`, `b` (`value`)."
+/// The labels of each metric in code are those of its row in the catalog: `counter(NAME, &[("label", &["value"])], "help")`.
 fn labels(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     let catalog = rust_tokens::tokens(&tree.read(metric_names::CATALOG)?)?;
     let constants = metric_names::constants(&catalog);
-    let said = said_labels(&tree.read(metric_names::CATALOG)?);
+    let declared = declared_labels(&catalog, &constants);
     let mut found = Vec::new();
     for path in tree.files()?.iter().filter(|path| path.ends_with(".rs") && !path.starts_with("crates/dev/"))
     {
@@ -59,7 +42,7 @@ fn labels(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
             continue;
         }
         for (name, line, used) in used_labels(&rust_tokens::tokens(&tree.read(path)?)?, &constants) {
-            let wanted = said.get(&name).cloned().unwrap_or_default();
+            let wanted = declared.get(name.as_str()).cloned().unwrap_or_default();
             if used != wanted {
                 let list = |labels: &BTreeSet<String>| labels.iter().cloned().collect::<Vec<_>>().join(", ");
                 let message =
@@ -71,27 +54,26 @@ fn labels(tree: &Tree) -> anyhow::Result<Vec<Finding>> {
     Ok(found)
 }
 
-/// Metric → labels, from the comment above its constant.
-fn said_labels(source: &str) -> BTreeMap<String, BTreeSet<String>> {
+/// Metric → labels, from the rows of the catalog. A label is the string that opens a tuple.
+fn declared_labels<'a>(
+    catalog: &[Token],
+    constants: &BTreeMap<&str, &'a str>,
+) -> BTreeMap<&'a str, BTreeSet<String>> {
     let mut out = BTreeMap::new();
-    let mut labels = BTreeSet::new();
-    for line in source.lines() {
-        if let Some((_, list)) = line.split_once("Labels: ") {
-            let mut outside = String::new();
-            let mut depth = 0_u32;
-            for c in list.chars() {
-                match c {
-                    '(' => depth += 1,
-                    ')' => depth = depth.saturating_sub(1),
-                    _ if depth == 0 => outside.push(c),
-                    _ => {}
-                }
-            }
-            labels = markdown::code_spans(&outside).into_iter().map(str::to_owned).collect();
-        } else if line.starts_with("pub const") {
-            let name = line.split('"').nth(1).unwrap_or_default().to_owned();
-            out.insert(name, std::mem::take(&mut labels));
+    for (at, token) in catalog.iter().enumerate() {
+        if !token.ident().is_some_and(|ident| MACROS.contains(&ident)) {
+            continue;
         }
+        let row = arguments(&catalog[at + 1..]);
+        let Some(name) = row.first().and_then(|first| first.ident()).and_then(|ident| constants.get(ident))
+        else {
+            continue;
+        };
+        let labels = row.windows(2).filter_map(|pair| {
+            let opens = pair[0].kind == Kind::Open('(');
+            pair[1].string().filter(|_| opens).map(str::to_owned)
+        });
+        out.insert(*name, labels.collect());
     }
     out
 }

@@ -22,7 +22,7 @@ impl Gate for DocsFacts {
     }
 
     fn holds(&self) -> &'static str {
-        "the docs name the roles, crates, tables with their writers and settings that there are and no others, and no metric that is not"
+        "the docs name the roles, crates, tables with their writers and settings that exist and no others, and alerts name only metrics that exist"
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {

@@ -76,7 +76,7 @@ async fn run(kit: &Kit, steps: &[Step]) {
                 running.extend(kit.launch(*project, SKUS[*sku], *price, *units).await.ok());
             }
             Step::LaunchFails { price } => {
-                if let Ok(allocation) = kit.held(0, SKUS[0], *price, 1).await {
+                if let Ok(allocation) = kit.hold_create(0, SKUS[0], *price, 1).await {
                     kit.fail(allocation).await;
                 }
             }

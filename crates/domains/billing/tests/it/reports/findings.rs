@@ -34,21 +34,21 @@ impl RunningAllocations for Run {
     }
 }
 
-async fn look(kit: &Kit) -> Reconciled {
+async fn findings_read(kit: &Kit) -> Reconciled {
     reconcile(&kit.billing, None, &mut Progress::default()).await.unwrap()
 }
 
 async fn found_only(kit: &Kit, kind: Kind, subject: &str) {
-    let done = look(kit).await;
+    let done = findings_read(kit).await;
     assert_eq!(done.new, [(kind, subject.to_owned())]);
     let listed = kit.get(kit.admin, "/api/v1/platform/billing/findings?state=open").await.ok();
     assert_eq!(listed["items"][0]["subject"], subject);
     assert_eq!(listed["items"][0]["kind"], kind.name());
-    assert_eq!(look(kit).await.new, [], "it is told once");
+    assert_eq!(findings_read(kit).await.new, [], "it is told once");
 }
 
 async fn all_gone(kit: &Kit) {
-    let done = look(kit).await;
+    let done = findings_read(kit).await;
     assert_eq!((done.new.len(), done.open.iter().map(|(_, count)| count).sum::<i64>()), (0, 0), "{done:?}");
     let listed = kit.get(kit.admin, "/api/v1/platform/billing/findings?state=open").await.ok();
     assert_eq!(listed["items"].as_array().unwrap().len(), 0);
@@ -69,7 +69,7 @@ async fn books() -> (Kit, AllocationId) {
     kit.adjust(serde_json::json!({ "kind": "promo", "amount_minor": 100 })).await.ok();
     kit.pass(60);
     kit.tick().await;
-    assert_eq!(look(&kit).await.new, [], "good books");
+    assert_eq!(findings_read(&kit).await.new, [], "good books");
     (kit, allocation)
 }
 
@@ -102,7 +102,7 @@ async fn an_end_that_is_not_posted_is_found_and_gone_when_it_is() {
 async fn a_launch_that_never_ends_is_found_and_gone_when_it_fails() {
     let (kit, allocation) = books().await;
     kit.close(allocation).await;
-    let stuck = kit.held(0, "sku", 10, 1).await.unwrap();
+    let stuck = kit.hold_create(0, "sku", 10, 1).await.unwrap();
     kit.pass(25 * 3600);
     kit.tick().await;
     found_only(&kit, Kind::HeldMismatch, &meter(&kit, stuck).await).await;
@@ -164,7 +164,7 @@ async fn a_changed_line_posting_or_head_breaks_the_chain_where_it_is() {
         all_gone(&kit).await;
     }
     kit.tamper("DELETE FROM ledger_postings WHERE seq = 2").await;
-    let done = look(&kit).await;
+    let done = findings_read(&kit).await;
     assert!(done.new.contains(&(Kind::ChainBroken, format!("{}#3", kit.org))), "{done:?}");
 }
 

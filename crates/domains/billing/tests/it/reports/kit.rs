@@ -161,7 +161,7 @@ impl Kit {
         self.money.fund(self.org, amount).await;
     }
 
-    pub async fn held(
+    pub async fn hold_create(
         &self,
         project: usize,
         sku: &str,

@@ -115,7 +115,7 @@ pub async fn sku_update(
     if_match: Option<i64>,
 ) -> Result<Sku, Failure> {
     let now = tx.db().ambient().now();
-    let before = held(tx, sku).await?;
+    let before = sku_lock(tx, sku).await?;
     let counts = change.allowed_gpu_counts;
     let counts =
         counts.map(|counts| checked_counts(before.capacity_shape, before.gpus_total, counts)).transpose()?;
@@ -133,7 +133,7 @@ pub async fn sku_profile_create(
     profile: Profile,
 ) -> Result<Profile, Failure> {
     let now = tx.db().ambient().now();
-    let of = held(tx, sku).await?;
+    let of = sku_lock(tx, sku).await?;
     if of.capacity_shape == Shape::Baremetal {
         let text = "A product of whole machines has exactly one size: the whole machine.";
         return Err(Problem::new(Code::Unprocessable, text).into());
@@ -143,7 +143,11 @@ pub async fn sku_profile_create(
         return Err(Problem::field("gpus", text).into());
     }
     if store::catalog::profiles(tx.conn(), sku.as_str()).await?.len() >= MOST_PROFILES {
-        return Err(Problem::new(Code::QuotaExceeded, "The maximum number of sizes of the product is reached.").into());
+        return Err(Problem::new(
+            Code::QuotaExceeded,
+            "The maximum number of sizes of the product is reached.",
+        )
+        .into());
     }
     store::catalog::insert_profile(tx.conn(), sku.as_str(), &profile, now).await?;
     created(tx, "sku_profile", format!("{sku}/{}", profile.name), &profile)?;
@@ -153,7 +157,7 @@ pub async fn sku_profile_create(
 
 /// Machines of this size stay as they are.
 pub async fn sku_profile_delete(tx: &mut WriteTx, sku: &SkuCode, name: &ProfileName) -> Result<(), Failure> {
-    held(tx, sku).await?;
+    sku_lock(tx, sku).await?;
     let before = store::catalog::delete_profile(tx.conn(), sku.as_str(), name.as_str()).await?;
     removed(tx, "sku_profile", format!("{sku}/{name}"), &found(before, "sku_profile")?)?;
     tx.invalidate(KEY.to_owned());
@@ -172,12 +176,14 @@ pub async fn sku_price_create(
     price: PriceRequest,
 ) -> Result<Price, Failure> {
     let now = tx.db().ambient().now();
-    let price = checked_price(&held(tx, sku).await?, price, now)?;
+    let price = checked_price(&sku_lock(tx, sku).await?, price, now)?;
     let known = store::catalog::prices(tx.conn(), sku.as_str(), MOST_PRICES).await?;
     if i64::try_from(known.len()).is_ok_and(|known| known >= MOST_PRICES) {
-        return Err(
-            Problem::new(Code::QuotaExceeded, "The maximum number of prices of the product is reached.").into()
-        );
+        return Err(Problem::new(
+            Code::QuotaExceeded,
+            "The maximum number of prices of the product is reached.",
+        )
+        .into());
     }
     store::catalog::insert_price(tx.conn(), sku.as_str(), &price, now).await?;
     created(tx, "sku_price", format!("{sku}/{}", price.valid_from.to_rfc3339()), &price)?;
@@ -185,7 +191,7 @@ pub async fn sku_price_create(
     Ok(price)
 }
 
-async fn held(tx: &mut WriteTx, sku: &SkuCode) -> Result<Sku, Failure> {
+async fn sku_lock(tx: &mut WriteTx, sku: &SkuCode) -> Result<Sku, Failure> {
     Ok(found(store::catalog::lock(tx.conn(), sku.as_str()).await?, "sku")?)
 }
 
@@ -220,7 +226,10 @@ fn checked_price(sku: &Sku, price: PriceRequest, now: DateTime<Utc>) -> Result<P
     }
     let valid_from = price.valid_from.unwrap_or(now);
     if valid_from < now || valid_from > now + FURTHEST {
-        return Err(Problem::field("valid_from", "must not be in the past or more than ten years in the future"));
+        return Err(Problem::field(
+            "valid_from",
+            "must not be in the past or more than ten years in the future",
+        ));
     }
     let (unit, currency) = (price.unit, price.currency.into_string());
     Ok(Price { valid_from, unit, unit_price_minor: price.unit_price_minor, currency })

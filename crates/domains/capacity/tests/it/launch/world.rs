@@ -33,7 +33,7 @@ impl Reimager for NoReimaging {
     async fn begin(&self, _: NodeId, _: &str) -> Result<(), Failure> {
         Ok(())
     }
-    async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
+    async fn reimage_poll(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
         Ok(Reimaging::Done)
     }
 }

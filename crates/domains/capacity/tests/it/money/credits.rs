@@ -22,11 +22,11 @@ pub async fn node(bank: &Bank, id: AllocationId) -> NodeId {
 
 /// The node says that a GPU, or all of it, is gone since then. It had not reported since.
 pub async fn found(bank: &Bank, node: NodeId, subject: &str, code: &str, since: DateTime<Utc>) -> FindingId {
-    heard_of(bank, node, subject, code, since, Some(since)).await
+    finding_report(bank, node, subject, code, since, Some(since)).await
 }
 
 /// The same from a node that reported at `heard_before` for the last time.
-pub async fn heard_of(
+pub async fn finding_report(
     bank: &Bank,
     node: NodeId,
     subject: &str,

@@ -8,7 +8,7 @@ use testmoney::TestMoney;
 
 use super::{
     bank::{self, Bank, RATE},
-    credits::{GPU, billed_between, cost, found, heard_of, node, now, resolved},
+    credits::{GPU, billed_between, cost, finding_report, found, node, now, resolved},
     kit::SLICE,
 };
 
@@ -47,7 +47,7 @@ async fn a_finding_from_1970_gives_nothing_to_whoever_was_there_before() {
     assert_eq!(node(&bank, second).await, host);
     bank.later(100);
     let heard = now(&bank) - TimeDelta::seconds(10);
-    heard_of(&bank, host, "node", "xid.79", DateTime::UNIX_EPOCH, Some(heard)).await;
+    finding_report(&bank, host, "node", "xid.79", DateTime::UNIX_EPOCH, Some(heard)).await;
     bank.deliver().await;
     bank.accrue().await;
     assert_eq!(bank.charged(first).await, paid);
@@ -69,7 +69,7 @@ async fn no_more_than_the_policy_before_the_previous_report_is_given_back() {
     let heard = now(&bank);
     bank.later(10);
     bank.accrue().await;
-    heard_of(&bank, node(&bank, id).await, GPU, "xid.79", DateTime::UNIX_EPOCH, Some(heard)).await;
+    finding_report(&bank, node(&bank, id).await, GPU, "xid.79", DateTime::UNIX_EPOCH, Some(heard)).await;
     bank.deliver().await;
     let paid = billed_between(&bank, id).await;
     assert!((4_939..=4_943).contains(&paid), "{paid}");

@@ -37,7 +37,7 @@ impl Trust {
             let believed = store::authorities::believed(tx.conn()).await?;
             tx.roll_back().await;
             // Another replica may have been faster.
-            self.look_again();
+            self.cache_invalidate();
             let active = believed.iter().find(|row| row.state == AuthorityState::Active);
             if active.is_none_or(|row| self.open(row).is_none()) {
                 tracing::error!(
@@ -80,7 +80,7 @@ impl Trust {
         if store::signers::highest(tx.conn()).await? != (0, 0) {
             let found = self.newest_keyset(tx.conn()).await?;
             tx.roll_back().await;
-            self.look_again();
+            self.cache_invalidate();
             if found.is_none() {
                 tracing::error!(
                     "no keyset is signed by our key: restore the signing directory, or enrol every node again"
@@ -123,7 +123,7 @@ impl Trust {
     pub async fn tidy(&self) -> Result<(), Failure> {
         let Signing::Custody(custody) = &self.0.signing else { return Ok(()) };
         let mut tx = self.0.db.read(&self.system("destroy keys of signers that are gone")).await?;
-        let gone = store::signers::gone(tx.conn()).await?;
+        let gone = store::signers::ended_versions(tx.conn()).await?;
         let Some(checked) = self.newest_keyset(tx.conn()).await? else { return Ok(()) };
         if checked.keyset.serial < custody.highest_serial()? {
             // A newer list was signed. It was not committed, or somebody has taken it away: then the keys that it

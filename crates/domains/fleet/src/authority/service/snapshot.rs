@@ -79,8 +79,8 @@ impl Trust {
         }
     }
 
-    /// Outdates what is remembered.
-    pub(super) fn look_again(&self) {
+    /// Invalidates the cached snapshot.
+    pub(super) fn cache_invalidate(&self) {
         self.0.generation.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -62,7 +62,7 @@ pub async fn get(conn: &mut Connection, signer_version: i32) -> Result<Option<Si
 }
 
 /// Those whose keys are not needed any more.
-pub async fn gone(conn: &mut Connection) -> Result<Vec<i32>, sqlx::Error> {
+pub async fn ended_versions(conn: &mut Connection) -> Result<Vec<i32>, sqlx::Error> {
     sqlx::query_scalar!(
         "SELECT signer_version FROM signer_keys WHERE state IN ('retired', 'revoked') ORDER BY 1 DESC LIMIT 1000"
     )

@@ -17,8 +17,8 @@ async fn a_silent_node_is_offline_and_nothing_of_its_work_is_touched() {
     let node = world.active("gpu-01", 2).await;
     let away = world.active("gpu-02", 2).await;
     world.tamper("UPDATE node_resource_slots SET state = 'in_use'").await;
-    world.heard(node.id).await;
-    world.heard(away.id).await;
+    world.report_accept(node.id).await;
+    world.report_accept(away.id).await;
     let mut tx = world.write("node.discover").await;
     fleet::service::onboarding::node_discover(&world.fleet, &mut tx, away.id).await.unwrap();
     tx.commit(None).await.unwrap();
@@ -26,7 +26,7 @@ async fn a_silent_node_is_offline_and_nothing_of_its_work_is_touched() {
     let before = world.count(work).await;
     let started = world.now() - LONG_AGO;
     world.pass(TimeDelta::seconds(29));
-    world.heard(node.id).await;
+    world.report_accept(node.id).await;
     assert_eq!(nodes_lose_contact(&world.fleet, started, 10).await.unwrap(), 0, "not yet");
     world.pass(TimeDelta::seconds(2));
     let turns = tokio::join!(
@@ -40,7 +40,7 @@ async fn a_silent_node_is_offline_and_nothing_of_its_work_is_touched() {
     );
     assert_eq!(world.detail(away.id).await.contact_state, ContactState::Late);
     assert_eq!(world.count(work).await, before);
-    world.heard(away.id).await;
+    world.report_accept(away.id).await;
     regained(&world.fleet, &[away.id, node.id]).await;
     assert_eq!(world.state(away.id).await, "active");
     assert_eq!(world.count(work).await, before, "nor when it is back");
@@ -54,7 +54,7 @@ async fn a_silent_node_is_offline_and_nothing_of_its_work_is_touched() {
 async fn a_control_plane_that_was_down_does_not_blame_the_nodes() {
     let world = World::new().await;
     let node = world.active("gpu-01", 1).await;
-    world.heard(node.id).await;
+    world.report_accept(node.id).await;
     world.pass(TimeDelta::hours(2));
     let started = world.now();
     assert_eq!(nodes_lose_contact(&world.fleet, started, 10).await.unwrap(), 0);
@@ -68,7 +68,7 @@ async fn a_control_plane_that_was_down_does_not_blame_the_nodes() {
 async fn only_active_nodes_go_offline() {
     let world = World::new().await;
     let node = world.active("gpu-01", 1).await;
-    world.heard(node.id).await;
+    world.report_accept(node.id).await;
     world.pass(TimeDelta::hours(1));
     for state in ["enrolling", "quarantined", "draining", "retired", "removing", "deleted", "offline"] {
         world.tamper(&format!("UPDATE nodes SET state = '{state}'")).await;
@@ -80,15 +80,15 @@ async fn only_active_nodes_go_offline() {
 async fn whoever_watches_sees_how_many_nodes_are_lost_and_whose_certificate_is_not_renewed() {
     let world = World::new().await;
     let (node, away) = (world.active("gpu-01", 1).await, world.active("gpu-02", 1).await);
-    world.heard(node.id).await;
-    world.heard(away.id).await;
+    world.report_accept(node.id).await;
+    world.report_accept(away.id).await;
     world.tamper("UPDATE node_contacts SET certificate_expires_at = last_seen_at + interval '2 hours'").await;
     let quiet = census(&world.fleet).await.unwrap();
     assert!(quiet.states.contains(&("active", 2)) && quiet.states.contains(&("offline", 0)), "{quiet:?}");
     assert_eq!(quiet.certificates_ending, 0);
     let started = world.now() - LONG_AGO;
     world.pass(TimeDelta::minutes(91));
-    world.heard(node.id).await;
+    world.report_accept(node.id).await;
     world.tamper("UPDATE node_contacts SET certificate_expires_at = '2100-01-01' WHERE last_seen_at = (SELECT max(last_seen_at) FROM node_contacts)").await;
     nodes_lose_contact(&world.fleet, started, 10).await.unwrap();
     let later = census(&world.fleet).await.unwrap();

@@ -13,7 +13,7 @@ async fn operators_see_that_a_node_waits_for_a_new_key_and_that_an_old_agent_can
     let world = World::new().await;
     let node = world.active("gpu-01", 2).await;
     first_use(&world.fleet, node.id, &world.serial(node.id).await).await.unwrap();
-    world.heard(node.id).await;
+    world.report_accept(node.id).await;
     world.sql("UPDATE node_resource_slots SET state = 'reserved'").await;
     world.sql("UPDATE node_resource_slots SET state = 'in_use'").await;
     world.sql("UPDATE node_resource_slots SET state = 'cleaning' WHERE slot_index = 0").await;

@@ -115,7 +115,7 @@ impl World {
     }
 
     /// The node was heard of just now.
-    pub async fn heard(&self, node: NodeId) {
+    pub async fn report_accept(&self, node: NodeId) {
         self.sql(&format!(
             "INSERT INTO node_contacts (node_id, first_seen_at, last_seen_at, agent_version, contract)
              VALUES ('{}', '{1}', '{1}', '1.0.0', '1.1')

@@ -23,7 +23,7 @@ const ARGS: &[&str] = &[
 ];
 const MIB: u64 = 1024 * 1024;
 
-pub fn look(tool: &Path, sysfs: &Path) -> Done<Vec<Sample>> {
+pub fn samples_read(tool: &Path, sysfs: &Path) -> Done<Vec<Sample>> {
     let ran = Run::new(tool).args(ARGS).quiet().timeout(TOOL_TIMEOUT).succeed()?;
     let parsed = if ran.truncated { Err("too long".to_owned()) } else { parse(&ran.text()) };
     let mut samples =

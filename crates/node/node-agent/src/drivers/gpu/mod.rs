@@ -70,21 +70,21 @@ impl RealGpu {
         {
             return samples.clone();
         }
-        let samples = self.look();
+        let samples = self.samples_read();
         *last = Some((Instant::now(), samples.clone()));
         samples
     }
 
-    fn look(&self) -> Done<Vec<Sample>> {
+    fn samples_read(&self) -> Done<Vec<Sample>> {
         let attached = self.attached();
         let has = |vendor| attached.iter().any(|gpu| gpu.vendor == vendor);
         let tool = |path: &Option<PathBuf>| path.as_ref().filter(|path| path.exists()).cloned();
         let mut samples = Vec::new();
         if let (true, Some(tool)) = (has(GpuVendor::Nvidia), tool(&self.programs.nvidia_smi)) {
-            samples.extend(nvidia::look(&tool)?);
+            samples.extend(nvidia::samples_read(&tool)?);
         }
         if let (true, Some(tool)) = (has(GpuVendor::Amd), tool(&self.programs.rocm_smi)) {
-            samples.extend(amd::look(&tool, &self.roots.sysfs)?);
+            samples.extend(amd::samples_read(&tool, &self.roots.sysfs)?);
         }
         if samples.len() > GPUS_AT_MOST {
             return Err(DriverError::failed("the vendor's tool lists more GPUs than a machine can have"));

@@ -15,7 +15,7 @@ const QUERY: &str = "--query-gpu=pci.bus_id,name,driver_version,memory.total,mem
 const FORMAT: &str = "--format=csv,noheader,nounits";
 const NAME_CHARS: usize = 100;
 
-pub fn look(tool: &Path) -> Done<Vec<Sample>> {
+pub fn samples_read(tool: &Path) -> Done<Vec<Sample>> {
     let ran = Run::new(tool).args([QUERY, FORMAT]).quiet().timeout(TOOL_TIMEOUT).succeed()?;
     if ran.truncated {
         return Err(DriverError::failed("nvidia-smi printed more than is believable"));

@@ -21,12 +21,12 @@ pub struct Slices {
 }
 
 /// All that is known of who has which slots.
-struct Held {
+struct SlotUse {
     leases: Vec<Lease>,
     machines: Vec<Found>,
 }
 
-impl Held {
+impl SlotUse {
     fn lease(&self, owner: &str) -> Option<&Lease> {
         self.leases.iter().find(|lease| lease.wanted.owner == owner)
     }
@@ -40,7 +40,7 @@ impl Held {
         let leased = self.leases.iter().map(|lease| (&lease.wanted.owner, &lease.wanted.slots));
         let found = self.machines.iter().map(|found| (&found.owner, &found.slots));
         let mut all = leased.chain(found).filter(|(other, _)| *other != owner);
-        all.find(|(_, slots)| slots.iter().any(|held| overlap(held, slot))).map(|(other, _)| other.as_str())
+        all.find(|(_, slots)| slots.iter().any(|used| overlap(used, slot))).map(|(other, _)| other.as_str())
     }
 }
 
@@ -120,11 +120,11 @@ impl Slices {
         let mut done = ReleasedVm::default();
 
         steps.begin("shutdown")?;
-        let held = self.held()?;
-        let lease = held.lease(owner);
+        let used = self.slot_use()?;
+        let lease = used.lease(owner);
         // What the lease names was touched, and nothing else. Without one it is what the machine has.
         let ours = lease.map(|lease| &lease.wanted.slots);
-        let ours: &[SlotDevices] = ours.or_else(|| held.machine(owner).map(|m| &m.slots)).map_or(&[], |s| s);
+        let ours: &[SlotDevices] = ours.or_else(|| used.machine(owner).map(|m| &m.slots)).map_or(&[], |s| s);
         if let Some(lease) = lease {
             self.leases.write(&Lease { stage: Stage::Releasing, wanted: lease.wanted.clone() })?;
         }
@@ -143,14 +143,14 @@ impl Slices {
         done.lease_removed = lease.is_some();
 
         steps.begin("verify")?;
-        let held = self.held()?;
-        if held.lease(owner).is_some() {
+        let used = self.slot_use()?;
+        if used.lease(owner).is_some() {
             return Err(DriverError::failed(format!(
                 "the lease of {owner} is still there; release it again"
             )));
         }
         // Also what was asked for and never leased, unless it is somebody else's by now.
-        let asked = input.slots.iter().filter(|slot| held.other(owner, slot).is_none()).cloned();
+        let asked = input.slots.iter().filter(|slot| used.other(owner, slot).is_none()).cloned();
         clean(owner, hypervisor.left_over(owner, &asked.collect::<Vec<_>>())?)?;
         Ok(done)
     }
@@ -202,7 +202,7 @@ impl Slices {
     /// Owners of everything that is there or may be: leases of machines that were never finished, and machines
     /// whose lease was lost, are among them.
     pub fn machines(&self) -> Done<Vec<String>> {
-        let Held { leases, machines } = self.held()?;
+        let SlotUse { leases, machines } = self.slot_use()?;
         let leased = leases.into_iter().map(|lease| lease.wanted.owner);
         let mut owners: Vec<_> = leased.chain(machines.into_iter().map(|found| found.owner)).collect();
         owners.sort_unstable();
@@ -214,24 +214,24 @@ impl Slices {
         self.leasing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> Done<Held> {
-        Ok(Held { leases: self.leases.all()?, machines: self.hypervisor.machines()? })
+    fn slot_use(&self) -> Done<SlotUse> {
+        Ok(SlotUse { leases: self.leases.all()?, machines: self.hypervisor.machines()? })
     }
 
     /// Takes the slots, or finds them taken by the same owner for the same machine. Gives whether that is there.
     fn lease(&self, wanted: &VmProvisionInput) -> Done<bool> {
         let owner = wanted.owner.as_str();
         let _leasing = self.leasing();
-        let held = self.held()?;
+        let used = self.slot_use()?;
         for slot in &wanted.slots {
-            if let Some(other) = held.other(owner, slot) {
+            if let Some(other) = used.other(owner, slot) {
                 let text =
                     format!("slot {} is leased by {other}; release that machine first", slot.slot_index);
                 return Err(unavailable(text));
             }
         }
-        let there = held.machine(owner);
-        let same = match held.lease(owner) {
+        let there = used.machine(owner);
+        let same = match used.lease(owner) {
             Some(lease) if lease.stage == Stage::Releasing => {
                 return Err(unavailable(format!("{owner} is being released; release it to the end first")));
             }
@@ -248,9 +248,9 @@ impl Slices {
 
     /// The lease of a machine that is there and is to stay.
     fn lease_of(&self, owner: &str) -> Done<Lease> {
-        let held = self.held()?;
-        let lease = held.lease(owner).filter(|lease| lease.stage != Stage::Releasing);
-        let lease = lease.filter(|_| held.machine(owner).is_some()).cloned();
+        let used = self.slot_use()?;
+        let lease = used.lease(owner).filter(|lease| lease.stage != Stage::Releasing);
+        let lease = lease.filter(|_| used.machine(owner).is_some()).cloned();
         lease.ok_or_else(|| unavailable(format!("{owner} has no machine here; provision it first")))
     }
 

@@ -19,13 +19,13 @@ pub(super) fn read(path: &Path) -> io::Result<Changing> {
 }
 
 /// The machine while somebody looks at it or changes it.
-pub(super) struct Held<'a> {
+pub(super) struct StateGuard<'a> {
     held: MutexGuard<'a, Changing>,
     file: Option<&'a Path>,
     changed: bool,
 }
 
-impl<'a> Held<'a> {
+impl<'a> StateGuard<'a> {
     pub(super) const fn new(held: MutexGuard<'a, Changing>, file: Option<&'a Path>) -> Self {
         Self { held, file, changed: false }
     }
@@ -37,7 +37,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for StateGuard<'_> {
     type Target = Changing;
 
     fn deref(&self) -> &Changing {
@@ -45,14 +45,14 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut Changing {
         self.changed = true;
         &mut self.held
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.file.filter(|_| self.changed)
             && let Err(error) = self.write(path)

@@ -133,10 +133,10 @@ impl Machine {
         self.changing().drained = drained;
     }
 
-    fn changing(&self) -> kept::Held<'_> {
+    fn changing(&self) -> kept::StateGuard<'_> {
         // No call in between can leave it half changed.
         let held = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        kept::Held::new(held, self.0.file.as_deref())
+        kept::StateGuard::new(held, self.0.file.as_deref())
     }
 
     fn needs_disk(&self) -> Done<()> {

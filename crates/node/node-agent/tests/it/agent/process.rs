@@ -167,7 +167,7 @@ async fn the_program_joins_works_survives_a_kill_and_stops_when_asked() {
     let said = machine.output(&machine.program(), &["doctor"], None).await;
     let text = String::from_utf8_lossy(&said.stdout);
     for part in
-        ["answers and believes this node", "ok    certificate", "ok    trust", "ok    clock", "ok    journal"]
+        ["responds and trusts this node", "ok    certificate", "ok    trust", "ok    clock", "ok    journal"]
     {
         assert!(text.contains(part), "{text}");
     }

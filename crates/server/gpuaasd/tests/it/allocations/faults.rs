@@ -159,7 +159,7 @@ impl Scene {
         for place in ends.into_iter().flatten() {
             let id = self.live.remove(&place).expect("an allocation");
             self.cleaned(&id).await;
-            self.looked_over(place).await;
+            self.discover_again(place).await;
         }
         invariants::hold(&self.world.db).await;
         assert_eq!(self.launch().await, [], "nothing goes wrong any more");
@@ -209,7 +209,7 @@ impl Scene {
 
     /// A machine that failed a launch is in doubt. The look that follows by itself may have failed as well, so an
     /// operator has it looked over.
-    async fn looked_over(&self, place: usize) {
+    async fn discover_again(&self, place: usize) {
         let path = format!("/api/v1/platform/nodes/{}/validate", self.nodes.ids[place]);
         eventually_within(PATIENCE, "the node passes its check", || async {
             let asked = self.world.admin.post(&path, json!({ "profile": "light" })).await;

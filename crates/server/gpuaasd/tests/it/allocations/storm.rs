@@ -96,7 +96,7 @@ impl Storm {
                 4 => admin.post(&format!("{node}/quarantine"), because).await,
                 5..=7 => admin.post(&format!("{node}/release"), because).await,
                 8 => admin.post(&format!("{slot}/quarantine"), json!({})).await,
-                9 => self.mend(&slot).await,
+                9 => self.slot_repair(&slot).await,
                 10 => admin.post(&format!("{slot}/force-cleanup"), word).await,
                 11 => admin.post(&format!("{slot}/cleanup"), json!({})).await,
                 n => {
@@ -118,7 +118,7 @@ impl Storm {
     }
 
     /// One step of a slot back to where it can be sold.
-    async fn mend(&self, slot: &str) -> Answer {
+    async fn slot_repair(&self, slot: &str) -> Answer {
         let admin = &self.world.admin;
         let found = admin.get(slot).await;
         match found.body["state"].as_str().unwrap_or_default() {
@@ -193,7 +193,7 @@ impl Storm {
                 let _ = admin.post(&format!("{path}/validate"), json!({ "profile": "light" })).await;
             }
             for id in &self.slots {
-                self.mend(&format!("/api/v1/platform/slots/{id}")).await;
+                self.slot_repair(&format!("/api/v1/platform/slots/{id}")).await;
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
             None

@@ -20,7 +20,7 @@ async fn paid_event(shop: &Shop, topup: &Topup, intent: &str) -> Vec<u8> {
     serde_json::to_vec_pretty(&event).unwrap()
 }
 
-async fn kept(shop: &Shop) -> i64 {
+async fn stored_messages(shop: &Shop) -> i64 {
     shop.world.count("SELECT count(*) FROM payment_messages WHERE event_id LIKE 'evt\\_pi\\_made%'").await
 }
 
@@ -48,7 +48,7 @@ async fn messages_signed_by_stripes_own_sdk_are_believed_and_altered_bytes_are_n
     // Signed well, too long ago.
     let old = stripe_sdk(&["sign", SECRET, "1000000000"], &body).await.unwrap();
     assert_eq!(shop.webhook_post(&old, &body).await.status, 400);
-    assert_eq!(kept(&shop).await, 0, "what is not believed leaves nothing");
+    assert_eq!(stored_messages(&shop).await, 0, "what is not believed leaves nothing");
     assert_eq!(shop.balance().await["prepaid_minor"], 0);
 
     for _ in 0..3 {
@@ -56,7 +56,7 @@ async fn messages_signed_by_stripes_own_sdk_are_believed_and_altered_bytes_are_n
         assert!((200..300).contains(&answer.status), "{}", answer.text);
     }
     shop.has(5000, 0).await;
-    assert_eq!(kept(&shop).await, 1);
+    assert_eq!(stored_messages(&shop).await, 1);
     shop.all_processed().await;
     shop.books_are_right(1).await;
 }

@@ -54,9 +54,7 @@ struct DeadLetterDiscard {
 pub fn endpoints(db: Db) -> Vec<Endpoint> {
     vec![
         get("/api/v1/platform/outbox", "outbox_list", "Show the outbox")
-            .describe(
-                "Counts of the outbox and a page of unpublished events, oldest first.",
-            )
+            .describe("Counts of the outbox and a page of unpublished events, oldest first.")
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformOpsRead)
             .handle(db, outbox_list),

@@ -174,10 +174,7 @@ async fn a_launch_that_fails_says_why_and_one_with_the_same_key_is_the_same() {
     let create = ["allocations", "create", "--sku", SLICE, "--name", "doomed", "--wait"];
     let said = user.run(&create).await.fails(2);
     assert!(said.contains("the launch failed: the operation failed on the machine"), "{said}");
-    assert!(
-        said.contains("It is not billed") && said.contains("gpuaas allocations events alloc_"),
-        "{said}"
-    );
+    assert!(said.contains("It is not billed") && said.contains("gpuaas allocations events alloc_"), "{said}");
     cloud.nodes.script("");
 
     let once = ["allocations", "create", "--sku", SLICE, "--name", "one", "--idempotency-key", "the-one"];
@@ -199,7 +196,10 @@ async fn stopping_to_wait_leaves_the_launch_alone_and_says_how_to_go_on() {
     line_of(&mut child, "provisioning").await;
     interrupt(&child);
     let said = finish(child).await.fails(130);
-    assert!(said.contains("The operation continues") && said.contains("gpuaas allocations get alloc_"), "{said}");
+    assert!(
+        said.contains("The operation continues") && said.contains("gpuaas allocations get alloc_"),
+        "{said}"
+    );
     let create = ["allocations", "create", "--sku", SLICE, "--name", "slower", "--wait", "--timeout", "1"];
     let said = user.run(&create).await.fails(2);
     assert!(said.contains("still in progress after 1 s"), "{said}");

@@ -36,7 +36,9 @@ pub async fn run(billing: Billing, running: Option<Arc<dyn RunningAllocations>>)
                     );
                 }
             }
-            Ok(Err(failure)) => tracing::warn!(error = ?failure, "comparing billing records failed; retrying"),
+            Ok(Err(failure)) => {
+                tracing::warn!(error = ?failure, "comparing billing records failed; retrying")
+            }
             Err(_) => tracing::warn!("comparing billing records timed out; retrying"),
         }
     }

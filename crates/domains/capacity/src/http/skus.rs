@@ -55,12 +55,16 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
             .needs(Permission::CapacityManage)
             .audited("sku_profile.create")
             .handle(capacity.clone(), profile_create),
-        delete("/api/v1/platform/skus/{sku}/profiles/{profile}", "sku_profile_delete", "Remove a size of a product")
-            .describe("Existing allocations of this size are not affected.")
-            .in_scope(ScopeKind::Platform)
-            .needs(Permission::CapacityManage)
-            .audited("sku_profile.delete")
-            .handle(capacity.clone(), profile_delete),
+        delete(
+            "/api/v1/platform/skus/{sku}/profiles/{profile}",
+            "sku_profile_delete",
+            "Remove a size of a product",
+        )
+        .describe("Existing allocations of this size are not affected.")
+        .in_scope(ScopeKind::Platform)
+        .needs(Permission::CapacityManage)
+        .audited("sku_profile.delete")
+        .handle(capacity.clone(), profile_delete),
         get(PRICES, "sku_price_list", "List the prices of a product")
             .describe("Newest first, including future prices.")
             .in_scope(ScopeKind::Platform)

@@ -23,11 +23,8 @@ impl Decision {
     /// Whether this can be decided about the difference.
     pub fn check(self, about: &Discrepancy) -> Result<(), Problem> {
         if about.state != DiscrepancyState::Open {
-            return Err(Problem::new(
-                Code::InvalidTransition,
-                "The difference no longer exists.",
-            )
-            .suggest("List the differences again."));
+            return Err(Problem::new(Code::InvalidTransition, "The difference no longer exists.")
+                .suggest("List the differences again."));
         }
         let missing = about.kind == DiscrepancyKind::MissingOnNode;
         match self {

@@ -66,10 +66,14 @@ pub async fn grant_create(
 ) -> Result<Grant, Failure> {
     let before = changeable(tx, asked).await?;
     if before.creator_user() == Some(user) {
-        return Err(Problem::field("user_id", "created the allocation, and therefore already has access").into());
+        return Err(
+            Problem::field("user_id", "created the allocation, and therefore already has access").into()
+        );
     }
     if access::granted(tx.conn(), before.id).await?.len() >= MOST_GRANTS {
-        let text = format!("{MOST_GRANTS} users already have access, which is the limit. Revoke a user's access first.");
+        let text = format!(
+            "{MOST_GRANTS} users already have access, which is the limit. Revoke a user's access first."
+        );
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_GRANTS).into());
     }
     if member_ssh_keys(tx.conn(), before.project_id, &[user]).await?.is_empty() {

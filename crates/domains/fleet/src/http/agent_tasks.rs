@@ -32,13 +32,17 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetManage)
             .audited("node.drain")
             .handle(fleet.clone(), drain),
-        post("/api/v1/platform/nodes/{node_id}/undrain", "node_undrain", "Put a draining node back into service")
-            .describe("Refused for a node that never passed its validation.")
-            .in_scope(ScopeKind::Platform)
-            .errors(&[Code::Conflict, Code::InvalidTransition, Code::ServiceUnavailable])
-            .needs(Permission::FleetManage)
-            .audited("node.undrain")
-            .handle(fleet.clone(), undrain),
+        post(
+            "/api/v1/platform/nodes/{node_id}/undrain",
+            "node_undrain",
+            "Put a draining node back into service",
+        )
+        .describe("Refused for a node that never passed its validation.")
+        .in_scope(ScopeKind::Platform)
+        .errors(&[Code::Conflict, Code::InvalidTransition, Code::ServiceUnavailable])
+        .needs(Permission::FleetManage)
+        .audited("node.undrain")
+        .handle(fleet.clone(), undrain),
         post("/api/v1/platform/nodes/{node_id}/quarantine", "node_quarantine", "Quarantine a node")
             .describe("No new allocations are placed on it; running ones continue.")
             .in_scope(ScopeKind::Platform)
@@ -46,13 +50,17 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetManage)
             .audited("node.quarantine")
             .handle(fleet.clone(), quarantine),
-        post("/api/v1/platform/nodes/{node_id}/release", "node_release", "Put a quarantined node back into service")
-            .describe("Refused for a node that never passed its validation.")
-            .in_scope(ScopeKind::Platform)
-            .errors(ERRORS)
-            .needs(Permission::FleetManage)
-            .audited("node.release")
-            .handle(fleet.clone(), release),
+        post(
+            "/api/v1/platform/nodes/{node_id}/release",
+            "node_release",
+            "Put a quarantined node back into service",
+        )
+        .describe("Refused for a node that never passed its validation.")
+        .in_scope(ScopeKind::Platform)
+        .errors(ERRORS)
+        .needs(Permission::FleetManage)
+        .audited("node.release")
+        .handle(fleet.clone(), release),
         post("/api/v1/platform/nodes/{node_id}/retire", "node_retire", "Retire a drained node")
             .describe("Refused while any of its slots is in use.")
             .in_scope(ScopeKind::Platform)

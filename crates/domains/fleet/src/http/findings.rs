@@ -43,17 +43,13 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
         .needs(Permission::FleetManage)
         .audited("finding.acknowledge")
         .handle(fleet.clone(), acknowledge),
-        post(
-            "/api/v1/platform/findings/{finding_id}/resolve",
-            "finding_resolve",
-            "Resolve a finding",
-        )
-        .describe("Its action (a cordon, a quarantine) is not reverted automatically.")
-        .in_scope(ScopeKind::Platform)
-        .errors(ERRORS)
-        .needs(Permission::FleetManage)
-        .audited("finding.resolve")
-        .handle(fleet.clone(), resolve),
+        post("/api/v1/platform/findings/{finding_id}/resolve", "finding_resolve", "Resolve a finding")
+            .describe("Its action (a cordon, a quarantine) is not reverted automatically.")
+            .in_scope(ScopeKind::Platform)
+            .errors(ERRORS)
+            .needs(Permission::FleetManage)
+            .audited("finding.resolve")
+            .handle(fleet.clone(), resolve),
     ]
 }
 

@@ -34,7 +34,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .audited("health_rule.put")
             .handle(fleet.clone(), set),
         delete(ONE, "health_rule_delete", "Delete a health rule")
-            .describe("Changing which findings are credited to tenants also needs the permission `money.manage`.")
+            .describe(
+                "Changing which findings are credited to tenants also needs the permission `money.manage`.",
+            )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict])
             .needs(Permission::FleetManage)

@@ -25,7 +25,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     const ERRORS: &[Code] = &[Code::InvalidTransition, Code::ServiceUnavailable];
     vec![
         post("/api/v1/platform/nodes/{node_id}/discover", "node_discover", "Discover a node again")
-            .describe("Existing slots keep their ids and states, and no slot becomes sellable by a discovery.")
+            .describe(
+                "Existing slots keep their ids and states, and no slot becomes sellable by a discovery.",
+            )
             .in_scope(ScopeKind::Platform)
             .errors(ERRORS)
             .needs(Permission::FleetManage)

@@ -36,16 +36,20 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), list_of_node),
-        post("/api/v1/platform/nodes/{node_id}/slots/approve", "node_slots_approve", "Approve slots of a node")
-            .describe(
-                "Give the slots, or `all_ready`. A slot with blockers is refused, and the error lists them. \
+        post(
+            "/api/v1/platform/nodes/{node_id}/slots/approve",
+            "node_slots_approve",
+            "Approve slots of a node",
+        )
+        .describe(
+            "Give the slots, or `all_ready`. A slot with blockers is refused, and the error lists them. \
                  The node is probed; the slots can be sold once the probe has passed.",
-            )
-            .in_scope(ScopeKind::Platform)
-            .errors(&[Code::InvalidTransition, Code::Unprocessable, Code::ServiceUnavailable])
-            .needs(Permission::FleetManage)
-            .audited("node.slots_approve")
-            .handle(fleet.clone(), approve),
+        )
+        .in_scope(ScopeKind::Platform)
+        .errors(&[Code::InvalidTransition, Code::Unprocessable, Code::ServiceUnavailable])
+        .needs(Permission::FleetManage)
+        .audited("node.slots_approve")
+        .handle(fleet.clone(), approve),
         post("/api/v1/platform/slots/{slot_id}/withdraw", "slot_withdraw", "Revoke the approval of a slot")
             .describe("Refused while the slot is in use.")
             .in_scope(ScopeKind::Platform)

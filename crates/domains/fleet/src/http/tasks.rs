@@ -29,7 +29,9 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
         post("/api/v1/platform/tasks/{task_id}/cancel", "task_cancel", "Cancel a task")
-            .describe("A node may finish a task that it has started; the result is stored, but has no effect.")
+            .describe(
+                "A node may finish a task that it has started; the result is stored, but has no effect.",
+            )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::InvalidTransition])
             .needs(Permission::FleetManage)

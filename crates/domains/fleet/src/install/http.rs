@@ -11,15 +11,13 @@ use crate::Fleet;
 
 pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
     vec![
-        get(
-            "/api/v1/platform/agent-programs",
-            "agent_program_list",
-            "List the available agent programs",
-        )
-        .describe("Files named gpuaas-agent-<version>-<architecture> in the directory `fleet.programs_dir`.")
-        .in_scope(ScopeKind::Platform)
-        .needs(Permission::FleetRead)
-        .handle(fleet.clone(), list),
+        get("/api/v1/platform/agent-programs", "agent_program_list", "List the available agent programs")
+            .describe(
+                "Files named gpuaas-agent-<version>-<architecture> in the directory `fleet.programs_dir`.",
+            )
+            .in_scope(ScopeKind::Platform)
+            .needs(Permission::FleetRead)
+            .handle(fleet.clone(), list),
     ]
 }
 

@@ -67,10 +67,9 @@ impl Completions {
         let known = waiter.parse::<Waiter>().ok();
         match self.0.iter().find(|party| Some(party.waiter()) == known) {
             Some(party) => party.completed(tx, task).await,
-            None => Err(Failure::bug(format!(
-                "{} ended, but its waiter {waiter} is not registered",
-                task.id
-            ))),
+            None => {
+                Err(Failure::bug(format!("{} ended, but its waiter {waiter} is not registered", task.id)))
+            }
         }
     }
 }

@@ -180,7 +180,10 @@ pub async fn progress(
 }
 
 fn not_handed_out() -> Problem {
-    Problem::new(Code::InvalidTransition, "The task is not leased to the node; a node reports only on tasks that it received.")
+    Problem::new(
+        Code::InvalidTransition,
+        "The task is not leased to the node; a node reports only on tasks that it received.",
+    )
 }
 
 fn bounded(mut phases: Vec<Phase>) -> Vec<Phase> {

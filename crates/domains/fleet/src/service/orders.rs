@@ -186,8 +186,7 @@ impl Fleet {
         if let Err(error) = serde_json::from_value::<K::Input>(work.params.clone()) {
             tracing::warn!(subject, task_type = kind, %error, "a work order holds work that is not signed any more");
             metrics::counter!("work_orders_refused_total", "reason" => "outdated").increment(1);
-            let text =
-                "The work order was created by an earlier version and contains a task kind that is no longer supported.";
+            let text = "The work order was created by an earlier version and contains a task kind that is no longer supported.";
             return Err(Problem::new(Code::Unprocessable, text)
                 .detail("task_type", kind)
                 .suggest("Request the operation again.")
@@ -243,12 +242,15 @@ impl Fleet {
         }
         Problem::new(Code::Unprocessable, text)
             .detail("task_type", kind)
-            .suggest("Check the audit trail and the access to the database, then request the operation again.")
+            .suggest(
+                "Check the audit trail and the access to the database, then request the operation again.",
+            )
             .into()
     }
 }
 
-const NOT_OURS: &str = "The work order cannot be decrypted: its content or context differs from what was sealed.";
+const NOT_OURS: &str =
+    "The work order cannot be decrypted: its content or context differs from what was sealed.";
 
 #[derive(Debug, thiserror::Error)]
 enum OrderError {

@@ -74,7 +74,12 @@ async fn step(
 ) -> Result<(), Failure> {
     let conflict = |text: String| Problem::new(Code::Conflict, text).detail("event", event.name());
     let Some(to) = SlotLifecycle::next(from, event) else {
-        return Err(conflict(format!("The state {} of a slot does not allow {}.", from.name(), event.name())).into());
+        return Err(conflict(format!(
+            "The state {} of a slot does not allow {}.",
+            from.name(),
+            event.name()
+        ))
+        .into());
     };
     let mut ids: Vec<SlotId> = slots.to_vec();
     ids.sort_unstable();

@@ -36,7 +36,8 @@ pub async fn insert(
 }
 
 fn taken() -> Problem {
-    Problem::new(Code::AlreadyExists, "A pool with this name already exists in the region.").detail("field", "name")
+    Problem::new(Code::AlreadyExists, "A pool with this name already exists in the region.")
+        .detail("field", "name")
 }
 
 pub async fn get(conn: &mut Connection, id: PoolId) -> Result<Option<Pool>, sqlx::Error> {

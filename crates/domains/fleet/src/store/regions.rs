@@ -26,7 +26,8 @@ pub async fn insert(
         super::violated(
             error,
             &[("regions_pkey", || {
-                Problem::new(Code::AlreadyExists, "A region with this code already exists.").detail("field", "code")
+                Problem::new(Code::AlreadyExists, "A region with this code already exists.")
+                    .detail("field", "code")
             })],
         )
     })

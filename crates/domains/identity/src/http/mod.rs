@@ -55,7 +55,10 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
 fn session(access: &Access) -> Result<kernel::ids::SessionId, Problem> {
     match access.caller() {
         Some(Caller::User { session, .. }) => Ok(*session),
-        _ => Err(Problem::new(Code::InsufficientPermissions, "Only a user can do this, not a service account.")),
+        _ => Err(Problem::new(
+            Code::InsufficientPermissions,
+            "Only a user can do this, not a service account.",
+        )),
     }
 }
 

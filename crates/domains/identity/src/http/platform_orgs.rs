@@ -24,7 +24,9 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::PlatformRead)
             .handle(identity.clone(), list),
         post("/api/v1/platform/orgs", "platform_org_create", "Create an enterprise organization")
-            .describe("Created with a project `default`. The owner of both is `owner_user_id`, or the caller.")
+            .describe(
+                "Created with a project `default`. The owner of both is `owner_user_id`, or the caller.",
+            )
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::AlreadyExists])
             .needs(Permission::PlatformOrgManage)

@@ -43,9 +43,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .audited("project.update")
             .handle(identity.clone(), update),
         delete("/api/v1/projects/{project_id}", "project_delete", "Delete a project")
-            .describe(
-                "Refused while it contains resources; the error lists them and what to do.",
-            )
+            .describe("Refused while it contains resources; the error lists them and what to do.")
             .in_scope(ScopeKind::Project)
             .errors(&[Code::InUse, Code::Conflict])
             .needs(Permission::ProjectDelete)

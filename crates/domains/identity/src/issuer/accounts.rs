@@ -164,7 +164,8 @@ impl Issuer {
         if current == new {
             return Ok(Err("The new password must differ from the current one."));
         }
-        const WRONG: &str = "The current password is wrong, or there were too many failed attempts in this browser.";
+        const WRONG: &str =
+            "The current password is wrong, or there were too many failed attempts in this browser.";
         let proved = self.prove(email, current, GuessedBy::Browser(browser), origin).await?;
         let Some(proved) = proved else { return Ok(Err(WRONG)) };
         let hash = self.0.passwords.hash(new).await?;
@@ -329,7 +330,9 @@ impl Issuer {
             None => {
                 let new = NewAccount { email: email.clone(), name: None };
                 let made = self.insert(&mut tx, &new, &hash, BY_ADMINISTRATOR).await?;
-                made.ok_or_else(|| Problem::new(Code::Conflict, "Another request created the account first."))?
+                made.ok_or_else(|| {
+                    Problem::new(Code::Conflict, "Another request created the account first.")
+                })?
             }
         };
         let user = provision_or_find(&mut tx, &account.identity(&self.0.config.public_url)).await?;

@@ -46,7 +46,9 @@ pub fn endpoints(issuer: &Issuer) -> Vec<Endpoint> {
             .needs(Permission::PlatformUserManage)
             .handle(issuer.clone(), list),
         post("/api/v1/platform/accounts", "platform_account_create", "Create a local account")
-            .describe("The response contains a one-time password, which must be changed at the first sign-in.")
+            .describe(
+                "The response contains a one-time password, which must be changed at the first sign-in.",
+            )
             .in_scope(ScopeKind::Platform)
             .needs(Permission::PlatformUserManage)
             .audited("platform.account.create")

@@ -65,7 +65,8 @@ struct Opened {
     refresh_token: Secret,
 }
 
-const GONE: Refusal = Refusal::InvalidGrant("The code or token is not valid, has expired, or was already used.");
+const GONE: Refusal =
+    Refusal::InvalidGrant("The code or token is not valid, has expired, or was already used.");
 const ENDED: Refusal = Refusal::InvalidGrant("The account cannot sign in.");
 
 /// What a grant becomes a session for. The account must be locked by then, and before the grant itself: an

@@ -95,8 +95,11 @@ pub fn platform_roles_change(
     let loses =
         current.contains(&PlatformRole::PlatformAdmin) && !wanted.contains(&PlatformRole::PlatformAdmin);
     if loses && other_admins == 0 {
-        return Err(Problem::new(Code::InvalidTransition, "The platform must have at least one administrator.")
-            .suggest("Grant another user the role platform_admin first."));
+        return Err(Problem::new(
+            Code::InvalidTransition,
+            "The platform must have at least one administrator.",
+        )
+        .suggest("Grant another user the role platform_admin first."));
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ pub fn check_policy_alone(key: &str) -> Result<(), Problem> {
     if !policy_needs_second_person(key) {
         return Ok(());
     }
-    let text = format!("{key} controls when a second person is needed, so its changes need two administrators.");
+    let text =
+        format!("{key} controls when a second person is needed, so its changes need two administrators.");
     let then = format!(
         "Propose it with `gpuaas platform changes propose-policy {key} VALUE --reason WHY` \
          (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it."

@@ -64,9 +64,12 @@ pub fn another_key(live: i64, limit: Setting) -> Result<(), Problem> {
     if live < limit.get() {
         return Ok(());
     }
-    Err(Problem::new(Code::QuotaExceeded, "The maximum number of active keys of the service account is reached.")
-        .detail("limit", limit.get())
-        .suggest("Revoke a key that is no longer used."))
+    Err(Problem::new(
+        Code::QuotaExceeded,
+        "The maximum number of active keys of the service account is reached.",
+    )
+    .detail("limit", limit.get())
+    .suggest("Revoke a key that is no longer used."))
 }
 
 const KEY_PREFIX: &str = "gpuaas_sak_";

@@ -14,8 +14,11 @@ fn name_taken(error: sqlx::Error) -> Failure {
         error,
         &[
             ("service_accounts_project_id_name_key", || {
-                Problem::new(Code::AlreadyExists, "A service account with this name already exists in the project.")
-                    .detail("field", "name")
+                Problem::new(
+                    Code::AlreadyExists,
+                    "A service account with this name already exists in the project.",
+                )
+                .detail("field", "name")
             }),
             ("service_accounts_org_id_project_id_fkey", || Problem::not_found("project")),
         ],

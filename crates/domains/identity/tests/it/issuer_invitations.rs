@@ -85,7 +85,8 @@ async fn where_invitations_are_mailed_the_sign_up_page_asks_for_no_token_and_tak
         let page = browser.open(kit.url("/auth/signup"), None).await;
         assert_eq!(page.html.contains("<form"), self_signup, "{}", page.html);
         assert!(
-            page.html.contains("open the link in the invitation mail") && !page.html.contains("name=\"invitation\"")
+            page.html.contains("open the link in the invitation mail")
+                && !page.html.contains("name=\"invitation\"")
         );
         let page = browser.open(kit.url("/auth/login"), None).await;
         let page = Page { html: page.html.replace("/auth/login", "/auth/signup"), ..page };

@@ -42,12 +42,16 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
         .needs(Permission::WebhookManage)
         .audited("webhook.rotate_secret")
         .handle(notify.clone(), rotate),
-        post("/api/v1/orgs/{org_id}/webhooks/{webhook_id}/test", "webhook_test", "Send a test event to a webhook")
-            .in_scope(ScopeKind::Org)
-            .errors(&[Code::InvalidTransition, Code::QuotaExceeded])
-            .needs(Permission::WebhookManage)
-            .audited("webhook.test")
-            .handle(notify.clone(), test),
+        post(
+            "/api/v1/orgs/{org_id}/webhooks/{webhook_id}/test",
+            "webhook_test",
+            "Send a test event to a webhook",
+        )
+        .in_scope(ScopeKind::Org)
+        .errors(&[Code::InvalidTransition, Code::QuotaExceeded])
+        .needs(Permission::WebhookManage)
+        .audited("webhook.test")
+        .handle(notify.clone(), test),
         get(
             "/api/v1/orgs/{org_id}/webhooks/{webhook_id}/deliveries",
             "webhook_delivery_list",

@@ -52,7 +52,9 @@ pub fn check_url(text: &str, private: bool) -> Result<Url, Problem> {
     }
     let url = Url::parse(text).map_err(|_| refused("must be a URL such as https://example.org/hook"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refused("must not contain a user name or password; the signature authenticates the sender"));
+        return Err(refused(
+            "must not contain a user name or password; the signature authenticates the sender",
+        ));
     }
     if url.fragment().is_some() {
         return Err(refused("must not have a fragment"));

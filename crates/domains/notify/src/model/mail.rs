@@ -31,7 +31,8 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
         Severity::Warning => "#9a6700",
         Severity::Critical => "#cf222e",
     };
-    let footer = format!("{why} <a href=\"{}\">Change your notification preferences</a>.", html_escape(settings));
+    let footer =
+        format!("{why} <a href=\"{}\">Change your notification preferences</a>.", html_escape(settings));
     let html = page(&Words {
         accent,
         severity: notice.kind.severity().name(),
@@ -55,7 +56,8 @@ pub fn render_invitation(open: &OpenInvitation, link: &Secret) -> Rendered {
         "Open the link to create an account, or to join with an existing one. It can be used once, and \
          expires at {until}. Do not forward it: anyone with the link can join in your place."
     );
-    let why = "You receive this mail because somebody entered your address. If you do not know them, ignore it.";
+    let why =
+        "You receive this mail because somebody entered your address. If you do not know them, ignore it.";
     let title = format!("Invitation to {org}");
     let html = page(&Words {
         accent: "#1f6feb",

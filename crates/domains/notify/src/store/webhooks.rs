@@ -22,9 +22,12 @@ pub struct New<'a> {
 
 fn named(error: sqlx::Error) -> Failure {
     if pg::constraint_violated(&error) == Some("webhooks_org_id_name_key") {
-        return Problem::new(Code::AlreadyExists, "A webhook with this name already exists in the organization.")
-            .detail("field", "name")
-            .into();
+        return Problem::new(
+            Code::AlreadyExists,
+            "A webhook with this name already exists in the organization.",
+        )
+        .detail("field", "name")
+        .into();
     }
     error.into()
 }

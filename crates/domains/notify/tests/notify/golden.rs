@@ -80,7 +80,8 @@ fn billing() -> Vec<BillingEvent> {
             kind: AdjustmentKind::Credit,
             amount_minor: 12_345,
             currency: usd(),
-            reason: "faulty hardware (xid.79); the allocation had ended before the fault was reported".to_owned(),
+            reason: "faulty hardware (xid.79); the allocation had ended before the fault was reported"
+                .to_owned(),
             proposed_by: None,
         }),
     ]

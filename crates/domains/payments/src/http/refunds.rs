@@ -32,10 +32,14 @@ pub fn endpoints(payments: &Payments) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::MoneyRead)
             .handle(payments.clone(), list_all),
-        get("/api/v1/platform/billing/refunds/{refund_id}", "platform_refund_get", "Show a refund of any organization")
-            .in_scope(ScopeKind::Platform)
-            .needs(Permission::MoneyRead)
-            .handle(payments.clone(), show_any),
+        get(
+            "/api/v1/platform/billing/refunds/{refund_id}",
+            "platform_refund_get",
+            "Show a refund of any organization",
+        )
+        .in_scope(ScopeKind::Platform)
+        .needs(Permission::MoneyRead)
+        .handle(payments.clone(), show_any),
         post("/api/v1/platform/billing/refunds", "refund_create", "Refund a payment")
             .describe(
                 "To the card within the window of the policy allocation.refund_window_days; the balance is \
@@ -180,9 +184,11 @@ async fn settle(
             .into());
         }
         (Outcome::NotSent, Some(_)) => {
-            return Err(
-                Problem::field("provider_refund", "must be omitted: a refund that was not sent has no id at the provider").into()
-            );
+            return Err(Problem::field(
+                "provider_refund",
+                "must be omitted: a refund that was not sent has no id at the provider",
+            )
+            .into());
         }
     };
     let refund_id = input.path.refund_id;

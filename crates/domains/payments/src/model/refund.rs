@@ -46,9 +46,7 @@ pub fn check_window(payment: &Payment, now: DateTime<Utc>, window_days: Setting)
     Err(Problem::new(Code::Unprocessable, text)
         .detail("reason", "refund_window_over")
         .detail("window_days", window_days.get())
-        .suggest(
-            "To credit used money, create an adjustment: `gpuaas platform billing adjustments create`.",
-        ))
+        .suggest("To credit used money, create an adjustment: `gpuaas platform billing adjustments create`."))
 }
 
 /// What an operator found out about a refund of which it was not known whether the provider sent it.

@@ -66,9 +66,7 @@ pub(super) fn node_gateway(r: &mut Reader, roles: &[Role], others: &[(&str, Sock
         }
     }
     if serves && listen.ip().is_unspecified() && url.host_str() == Some(&*listen.ip().to_string()) {
-        r.problem(
-            "node_gateway.url: is required when node_gateway.listen is a wildcard address",
-        );
+        r.problem("node_gateway.url: is required when node_gateway.listen is a wildcard address");
     }
     let names = r.list("node_gateway.names", &[]);
     for name in &names {
@@ -120,9 +118,7 @@ pub(super) fn fleet(r: &mut Reader, data_dir: &Path) -> Fleet {
     let mut seen = std::collections::BTreeSet::new();
     for profile in &simulated.profiles {
         if !seen.insert(profile) {
-            r.problem(format!(
-                "fleet.simulated.profiles: {profile:?} is given twice"
-            ));
+            r.problem(format!("fleet.simulated.profiles: {profile:?} is given twice"));
         }
     }
     Fleet {

@@ -165,11 +165,8 @@ fn staged(signer_version: u32, public_key: &[u8], state: Listed) -> SignerKey {
 fn expect(current: &Keyset, version: u32, event: SignerEvent) -> Result<SignerState, Problem> {
     let state = find(current, version).map(|key| state_of(key.state));
     let Some(state) = state else {
-        return Err(Problem::new(
-            Code::InvalidTransition,
-            "The signer is not in the keyset.",
-        )
-        .detail("signer_version", version));
+        return Err(Problem::new(Code::InvalidTransition, "The signer is not in the keyset.")
+            .detail("signer_version", version));
     };
     match SignerLifecycle::next(state, event) {
         Some(_) => Ok(state),

@@ -127,8 +127,7 @@ impl Trust {
     /// The list in force as the database has it now, its signature checked.
     async fn current(&self, conn: &mut Connection) -> Result<Keyset, Failure> {
         let checked = self.newest_keyset(conn).await?;
-        let text =
-            "No keyset is signed by our key; restore the database or the signing directory.";
+        let text = "No keyset is signed by our key; restore the database or the signing directory.";
         Ok(checked.ok_or_else(|| Problem::new(Code::ServiceUnavailable, text))?.keyset)
     }
 

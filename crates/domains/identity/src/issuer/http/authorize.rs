@@ -22,10 +22,7 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
     let params = if cx.form.get("client_id").is_some() { &cx.form } else { &cx.query };
     // Until client and redirect are known to belong together, nothing may be sent there.
     let Some(client) = issuer.client(params.text("client_id")) else {
-        return Ok(page::error(
-            StatusCode::BAD_REQUEST,
-            "The client that requested the sign-in is unknown.",
-        ));
+        return Ok(page::error(StatusCode::BAD_REQUEST, "The client that requested the sign-in is unknown."));
     };
     let redirect_uri = params.text("redirect_uri");
     if !client.may_redirect_to(redirect_uri) {
@@ -69,7 +66,10 @@ pub(super) async fn authorize(State(issuer): State<Issuer>, cx: Cx) -> Result<Re
             Some(_) if !cx.form_is_ours() => return Ok(cx.stale_form()),
             Some("continue") => {}
             Some(_) => {
-                return Ok(back(&[("error", "access_denied"), ("error_description", "The request was denied.")]));
+                return Ok(back(&[
+                    ("error", "access_denied"),
+                    ("error_description", "The request was denied."),
+                ]));
             }
             None if prompt == "none" => {
                 let text = "Consent of the user is required.";
@@ -115,7 +115,10 @@ fn is_too_old(params: &Params, age: TimeDelta) -> bool {
 fn check(params: &Params, client_id: &str) -> Result<Asked, (&'static str, &'static str)> {
     let invalid = |text| Err(("invalid_request", text));
     if params.get("request").is_some() || params.get("request_uri").is_some() {
-        return Err(("request_not_supported", "Request objects are not supported; send the parameters directly."));
+        return Err((
+            "request_not_supported",
+            "Request objects are not supported; send the parameters directly.",
+        ));
     }
     match params.get("response_type") {
         Some("code") => {}

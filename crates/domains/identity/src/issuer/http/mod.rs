@@ -52,9 +52,8 @@ pub(super) fn router(issuer: Issuer) -> Router {
 /// Bounds the time, and says to browsers and caches what holds for everything here.
 async fn guard(request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(TIMEOUT, next.run(request)).await;
-    let mut response = answered.unwrap_or_else(|_| {
-        (StatusCode::SERVICE_UNAVAILABLE, "The request timed out.\n").into_response()
-    });
+    let mut response = answered
+        .unwrap_or_else(|_| (StatusCode::SERVICE_UNAVAILABLE, "The request timed out.\n").into_response());
     let fixed = [
         (header::CACHE_CONTROL, "no-store"),
         (header::PRAGMA, "no-cache"),

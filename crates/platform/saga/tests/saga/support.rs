@@ -50,7 +50,7 @@ pub static SPEC: Record = SagaDefinition {
     steps: &[
         step("reserve", EFFECT, TAKE_BACK),
         step("ask", ASK, ASK_BACK),
-        step("look", Action::AtOnce(step_fn!(look)), Undo::Nothing),
+        step("look", Action::AtOnce(step_fn!(second_call)), Undo::Nothing),
         StepDefinition { retry: Retry::NEVER, ..step("open", EFFECT, TAKE_BACK) },
     ],
     deadline: Duration::from_secs(600),
@@ -166,7 +166,7 @@ async fn answered(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>, signal: &Signal
     }
 }
 
-async fn run_read(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
+async fn second_call(recorder: &Arc<Recorder>, cx: &mut StepCx<'_>) -> Result<Step, StepError> {
     let step = cx.step();
     let seen: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM looks WHERE run_id = $1)")
         .bind(cx.run_id.uuid())

@@ -51,7 +51,7 @@ impl Reimager for InstantReimager {
         Ok(())
     }
 
-    async fn look(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
+    async fn reimage_poll(&self, _: NodeId, _: &str) -> Result<Reimaging, Failure> {
         Ok(Reimaging::Done)
     }
 }

@@ -59,9 +59,10 @@ pub fn check(kind: AdjustmentKind, amount_minor: i64, corrects: Option<PostingId
         }
         (AdjustmentKind::Correction, Some(_)) => Ok(()),
         (_, Some(_)) => Err(Problem::field("corrects_entry_id", "only a correction can name a posting")),
-        (_, None) if amount_minor.is_negative() => {
-            Err(Problem::field("amount_minor", "must be more than zero; use a correction to reduce a balance"))
-        }
+        (_, None) if amount_minor.is_negative() => Err(Problem::field(
+            "amount_minor",
+            "must be more than zero; use a correction to reduce a balance",
+        )),
         (_, None) => Ok(()),
     }
 }

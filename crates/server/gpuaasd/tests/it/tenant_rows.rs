@@ -192,7 +192,7 @@ impl Installation {
             "id": format!("cs_{topup}"), "status": "complete", "payment_status": "paid", "payment_intent": intent,
             "amount_total": 5000, "currency": "usd", "client_reference_id": topup, "metadata": { "topup_id": topup },
         });
-        self.hear(&format!("evt_paid_{slug}"), "checkout.session.completed", paid).await;
+        self.provider_message_process(&format!("evt_paid_{slug}"), "checkout.session.completed", paid).await;
         let payment: Uuid =
             self.test.one(&format!("SELECT id FROM payments WHERE intent = '{intent}'")).await;
         let admin = self.test.db.ambient().id();
@@ -206,11 +206,12 @@ impl Installation {
             "id": format!("dp_{slug}"), "amount": 1, "currency": "usd", "status": "needs_response",
             "payment_intent": intent, "reason": "fraudulent",
         });
-        self.hear(&format!("evt_dispute_{slug}"), "charge.dispute.created", dispute).await;
+        self.provider_message_process(&format!("evt_dispute_{slug}"), "charge.dispute.created", dispute)
+            .await;
     }
 
     /// A message of the payment provider is taken and processed.
-    async fn hear(&self, id: &str, kind: &str, object: Value) {
+    async fn provider_message_process(&self, id: &str, kind: &str, object: Value) {
         let body = json!({ "id": id, "type": kind, "data": { "object": object } }).to_string();
         let at = self.test.db.ambient().now().timestamp();
         let signature = sign(WEBHOOK_SECRET, at, body.as_bytes());

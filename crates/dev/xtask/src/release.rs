@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::generate::{ASYNCAPI, NODE_OPENAPI, PUBLIC_OPENAPI};
 use crate::queries;
@@ -30,6 +30,9 @@ pub fn contract(tree: &Tree) -> anyhow::Result<()> {
         tree.json(document)?;
     }
     let statements = queries::released(tree)?;
+    if statements.is_empty() {
+        bail!("there are no statements in {}; run cargo xtask generate first", queries::CACHE);
+    }
     let contents = documents.map(|(document, released)| anyhow::Ok((released, tree.read(document)?)));
     for file in contents.chain([Ok((RELEASED_STATEMENTS, statements))]) {
         let (released, content) = file?;

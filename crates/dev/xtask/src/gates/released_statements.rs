@@ -2,20 +2,20 @@
 //! accepted as before, and answers what they expect.
 
 use pg::Roles;
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
 
 use super::schema_code::MOST_ARGUMENTS;
 use super::{Finding, Gate};
-use crate::queries::{ReleasedColumn, ReleasedStatement};
+use crate::queries::{self, ReleasedColumn, ReleasedStatement};
 use crate::release::RELEASED_STATEMENTS;
 use crate::schema::{self, Database};
 use crate::tree::Tree;
 
-/// Functions that take many arguments beside one of their name that takes few: kept for the release before.
-const KEPT: &str = "
-    SELECT p.proname::text, p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
-        AND p.pronargs > $1 AND EXISTS (SELECT FROM pg_proc o WHERE o.proname = p.proname
-            AND o.pronamespace = p.pronamespace AND o.pronargs <= $1) ORDER BY 1";
+/// Functions of which there are several of one name: one of them is for the release before.
+const OVERLOADS: &str = "
+    SELECT p.proname::text, p.oid::regprocedure::text, p.pronargs::integer FROM pg_proc p
+    WHERE p.pronamespace = 'public'::regnamespace AND EXISTS (SELECT FROM pg_proc o WHERE o.proname = p.proname
+        AND o.pronamespace = p.pronamespace AND o.oid <> p.oid) ORDER BY 1, 2";
 
 pub struct ReleasedStatements;
 
@@ -25,21 +25,22 @@ impl Gate for ReleasedStatements {
     }
 
     fn holds(&self) -> &'static str {
-        "the migrated database takes every statement of the last release, and keeps no function for it in vain"
+        "the migrated database takes every statement of the last release, and keeps only the functions that these call"
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
-        if !tree.exists(RELEASED_STATEMENTS) {
+        let text =
+            if tree.exists(RELEASED_STATEMENTS) { tree.read(RELEASED_STATEMENTS)? } else { String::new() };
+        if text.is_empty() {
             let message = "there are no statements of a release. When a release is made, and for the first time \
                            now, run: cargo xtask release-contract";
             return Ok(vec![Finding::new(RELEASED_STATEMENTS, message)]);
         }
-        let text = tree.read(RELEASED_STATEMENTS)?;
-        let released: Vec<ReleasedStatement> =
-            text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let released = statements(&text)?;
+        let present = statements(&queries::released(tree)?)?;
         schema::with_migrated(tree, async |database| {
             let mut found = refused(database, &released).await?;
-            found.extend(kept_in_vain(database, &released).await?);
+            found.extend(overloads_problems(database, &released, &present).await?);
             Ok(found)
         })
     }
@@ -66,13 +67,17 @@ impl Gate for ReleasedStatements {
         };
         let both = format!("{}{}", function(1, "SELECT $1"), function(9, "SELECT f($1)"));
         let file = "migrations/functions/a/f.sql";
+        let describe = serde_json::json!({ "columns": [], "parameters": { "Left": [] }, "nullable": [] });
+        let present = serde_json::json!({ "query": "SELECT f(1) AS n", "describe": describe });
         let good = FixtureTree::new(&[
             (migration, &tables("id int NOT NULL, b text NOT NULL, c text")),
             (file, &both),
             (RELEASED_STATEMENTS, &statements),
+            (".sqlx/query-1.json", &present.to_string()),
         ]);
         super::tests::Examples::good(good)
             .bad("nothing released", "no statements of a release", |tree| tree.without(RELEASED_STATEMENTS))
+            .bad("empty", "no statements of a release", |tree| tree.with(RELEASED_STATEMENTS, ""))
             .bad("column gone", "refuses a statement of the last release", |tree| {
                 tree.with(migration, tables("id int NOT NULL"))
             })
@@ -88,8 +93,12 @@ impl Gate for ReleasedStatements {
             .bad("arguments of a function gone", "refuses a statement of the last release", |tree| {
                 tree.with(file, function(1, "SELECT $1"))
             })
-            .bad("kept too long", "no statement of the last release calls f(", |tree| {
+            .bad("kept too long", "no statement calls f(integer,integer", |tree| {
                 tree.with(RELEASED_STATEMENTS, statements.replace(&long, "f(1)"))
+            })
+            .bad("called by the next release too", "call the function of its name", |tree| {
+                let entry = present.to_string().replace("f(1)", &long);
+                tree.with(".sqlx/query-2.json", entry)
             })
     }
 }
@@ -127,29 +136,50 @@ fn fits(released: &ReleasedStatement, now: &ReleasedStatement) -> bool {
         && released.columns.iter().zip(&now.columns).all(column_fits)
 }
 
-async fn kept_in_vain(
+fn statements(lines: &str) -> anyhow::Result<Vec<ReleasedStatement>> {
+    Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+async fn overloads_problems(
     database: &Database<'_>,
     released: &[ReleasedStatement],
+    present: &[ReleasedStatement],
 ) -> anyhow::Result<Vec<Finding>> {
     let mut connection = database.open(Roles::Admin).await?;
-    let kept: Vec<(String, String)> =
-        sqlx::query_as(KEPT).bind(MOST_ARGUMENTS).fetch_all(&mut connection).await?;
+    let overloads: Vec<(String, String, i32)> = sqlx::query_as(OVERLOADS).fetch_all(&mut connection).await?;
     let mut found = Vec::new();
-    for (name, signature) in kept {
-        connection.execute("BEGIN").await?;
-        connection.execute(AssertSqlSafe(format!("DROP FUNCTION {signature} CASCADE"))).await?;
-        let mut is_called = false;
-        for statement in released.iter().filter(|statement| statement.query.contains(&name)) {
-            is_called = statement.described(&mut connection).await.is_err();
-            if is_called {
-                break;
-            }
-        }
-        connection.execute("ROLLBACK").await?;
-        if !is_called {
-            let message = format!("no statement of the last release calls {signature}: delete it");
-            found.push(Finding::new(schema::FUNCTIONS, message));
-        }
+    for (name, signature, arguments) in overloads {
+        let calls_now = is_called(&mut connection, &name, &signature, present).await?;
+        let message = if calls_now && arguments > MOST_ARGUMENTS {
+            format!(
+                "{signature} is for the release before: call the function of its name that takes few arguments"
+            )
+        } else if !calls_now && !is_called(&mut connection, &name, &signature, released).await? {
+            format!("no statement calls {signature}, neither now nor in the last release: delete it")
+        } else {
+            continue;
+        };
+        found.push(Finding::new(schema::FUNCTIONS, message));
     }
     Ok(found)
+}
+
+/// Whether one of the statements is refused without the function.
+async fn is_called(
+    connection: &mut PgConnection,
+    name: &str,
+    signature: &str,
+    statements: &[ReleasedStatement],
+) -> anyhow::Result<bool> {
+    connection.execute("BEGIN").await?;
+    connection.execute(AssertSqlSafe(format!("DROP FUNCTION {signature} CASCADE"))).await?;
+    let mut is_called = false;
+    for statement in statements.iter().filter(|statement| statement.query.contains(name)) {
+        is_called = statement.described(connection).await.is_err();
+        if is_called {
+            break;
+        }
+    }
+    connection.execute("ROLLBACK").await?;
+    Ok(is_called)
 }

@@ -256,7 +256,7 @@ pay() {
     browse "$url" >/dev/null
     grep -q SIMULATED "$WORK/page" || fail "payments are not simulated here, and the tour does not spend real money."
     say ""
-    say "The checkout page says that it is SIMULATED: no real money moves. Press its button \"Pay\":"
+    say "The checkout page says that it is SIMULATED: no real money moves. The tour presses its button \"Pay\":"
     say "$ curl -X POST $url/pay"
     # Where people are sent back to afterwards is not opened.
     curl --silent --show-error --fail --max-time 20 --noproxy 127.0.0.1,localhost --output /dev/null --data '' "$url/pay" ||
@@ -317,7 +317,7 @@ check_books() {
     run ledger export -f "$export"
     run ledger verify --file "$export"
     say ""
-    say "Change $AMOUNT to 30.00 in the file, which is one byte:"
+    say "The tour changes $AMOUNT to 30.00 in the file, which is one byte:"
     # The first such amount only.
     sed "0,/\"amount_minor\":$AMOUNT_MINOR,/s//\"amount_minor\":3000,/" "$export" >"$changed"
     [ "$(cmp -l "$export" "$changed" | wc -l)" = 1 ] || fail "the export has no such amount."

@@ -193,7 +193,7 @@ pub enum Command {
     /// Operations: outbox, dead letters, workflow runs, capacity discrepancies.
     #[command(subcommand)]
     Ops(ops::Command),
-    /// Nodes of the fleet: register, discover, approve, drain, retire.
+    /// Nodes of the fleet: create, discover, approve, drain, retire.
     #[command(subcommand)]
     Nodes(nodes::Command),
     /// Slots: parts of nodes that are sold separately.

@@ -193,5 +193,5 @@ fn only(ids: impl Iterator<Item = String>, kind: &str, flag: &str) -> Result<Str
 }
 
 fn unknown(kind: &str, text: &str) -> Failure {
-    Failure::new(Exit::NotFound, format!("you do not belong to a {kind} {text:?}"))
+    Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} among those that you belong to"))
 }

@@ -123,7 +123,7 @@ fn shared_parameters() -> Value {
             "name": "X-Idempotency-Key",
             "in": "header",
             "required": required,
-            "description": "Makes a retry idempotent: requests with the same key have one effect and get the same response.",
+            "description": "Makes a retry idempotent: the same request with the same key has one effect and gets the same response; another request with the key is refused.",
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
         })
     };

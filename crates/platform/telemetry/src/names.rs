@@ -121,7 +121,7 @@ pub const ALL: &[Metric] = &[
     counter(
         CONNECTIONS_CUT_TOTAL,
         &[("listener", &[]), ("reason", &["not_reading", "did_not_leave", "shutdown"])],
-        "Connections closed because the client was too slow, by listener and reason.",
+        "Connections closed by the server, by listener and reason.",
     ),
     counter(
         CONNECTIONS_REFUSED_TOTAL,

@@ -126,7 +126,7 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
     let sent = Box::pin(place.client.allocation_group_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
     let Some(limit) = wait.limit() else {
-        note(&format!("Follow it with `gpuaas groups get {}`.", made.id.as_str()));
+        note(&format!("See it with `gpuaas groups get {}`.", made.id.as_str()));
         return show(place.app, &made);
     };
     let id = made.id.to_string();
@@ -151,7 +151,7 @@ async fn settled(
 ) -> Result<types::AllocationGroupDetail> {
     let deadline = Instant::now() + limit;
     let id = group.id.to_string();
-    let go_on = format!("The operation continues. Follow it with `gpuaas groups get {id}`.");
+    let go_on = format!("The operation continues. See it with `gpuaas groups get {id}`.");
     let mut told: HashMap<String, types::AllocationState> = HashMap::new();
     loop {
         for one in &group.allocations {

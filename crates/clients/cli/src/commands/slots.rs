@@ -94,7 +94,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Restore { slot } => send!(client.slot_restore(&slot)),
         Command::CleanupRetry { slot } => {
             let begun = send!(client.slot_cleanup_retry(&slot));
-            note(&format!("Follow it with `gpuaas ops sagas show {}`.", begun.run_id.as_str()));
+            note(&format!("See it with `gpuaas ops sagas show {}`.", begun.run_id.as_str()));
             return app.out.item(&begun, CLEANUP);
         }
         Command::ForceCleanup { slot, verified, confirm } => {

@@ -80,7 +80,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 /// A task that was queued: shown, or followed to its end and then shown.
 pub async fn queued(app: &App, client: &Client, task: types::NodeTask, wait: &Wait) -> Result {
     let Some(limit) = wait.limit() else {
-        note(&format!("Follow it with `gpuaas tasks show {}`.", task.id.as_str()));
+        note(&format!("See it with `gpuaas tasks show {}`.", task.id.as_str()));
         return app.out.item(&task, COLUMNS);
     };
     let ended = follow(client, task, limit).await?;
@@ -110,7 +110,7 @@ pub async fn follow(client: &Client, mut task: types::NodeTask, limit: Duration)
             let id = task.id.as_str();
             let text = format!("the task {id} is still {} after {} s", task.state, limit.as_secs());
             return Err(Failure::new(Exit::Server, text)
-                .suggest(format!("The task continues. Follow it with `gpuaas tasks show {id}`.")));
+                .suggest(format!("The task continues. See it with `gpuaas tasks show {id}`.")));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_POLL);

@@ -82,7 +82,7 @@ async fn unknown_refunds_are_settled_both_ways_and_the_ledger_agrees() {
     assert!(done.ok().contains("failed"));
     assert_eq!(shop.balance().await["total_minor"], 1700);
     let said = settle(&second, &lost, &["not_sent"]).await.fails(5);
-    assert!(said.contains("failed already"), "{said}");
+    assert!(said.contains("already failed"), "{said}");
 
     // Sent: also by who asked for it, since nothing comes back.
     let done = settle(&shop.operator, &other, &["sent", "--provider-refund", "re_seen"]).await;

@@ -230,9 +230,9 @@ pub async fn credit_approved(
         None => AppliedCredit::default(),
     };
     let Some(seq) = given.seq else {
-        let text = "All charges for this period have already been credited.";
+        let text = "There are no charges for this period that are not already credited.";
         let problem = Problem::new(Code::Unprocessable, text);
-        return Err(problem.suggest("Reject it, or wait until the fault has ended.").into());
+        return Err(problem.suggest("Reject it, or approve it later while the fault lasts.").into());
     };
     if credit.until.is_none() {
         pauses::pause(tx, credit.allocation_id, now, credit.finding_id, &reason(credit), &evidence(credit))

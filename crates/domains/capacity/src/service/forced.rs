@@ -136,7 +136,7 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
     // The allocation before the ledger, as everywhere.
     let done = async {
         let before = allocation_lock(&mut tx, id).await?;
-        if !is_live(before.state) || before.release_cause.is_some() {
+        if !can_be_released(before.state) || before.release_cause.is_some() {
             return Ok(One::Ending);
         }
         if !capacity.money.is_due(&mut tx, due).await? {
@@ -158,6 +158,6 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
     }
 }
 
-fn is_live(state: AllocationState) -> bool {
+fn can_be_released(state: AllocationState) -> bool {
     matches!(state, AllocationState::Requested | AllocationState::Provisioning | AllocationState::Active)
 }

@@ -49,7 +49,7 @@ pub fn endpoints(fleet: &Fleet) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Platform)
             .needs(Permission::FleetRead)
             .handle(fleet.clone(), show),
-        patch(ONE, "node_update", "Change a node's labels, pool, products or SSH address")
+        patch(ONE, "node_update", "Change a node's labels, pool, products, use or SSH address")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition])
             .needs(Permission::FleetManage)

@@ -10,11 +10,12 @@ use super::{
 /// `docs/policies.md`.
 pub fn catalog_markdown() -> String {
     let mut out = String::from(
-        "# Policy catalog\n\nGenerated from `kernel::policy`; do not edit. The value of a key is that of the narrowest scope that \
-         has one: the platform, then the organization, the project and the user. `gpuaas policy explain KEY` shows the \
+        "# Policy catalog\n\nGenerated from `kernel::policy`; do not edit. The value of a key is that of the narrowest scope \
+         whose value is allowed: of the platform, the organization, the project and the user. `gpuaas policy explain KEY` shows the \
          effective value and the scope that it comes from; `gpuaas policy set KEY VALUE` sets it.\n\n\
          - **bound**: a value of a wider scope is a limit that narrower scopes can only make stricter (a smaller integer, \
-         `false`, a choice further to the right). Other keys can be overridden when the wider value is marked as a default.\n\
+         `false`, a choice further to the right). The value of another key can be overridden by \
+         the same or a higher authority, and by anybody who may set it when it is marked as a default.\n\
          - **set by**: who may set the key, besides platform administrators. Keys with *two administrators* are changed by \
          `gpuaas platform changes propose-policy`.\n\n\
          | key | values | default | scopes | set by | what it does |\n| --- | --- | --- | --- | --- | --- |\n",

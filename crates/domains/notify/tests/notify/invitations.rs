@@ -60,7 +60,7 @@ async fn an_invitation_that_is_withdrawn_before_its_mail_is_sent_is_not_mailed()
     revoked(&world, id).await;
     world.send(Channel::Invitation).await;
     assert_eq!(mail.messages().len(), 0);
-    let given_up = "SELECT count(*) FROM deliveries WHERE state = 'failed' AND last_error LIKE '%withdrawn%'";
+    let given_up = "SELECT count(*) FROM deliveries WHERE state = 'failed' AND last_error LIKE '%revoked%'";
     assert_eq!(world.count(given_up).await, 1);
 }
 

@@ -224,7 +224,7 @@ impl Installation {
         let names: Vec<String> = self
             .test
             .one(
-                "SELECT array_agg(c.relname::text ORDER BY 1) FROM pg_class c WHERE c.relkind IN ('r', 'p')
+                "SELECT array_agg(c.relname::text ORDER BY c.relname) FROM pg_class c WHERE c.relkind IN ('r', 'p')
                  AND NOT c.relispartition AND c.relnamespace = 'public'::regnamespace
                  AND obj_description(c.oid, 'pg_class') LIKE 'tenant:%'",
             )
@@ -233,6 +233,9 @@ impl Installation {
         names.into_iter().map(|name| (name.clone(), column(&name))).collect()
     }
 }
+
+/// Where people see themselves in every organization that they belong to.
+const OWN_MEMBERSHIPS: [&str; 2] = ["organizations", "tenant_memberships"];
 
 #[tokio::test]
 async fn a_query_without_a_tenant_filter_sees_only_its_own_organization() {
@@ -254,7 +257,9 @@ async fn a_query_without_a_tenant_filter_sees_only_its_own_organization() {
             let mut read = installation.test.db.read(&permit).await.unwrap();
             let mut seen: Vec<Uuid> =
                 sqlx::query_scalar(sqlx::AssertSqlSafe(sql.clone())).fetch_all(read.conn()).await.unwrap();
-            seen.retain(|org| *org != personal);
+            if OWN_MEMBERSHIPS.contains(&table.as_str()) {
+                seen.retain(|org| *org != personal);
+            }
             assert_eq!(seen, [tenant.org.uuid()], "{sql}");
         }
         let mut read = installation.test.db.read(&permit).await.unwrap();

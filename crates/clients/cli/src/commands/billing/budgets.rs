@@ -27,7 +27,7 @@ pub enum Command {
         /// Amount per calendar month, such as 500.00.
         #[arg(long)]
         amount: String,
-        /// Thresholds in percent of the amount.
+        /// Percentage of the amount at which the action is taken.
         #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
         #[arg(long, value_enum, default_value = "notify")]

@@ -22,12 +22,12 @@ use crate::{
 pub enum Command {
     /// List nodes.
     List(list::List),
-    /// Create a node and print the bootstrap token with which its machine registers. The token is shown only once.
+    /// Create a node and print the bootstrap token with which its machine enrols. The token is shown only once.
     Create(tokens::Create),
     /// Show a node with its state and the next steps.
     #[command(visible_alias = "get")]
     Show { node: String },
-    /// Change a node's labels, pool, products, or SSH address.
+    /// Change a node's labels, pool, products, use or SSH address.
     Update(list::Update),
     /// Place no new allocations on a node. Running ones continue.
     Cordon(Reasoned),
@@ -55,7 +55,7 @@ pub enum Command {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Create a new bootstrap token for a node that has not registered yet; earlier tokens are revoked.
+    /// Create a new bootstrap token for a node that has not enrolled yet; earlier tokens are revoked.
     BootstrapToken(tokens::Another),
     /// Create a repair token for a node that lost its certificate.
     RepairToken(tokens::Another),

@@ -1,4 +1,4 @@
-//! New nodes, and the tokens with which machines register: shown once, or written to a file that only its owner reads.
+//! New nodes, and the tokens with which machines enrol: shown once, or written to a file that only its owner reads.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub struct Place {
 
 #[derive(ClapArgs)]
 pub struct Create {
-    /// The machine's host name; the machine must register with the same name.
+    /// The machine's host name; the machine must enrol with the same name.
     hostname: String,
     #[arg(long)]
     region: String,

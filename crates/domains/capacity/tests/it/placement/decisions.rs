@@ -200,14 +200,18 @@ fn a_refusal_says_what_is_missing_where() {
     let anywhere = Request { regions: vec!["east".to_owned(), "west".to_owned()], ..wanted(2, 1) };
     let whole = Request { take: Take::Whole { slots: 2 }, ..wanted(2, 1) };
     for (nodes, request, words) in [
-        (&cleaning[..], wanted(2, 1), ["room for it in region east", "still being cleaned"]),
-        (&cleaning, wanted(2, 2), ["room for all of them in region east", "still being cleaned"]),
-        (&cleaning, anywhere, ["room for it in any region", "still being cleaned"]),
-        (&blocked, wanted(2, 1), ["room for it in region east", "not ready"]),
-        (&scattered, wanted(2, 1), ["Enough is free in region east in total", "no single machine"]),
-        (&scattered, whole, ["Enough is free in region east in total", "no whole machine"]),
-        (&[], wanted(2, 1), ["Not enough", "in region east"]),
-        (&[], wanted(0, 1), ["Not enough", "in region east"]),
+        (&cleaning[..], wanted(2, 1), ["Capacity for it in region east", "still being cleaned"]),
+        (&cleaning, wanted(2, 2), ["Capacity for all of them in region east", "still being cleaned"]),
+        (&cleaning, anywhere, ["Capacity for it in any region", "still being cleaned"]),
+        (&blocked, wanted(2, 1), ["Capacity for it in region east", "not ready"]),
+        (
+            &scattered,
+            wanted(2, 1),
+            ["Enough capacity is available in region east in total", "no single machine"],
+        ),
+        (&scattered, whole, ["Enough capacity is available in region east in total", "no whole machine"]),
+        (&[], wanted(2, 1), ["Not enough capacity", "in region east"]),
+        (&[], wanted(0, 1), ["Not enough capacity", "in region east"]),
     ] {
         let message = refuse(nodes, &request).message;
         assert!(words.iter().all(|part| message.contains(part)), "{message}");

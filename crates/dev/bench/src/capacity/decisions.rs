@@ -28,6 +28,14 @@ const PORT: u16 = 5432;
 /// As large as the order that a launch seals.
 const ORDER_BYTES: usize = 1500;
 
+/// Allocations belong to a project that lives.
+const TENANT: &str = "WITH org AS (
+        INSERT INTO organizations (id, kind, slug, name, created_at, updated_at)
+            VALUES ($1, 'enterprise', 'bench-decisions', 'Decisions', now(), now())
+    )
+    INSERT INTO projects (id, org_id, slug, name, created_at, updated_at)
+        VALUES ($2, $1, 'bench-decisions', 'Decisions', now(), now())";
+
 const RESERVE: &str = "SELECT capacity_reserve(now(), ROW($1, $2, 'user', $3, NULL, NULL, $4, $5, $6, $7,
     '{\"name\": \"bench\", \"gpus\": 1, \"vcpus\": 24, \"memory_mib\": 65536, \"image\": \"ubuntu-24.04\"}', 'gpu_hour', 450, 'USD',
     'user-revoke')::launch_terms, ROW(1000000000, 1000000000, 1000000000)::reserve_limits, ROW(ARRAY[$8::uuid], ARRAY['bench'], ARRAY[$9::uuid], ARRAY['gpu20000'],
@@ -69,6 +77,7 @@ impl Bench {
         let ambient = Ambient::system();
         let (org, project, person) = (ambient.id(), ambient.id(), ambient.uuid());
         let tenant = Tenant { db: Db::new(connect, 2, 1, ambient), org, project, person };
+        sqlx::query(TENANT).bind(tenant.org.uuid()).bind(tenant.project.uuid()).execute(&mut *db).await?;
         let mut grown: Vec<[Times; 2]> = Vec::new();
         for slots in self.options.slots.clone() {
             self.report.step(&format!("decisions among {slots} slots"));

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kernel::{Ambient, CorrelationId};
+use kernel::{Ambient, CorrelationId, policy};
 use lifecycle::Lifecycle;
 use pg::{Connect, Db, Origin, Permit, Roles};
 use sha2::{Digest as _, Sha256};
@@ -145,7 +145,11 @@ impl TestDb {
         self.set_global_policy("rate_limit.financial_requests_per_minute", "10000000").await;
     }
 
+    /// A value that the catalog allows: any other would be stored, and the default would hold.
     pub async fn set_global_policy(&self, key: &str, value: &str) {
+        let definition = policy::find(key).unwrap_or_else(|| panic!("there is no policy {key}"));
+        let parsed = serde_json::from_str(value).unwrap_or_else(|error| panic!("{key} = {value}: {error}"));
+        definition.check(&parsed).unwrap_or_else(|reason| panic!("{key} = {value}: {reason}"));
         let sql = format!(
             "INSERT INTO policy_values (id, scope, key, value, updated_by, created_at, updated_at)
              VALUES (gen_random_uuid(), 'global', '{key}', '{value}', '00000000-0000-0000-0000-000000000000', now(), now())

@@ -10,6 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Ambient, CorrelationId, Failure, ManualClock,
     ids::{AllocationId, FindingId, OrgId, ProjectId},
+    policy::UNLIMITED,
 };
 use pg::{Origin, Permit, WriteTx};
 use testkit::TestDb;
@@ -51,7 +52,7 @@ impl Kit {
         let kit = Self { billing, money, test, clock, tenant, org, project };
         kit.policy("billing.launch_hold_seconds", 0).await;
         // Whatever is given back for a fault, nobody is asked.
-        kit.policy("billing.credit_approval_minor", 1_000_000_000_000).await;
+        kit.policy("billing.credit_approval_minor", UNLIMITED).await;
         kit.fund(org, 1_000_000).await;
         kit
     }

@@ -30,7 +30,8 @@ pub async fn database_clock(
     sqlx::query_scalar!(r#"SELECT ledger_clock($1) AS "at!""#, claimed).fetch_one(conn).await
 }
 
-/// Of those organizations that have a posting. The last posting and the meters that run are read, nothing older.
+/// Of those organizations that have a posting. The last posting and the meters that run are read, nothing older. What a
+/// bigint cannot hold counts as the largest: one meter that was long not accrued must not fail the evaluation of others.
 pub async fn accounts(
     conn: &mut Connection,
     orgs: &[Uuid],
@@ -46,15 +47,17 @@ pub async fn accounts(
            JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
            LEFT JOIN billing_accounts a ON a.org_id = c.org_id
            CROSS JOIN LATERAL (
-               SELECT coalesce(sum(hour.amount), 0)::bigint AS burn, coalesce(sum(used.amount), 0)::bigint AS unposted,
-                 coalesce(sum(used.carry), 0)::bigint AS carry
+               SELECT least(coalesce(sum(hour.amount), 0), $3::bigint)::bigint AS burn,
+                 least(coalesce(sum(used.amount), 0), $3::bigint)::bigint AS unposted, coalesce(sum(used.carry), 0)::bigint AS carry
                FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour,
-                 usage_cost(m.carry, m.unit_price_minor, m.units,
-                     greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)::bigint) AS used
+                 usage_cost(m.carry, m.unit_price_minor, m.units, least(
+                     greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)::bigint,
+                     ($3::bigint - 3599) / greatest(m.unit_price_minor * m.units, 1))) AS used
                WHERE m.org_id = c.org_id AND m.state = 'open'
            ) AS b"#,
         orgs,
         now,
+        i64::MAX,
     )
     .fetch_all(conn)
     .await?;

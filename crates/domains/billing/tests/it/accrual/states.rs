@@ -191,3 +191,15 @@ async fn what_goes_back_is_promotional_for_the_time_that_was_paid_with_it_and_mo
     assert_eq!(kit.one::<Vec<i64>>(after).await, [1_000_000, 0, 50]);
     kit.holds().await;
 }
+
+/// At the highest price, what is used in 26 hours has more parts than a bigint holds.
+#[tokio::test]
+async fn use_that_no_number_holds_depletes_the_balance_and_fails_no_evaluation() {
+    let kit = Kit::new().await;
+    for _ in 0..2 {
+        kit.launch(1_000_000_000, 100_000).await;
+    }
+    kit.pass(26 * 3600);
+    kit.fund(kit.org, 1).await;
+    assert_eq!(kit.state().await, "depleted");
+}

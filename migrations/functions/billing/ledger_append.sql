@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION ledger_append(p_posting new_posting, p_lines line_bat
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_chain ledger_chains;
-    v_prev  ledger_postings;
+    v_prev  record;
     v_new   ledger_postings;
 BEGIN
     v_chain := ledger_lock(p_posting.org_id, p_posting.currency);
@@ -14,7 +14,7 @@ BEGIN
         SELECT FROM ledger_references r WHERE r.kind = p_posting.kind AND r.reference = p_posting.reference) THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO v_prev FROM ledger_postings
+    SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
         WHERE org_id = p_posting.org_id AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     v_new.org_id := p_posting.org_id;
     v_new.seq := v_chain.seq + 1;

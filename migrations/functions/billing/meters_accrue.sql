@@ -48,7 +48,9 @@ BEGIN
                 CASE m.state WHEN 'closed' THEN least(m.closed_at, greatest(v_second, m.accrued_until)) ELSE v_target END,
                 date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
         FROM chains c CROSS JOIN LATERAL (
-            SELECT * FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
+            SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
+                m.unit_price_minor, m.units, m.accrued_until, m.state, m.closed_at
+            FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
                 AND ((m.state = 'open' AND m.accrued_until < v_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until
                     AND (m.closed_at = m.accrued_until OR m.accrued_until < v_second)))
             LIMIT p_limit
@@ -137,8 +139,12 @@ BEGIN
         LEFT JOIN moves v ON v.org_id = t.org_id;
     -- Those that have ended give back what was set aside and not used: one posting for each organization.
     WITH ended AS MATERIALIZED (
-        SELECT m.* FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
-            SELECT * FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
+        SELECT m.id, m.org_id, m.currency, m.project_id, m.allocation_id, m.app_instance_id, m.hold_minor, m.hold_remaining,
+            m.hold_promo
+        FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT m.id, m.org_id, m.currency, m.project_id, m.allocation_id, m.app_instance_id, m.hold_minor,
+                m.hold_remaining, m.hold_promo
+            FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
             LIMIT p_limit FOR UPDATE
         ) m
     ), settled AS (

@@ -7,14 +7,14 @@ CREATE OR REPLACE FUNCTION meters_hold(
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_chain ledger_chains;
-    v_last  ledger_postings;
+    v_last  record;
     v_each  bigint := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
 BEGIN
     needed := v_each * v_count;
     v_chain := ledger_lock(p_terms.org_id, p_terms.currency);
-    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
+    SELECT prepaid_after, promo_after INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
         AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
     IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_terms.project_id

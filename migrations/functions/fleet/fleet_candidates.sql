@@ -48,7 +48,8 @@ BEGIN
         FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
             JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_request.kind AND c.model = p_request.model
             JOIN nodes n ON n.id = v.id
-            JOIN LATERAL (SELECT * FROM node_resource_slots s
+            JOIN LATERAL (SELECT s.id, s.slot_index, s.numa_node, s.fabric_vf, s.fabric_numa, s.pci_address, s.nvme_device
+                FROM node_resource_slots s
                 WHERE s.node_id = v.id AND s.kind = p_request.kind AND s.model = p_request.model
                     AND slot_is_ready(s, n.serves)
                 ORDER BY s.slot_index FOR NO KEY UPDATE SKIP LOCKED) s ON true

@@ -12,23 +12,27 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET j
     SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total,
         CASE WHEN p_whole_total IS NULL THEN c.free ELSE c.ready END, c.numa_fit, c.cleaning, c.blocked, c.whole
     FROM regions r CROSS JOIN LATERAL (
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.free DESC LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND c.total = p_whole_total AND (p_pool IS NULL OR c.pool_id = p_pool)
              AND c.labels @> p_labels AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
          LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.ready + c.cleaning DESC LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)

@@ -2,7 +2,7 @@
 //! replica of the last release reads and writes other columns than it was compiled for as soon as a migration adds one.
 //!
 //! Functions of the database are compiled where the table is, so there `*` into a row variable is right, and listing the
-//! columns would be wrong: one that is added would silently be NULL. Their `INSERT`s name columns too, and they cast
+//! columns would be wrong: one that is added would silently be NULL. Anywhere else they name columns too. Their `INSERT`s name columns too, and they cast
 //! nothing to the type of a table: `ROW(…)::doors` names all columns by their places, and fails when there is one more.
 
 use std::collections::BTreeSet;
@@ -41,8 +41,11 @@ impl Gate for ExplicitColumns {
             // The statements of the file, and those of its body.
             let body = text.split("$$").nth(1).unwrap_or_default();
             for statement in sql::statements(&text).iter().chain(&sql::statements(body)) {
-                let problems =
-                    [insert_without_columns(&statement.words), cast_to_table(&statement.words, &tables)];
+                let problems = [
+                    all_columns_in_function(&statement.words),
+                    insert_without_columns(&statement.words),
+                    cast_to_table(&statement.words, &tables),
+                ];
                 found.extend(problems.into_iter().flatten().map(|message| Finding::new(path, message)));
             }
         }
@@ -75,6 +78,9 @@ impl Gate for ExplicitColumns {
             .bad("insert a selection", "INSERT INTO LOG", bad("INSERT INTO public.log SELECT id FROM doors"))
             .bad("a function that inserts so", "INSERT INTO LOG", |tree| {
                 tree.with(function, body.replace("AS l (id) VALUES", "AS l VALUES"))
+            })
+            .bad("a function that joins all columns", "outside of a row variable", |tree| {
+                tree.with(function, body.replace("FROM doors", "FROM (SELECT * FROM doors) d"))
             })
             .bad("a function that makes a row of a table", "cast to LOG", |tree| {
                 tree.with(function, body.replace("END", "PERFORM log_hash(ROW(v.id)::log); END"))
@@ -112,6 +118,17 @@ fn all_columns(words: &[String]) -> Option<String> {
     let before = ["SELECT", "DISTINCT", "RETURNING", ",", "."];
     let is_all = |pair: &[String]| pair[1] == "*" && before.contains(&pair[0].as_str());
     words.windows(2).any(is_all).then(|| "names no columns but `*`: list those that are needed".to_owned())
+}
+
+/// `SELECT *` that is not read into a row variable.
+fn all_columns_in_function(words: &[String]) -> Option<String> {
+    let is_all = |three: &[String]| {
+        ["SELECT", "DISTINCT", "RETURNING"].contains(&three[0].as_str())
+            && three[1] == "*"
+            && three[2] != "INTO"
+    };
+    let message = "names no columns but `*`, outside of a row variable: list those that are needed";
+    words.windows(3).any(is_all).then(|| message.to_owned())
 }
 
 fn insert_without_columns(words: &[String]) -> Option<String> {

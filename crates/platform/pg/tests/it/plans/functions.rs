@@ -16,7 +16,7 @@ const FUNCTIONS: &str = "
     FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
     WHERE p.pronamespace = 'public'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND p.prorettype <> 'trigger'::regtype
         AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
-    ORDER BY 1";
+    ORDER BY 1, p.pronargs";
 /// What a statement begins with.
 const BEGINS: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "PERFORM"];
 /// After what a statement of plpgsql may begin, within one that ends with `;`.

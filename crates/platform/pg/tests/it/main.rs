@@ -3,5 +3,6 @@
 
 mod builtin;
 mod plans;
+mod released_functions;
 mod schema_code;
 mod transactions;

@@ -532,7 +532,8 @@ BEGIN
         FROM unnest(v_nodes) WITH ORDINALITY AS v (id, n)
             JOIN node_capacity c ON c.node_id = v.id AND c.kind = p_request.kind AND c.model = p_request.model
             JOIN nodes n ON n.id = v.id
-            JOIN LATERAL (SELECT * FROM node_resource_slots s
+            JOIN LATERAL (SELECT s.id, s.slot_index, s.numa_node, s.fabric_vf, s.fabric_numa, s.pci_address, s.nvme_device
+                FROM node_resource_slots s
                 WHERE s.node_id = v.id AND s.kind = p_request.kind AND s.model = p_request.model
                     AND slot_is_ready(s, n.serves)
                 ORDER BY s.slot_index FOR NO KEY UPDATE SKIP LOCKED) s ON true
@@ -648,23 +649,27 @@ CREATE FUNCTION public.fleet_outlook(p_kind text, p_model text, p_sku text, p_po
     SELECT DISTINCT ON (c.region, c.node_id) c.node_id, c.region, c.placeable, c.total,
         CASE WHEN p_whole_total IS NULL THEN c.free ELSE c.ready END, c.numa_fit, c.cleaning, c.blocked, c.whole
     FROM regions r CROSS JOIN LATERAL (
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.free DESC LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.whole AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND c.total = p_whole_total AND (p_pool IS NULL OR c.pool_id = p_pool)
              AND c.labels @> p_labels AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility))
          LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.placeable AND c.cleaning > 0 AND c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
          ORDER BY c.ready + c.cleaning DESC LIMIT p_limit)
         UNION ALL
-        (SELECT * FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
+        (SELECT c.node_id, c.region, c.placeable, c.total, c.free, c.ready, c.numa_fit, c.cleaning, c.blocked, c.whole
+         FROM node_capacity c WHERE c.kind = p_kind AND c.model = p_model
              AND c.region = r.code AND (p_whole_total IS NULL OR c.total = p_whole_total)
              AND (p_pool IS NULL OR c.pool_id = p_pool) AND c.labels @> p_labels
              AND (c.sku_eligibility = '{}' OR p_sku = ANY (c.sku_eligibility)) AND (c.slices OR p_whole_total > 0)
@@ -806,7 +811,7 @@ CREATE FUNCTION public.ledger_append(p_posting public.new_posting, p_lines publi
     AS $$
 DECLARE
     v_chain ledger_chains;
-    v_prev  ledger_postings;
+    v_prev  record;
     v_new   ledger_postings;
 BEGIN
     v_chain := ledger_lock(p_posting.org_id, p_posting.currency);
@@ -815,7 +820,7 @@ BEGIN
         SELECT FROM ledger_references r WHERE r.kind = p_posting.kind AND r.reference = p_posting.reference) THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO v_prev FROM ledger_postings
+    SELECT prepaid_after, held_after, promo_after, disputed_after INTO v_prev FROM ledger_postings
         WHERE org_id = p_posting.org_id AND seq = v_chain.seq AND posted_at = v_chain.posted_at;
     v_new.org_id := p_posting.org_id;
     v_new.seq := v_chain.seq + 1;
@@ -1518,7 +1523,9 @@ BEGIN
                 CASE m.state WHEN 'closed' THEN least(m.closed_at, greatest(v_second, m.accrued_until)) ELSE v_target END,
                 date_bin('1 hour', m.accrued_until, '2000-01-01 00:00:00Z') + interval '1 hour') AS finish
         FROM chains c CROSS JOIN LATERAL (
-            SELECT * FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
+            SELECT m.id, m.org_id, m.project_id, m.allocation_id, m.app_instance_id, m.carry, m.hold_remaining, m.turn,
+                m.unit_price_minor, m.units, m.accrued_until, m.state, m.closed_at
+            FROM meters m WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
                 AND ((m.state = 'open' AND m.accrued_until < v_target) OR (m.state = 'closed' AND m.closed_at >= m.accrued_until
                     AND (m.closed_at = m.accrued_until OR m.accrued_until < v_second)))
             LIMIT p_limit
@@ -1607,8 +1614,12 @@ BEGIN
         LEFT JOIN moves v ON v.org_id = t.org_id;
     -- Those that have ended give back what was set aside and not used: one posting for each organization.
     WITH ended AS MATERIALIZED (
-        SELECT m.* FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
-            SELECT * FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
+        SELECT m.id, m.org_id, m.currency, m.project_id, m.allocation_id, m.app_instance_id, m.hold_minor, m.hold_remaining,
+            m.hold_promo
+        FROM unnest(v_orgs) AS o (org_id) CROSS JOIN LATERAL (
+            SELECT m.id, m.org_id, m.currency, m.project_id, m.allocation_id, m.app_instance_id, m.hold_minor,
+                m.hold_remaining, m.hold_promo
+            FROM meters m WHERE m.org_id = o.org_id AND m.state = 'closed' AND m.accrued_until = m.closed_at
             LIMIT p_limit FOR UPDATE
         ) m
     ), settled AS (
@@ -1643,14 +1654,14 @@ CREATE FUNCTION public.meters_hold(p_terms public.meter_terms, p_now timestamp w
     AS $$
 DECLARE
     v_chain ledger_chains;
-    v_last  ledger_postings;
+    v_last  record;
     v_each  bigint := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
 BEGIN
     needed := v_each * v_count;
     v_chain := ledger_lock(p_terms.org_id, p_terms.currency);
-    SELECT * INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
+    SELECT prepaid_after, promo_after INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
         AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
     IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_terms.project_id

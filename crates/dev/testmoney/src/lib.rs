@@ -101,6 +101,16 @@ impl TestMoney {
         tx.commit(None).await.expect("commit");
     }
 
+    /// The project has used so much, and its budget knows.
+    pub async fn spend(&self, (org, project): (OrgId, ProjectId), amount: i64) {
+        let used = Line { project: Some(project), ..Line::new(Account::Prepaid, -amount) };
+        let lines = vec![used, Line::new(Account::Revenue, amount)];
+        let reason = "a test".to_owned();
+        let kind = PostingKind::Usage;
+        self.post(Posting { org, kind, reference: None, reason, corrects: None, lines }).await;
+        self.accrue().await;
+    }
+
     /// Money is held for a launch.
     pub async fn hold(&self, launch: &Launch) -> Result<(), Failure> {
         let mut tx = self.write("allocation.create").await;

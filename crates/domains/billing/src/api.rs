@@ -4,6 +4,7 @@ pub use crate::{
     Billing,
     model::{
         account::{Account, Balances, Line, Posted, Posting, PostingKind},
+        launch_funds::{FundsRefusal, LaunchCost, LaunchFunds},
         meter::{Launch, LaunchMeter, MeterUnit},
         rating::hour_cost,
     },
@@ -11,7 +12,9 @@ pub use crate::{
         balance::balances_of,
         balance_checks::{budgets_overdue, is_depleted, is_metered, must_release_project, overdue},
         credits::{Fault, Resumed, credit, credit_end},
-        holds::{funds_check, funds_hold, launch_failed, meter_close, meter_open},
+        holds::{
+            funds_check, funds_hold, funds_problem, launch_failed, launch_funds, meter_close, meter_open,
+        },
         posting::post,
         provider_findings::{
             ProviderFinding, provider_finding, provider_finding_over, provider_findings_gone,

@@ -15,6 +15,18 @@ pub fn relative(now: DateTime<Utc>, at: DateTime<Utc>) -> String {
     if seconds > 0 { format!("in {text}") } else { format!("{text} ago") }
 }
 
+/// `1 h 30 min`, exactly.
+pub fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+    let given: Vec<String> = parts
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, unit)| format!("{number} {unit}"))
+        .collect();
+    if given.is_empty() { "0 s".to_owned() } else { given.join(" ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,6 +38,14 @@ mod tests {
         assert_eq!(
             [at(0), at(-119), at(-120), at(7200), at(-172_800)],
             ["0s ago", "119s ago", "2m ago", "in 2h", "2d ago"]
+        );
+    }
+
+    #[test]
+    fn a_span_names_its_parts() {
+        assert_eq!(
+            [0, 59, 60, 3600, 5400, 3601].map(span),
+            ["0 s", "59 s", "1 min", "1 h", "1 h 30 min", "1 h 1 s"]
         );
     }
 }

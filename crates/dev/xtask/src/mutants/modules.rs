@@ -43,6 +43,7 @@ pub const MODULES: &[Module] = &[
             "model/balance.rs",
             "model/budget.rs",
             "model/fault_credit.rs",
+            "model/launch_funds.rs",
             "model/meter.rs",
             "model/rating.rs",
         ],
@@ -84,7 +85,7 @@ pub const MODULES: &[Module] = &[
         root: None,
         copied: &["."],
         tests: &[],
-        mutated: &["authorize.rs", "request.rs"],
+        mutated: &["authorize.rs", "missing_role.rs", "request.rs"],
         property_cases: FEW_CASES,
     },
     // What a token says, and what a grant is given for.

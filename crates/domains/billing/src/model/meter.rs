@@ -3,6 +3,8 @@
 use kernel::ids::{AllocationId, MeterId, OrgId, ProjectId};
 use uuid::Uuid;
 
+use super::launch_funds::LaunchCost;
+
 lifecycle::lifecycle! {
     /// Made with the launch, which sets money aside; runs while the allocation is active; settled when everything is
     /// posted. `void` means that the launch failed and nothing was used.
@@ -50,6 +52,17 @@ pub struct Launch {
     pub unit_price_minor: i64,
     pub currency: String,
     pub allocations: Vec<AllocationId>,
+}
+
+impl Launch {
+    pub fn cost(&self) -> LaunchCost<'_> {
+        LaunchCost {
+            unit_price_minor: self.unit_price_minor,
+            units: self.units,
+            members: u32::try_from(self.allocations.len()).unwrap_or(u32::MAX),
+            currency: &self.currency,
+        }
+    }
 }
 
 /// One of them, as its meter will be.

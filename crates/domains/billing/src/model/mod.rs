@@ -8,6 +8,7 @@ pub mod budget_resource;
 pub mod fault_credit;
 pub mod finding;
 pub mod focus;
+pub mod launch_funds;
 pub mod meter;
 pub mod rating;
 pub mod report;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     Code, Failure, Problem,
-    ids::{AllocationId, PostingId},
+    ids::{AllocationId, OrgId, PostingId, ProjectId},
     policy::keys,
 };
 use pg::{Connection, WriteTx};
@@ -13,34 +13,41 @@ use identity::api::Where;
 use crate::{
     Billing,
     model::{
+        launch_funds::{FundsRefusal, LaunchFunds},
         meter::{Launch, LaunchMeter},
-        rating,
     },
-    store::meters,
+    store::{ledger, meters},
 };
 
-/// Whether there is enough for a launch, without setting anything aside: a refusal before any work is done. What
-/// decides is [`funds_hold`].
+/// What decides about the money of a launch in this project, as it is now. Nothing is locked: what decides is
+/// [`funds_hold`].
+pub async fn launch_funds(
+    billing: &Billing,
+    conn: &mut Connection,
+    org: OrgId,
+    project: ProjectId,
+) -> Result<LaunchFunds, Failure> {
+    let hold_seconds = hold_seconds(billing, org, project).await?;
+    let now = billing.db.ambient().now();
+    let (balances, budget_blocked) = ledger::launch_balances(conn, org, project, now).await?;
+    let available_minor = balances.as_ref().map_or(0, |(balances, _)| balances.available());
+    let currency = balances.map(|(_, currency)| currency);
+    Ok(LaunchFunds { available_minor, currency, hold_seconds, budget_blocked })
+}
+
+/// Whether there is enough for a launch, without setting anything aside: a refusal before any work is done.
 pub async fn funds_check(billing: &Billing, conn: &mut Connection, launch: &Launch) -> Result<(), Failure> {
-    let seconds = hold_seconds(billing, launch).await?;
-    let (balances, _) = super::balance::balances_of(billing, conn, launch.org).await?;
-    let (price, units) = (launch.unit_price_minor, launch.units);
-    let members = i64::try_from(launch.allocations.len())?;
-    let needed =
-        rating::usage_cost_rounded_up(price, units, seconds).and_then(|each| each.checked_mul(members));
-    let needed =
-        needed.ok_or_else(|| Failure::bug(format!("the cost of {units} units at {price} overflows")))?;
-    let available = balances.available();
-    if available < needed || (available <= 0 && rating::usage_cost_rounded_up(price, units, 1) != Some(0)) {
-        return Err(insufficient(available, needed, &launch.currency).into());
+    let funds = launch_funds(billing, conn, launch.org, launch.project).await?;
+    match funds.decide(launch.cost()) {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(funds_problem(refusal, &launch.currency).into()),
     }
-    Ok(())
 }
 
 /// Sets the cost of the first time aside and makes the meters, in the transaction of the launch. Launches of one
 /// organization are serial from here to their end.
 pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) -> Result<(), Failure> {
-    let seconds = hold_seconds(billing, launch).await?;
+    let seconds = hold_seconds(billing, launch.org, launch.project).await?;
     let ambient = tx.db().ambient().clone();
     let meters: Vec<LaunchMeter> = launch
         .allocations
@@ -48,47 +55,52 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
         .map(|allocation| LaunchMeter { id: ambient.id(), allocation: *allocation })
         .collect();
     let posting: PostingId = ambient.id();
-    let held = match meters::hold(tx, launch, &meters, seconds, posting).await {
-        Ok(held) => held,
-        Err(error) if pg::constraint_violated(&error) == Some("ledger_currency") => {
-            let text = format!(
-                "This product is sold in {}, but your balance is in another currency.",
-                launch.currency
-            );
-            return Err(Problem::new(Code::Unprocessable, text).into());
-        }
+    let refusal = match meters::hold(tx, launch, &meters, seconds, posting).await {
+        Ok(held) => match held.answer.as_str() {
+            "ok" => return Ok(()),
+            "budget_blocked" => FundsRefusal::BudgetBlocked,
+            _ => FundsRefusal::Insufficient { available_minor: held.available, needed_minor: held.needed },
+        },
+        Err(error) if pg::constraint_violated(&error) == Some("ledger_currency") => FundsRefusal::Currency,
         Err(error) => return Err(error.into()),
     };
-    match held.answer.as_str() {
-        "ok" => Ok(()),
-        "budget_blocked" => {
-            let text = "This project has used up its monthly budget; new launches are blocked.";
-            Err(Problem::new(Code::InsufficientBalance, text)
-                .detail("reason", "budget_blocked")
-                .suggest("Ask an administrator of the organization to raise the budget, or wait for the next month.")
-                .into())
+    Err(funds_problem(refusal, &launch.currency).into())
+}
+
+/// A refusal as a client gets it. The price is in this currency.
+pub fn funds_problem(refusal: FundsRefusal, currency: &str) -> Problem {
+    match refusal {
+        FundsRefusal::Currency => {
+            let text =
+                format!("This product is sold in {currency}, but your balance is in another currency.");
+            Problem::new(Code::Unprocessable, text).detail("reason", "currency")
         }
-        _ => Err(insufficient(held.available, held.needed, &launch.currency).into()),
+        FundsRefusal::BudgetBlocked => {
+            let text = "This project has used up its monthly budget; new launches are blocked.";
+            Problem::new(Code::InsufficientBalance, text).detail("reason", "budget_blocked").suggest(
+                "Ask an administrator of the organization to raise the budget, or wait for the next month.",
+            )
+        }
+        FundsRefusal::Insufficient { available_minor, needed_minor } => {
+            let text = format!(
+                "The launch needs a hold of {}, but only {} is available.",
+                kernel::money::money(needed_minor, currency),
+                kernel::money::money(available_minor, currency)
+            );
+            Problem::new(Code::InsufficientBalance, text)
+                .detail("reason", "funds")
+                .detail("available_minor", available_minor)
+                .detail("needed_minor", needed_minor)
+                .detail("currency", currency)
+                .suggest("Top up with POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
+        }
     }
 }
 
-async fn hold_seconds(billing: &Billing, launch: &Launch) -> Result<i64, Failure> {
-    let place = Where { org: Some(launch.org), project: Some(launch.project), ..Where::default() };
+async fn hold_seconds(billing: &Billing, org: OrgId, project: ProjectId) -> Result<i64, Failure> {
+    let place = Where { org: Some(org), project: Some(project), ..Where::default() };
     let key = keys::BILLING_LAUNCH_HOLD_SECONDS;
     Ok(billing.policies.setting_at(key, place).await?.get())
-}
-
-fn insufficient(available: i64, needed: i64, currency: &str) -> Problem {
-    let text = format!(
-        "The launch needs a hold of {}, but only {} is available.",
-        kernel::money::money(needed, currency),
-        kernel::money::money(available, currency)
-    );
-    Problem::new(Code::InsufficientBalance, text)
-        .detail("available_minor", available)
-        .detail("needed_minor", needed)
-        .detail("currency", currency)
-        .suggest("Top up with POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
 }
 
 /// The allocation became active at `at`.

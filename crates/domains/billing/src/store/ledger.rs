@@ -1,7 +1,7 @@
 //! The ledger: appending to a chain, and reading where it stands.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{OrgId, PostingId};
+use kernel::ids::{OrgId, PostingId, ProjectId};
 use pg::{ActorKind, Connection, WriteTx};
 use uuid::Uuid;
 
@@ -93,6 +93,38 @@ pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balan
     }))
 }
 
+/// The same with its currency, and whether the budget of the project blocks launches, in one round trip.
+pub async fn launch_balances(
+    conn: &mut Connection,
+    org: OrgId,
+    project: ProjectId,
+    now: DateTime<Utc>,
+) -> Result<(Option<(Balances, String)>, bool), sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT b.blocked AS "blocked!", c.currency AS "currency?", p.prepaid_after AS "prepaid?", p.held_after AS "held?",
+             p.promo_after AS "promo?", p.disputed_after AS "disputed?"
+           FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b
+           LEFT JOIN ledger_chains c ON c.org_id = $1
+           LEFT JOIN LATERAL (
+               SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after
+               FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
+               ORDER BY l.seq LIMIT 1
+           ) AS p ON p.seq = c.seq"#,
+        org.uuid(),
+        project.uuid(),
+        now,
+    )
+    .fetch_one(conn)
+    .await?;
+    let balances = Balances {
+        prepaid_minor: row.prepaid.unwrap_or(0),
+        held_minor: row.held.unwrap_or(0),
+        promo_minor: row.promo.unwrap_or(0),
+        disputed_minor: row.disputed.unwrap_or(0),
+    };
+    Ok((row.currency.map(|currency| (balances, currency)), row.blocked))
+}
+
 /// What a list of postings is narrowed to.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -157,27 +189,15 @@ pub async fn get(
 pub struct AccountStatus {
     pub state: BalanceState,
     pub state_changed_at: DateTime<Utc>,
-    pub projected_depletion_at: Option<DateTime<Utc>>,
 }
 
+/// As it was last recorded.
 pub async fn account_status(conn: &mut Connection, org: OrgId) -> Result<Option<AccountStatus>, sqlx::Error> {
     sqlx::query_as!(
         AccountStatus,
-        r#"SELECT state AS "state: BalanceState", state_changed_at, projected_depletion_at FROM billing_accounts WHERE org_id = $1"#,
+        r#"SELECT state AS "state: BalanceState", state_changed_at FROM billing_accounts WHERE org_id = $1"#,
         org.uuid()
     )
     .fetch_optional(conn)
-    .await
-}
-
-/// What everything that runs costs in an hour.
-pub async fn burn_per_hour(conn: &mut Connection, org: OrgId) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"SELECT coalesce(sum(hour.amount), 0)::bigint AS "burn!"
-           FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour
-           WHERE m.org_id = $1 AND m.state = 'open'"#,
-        org.uuid()
-    )
-    .fetch_one(conn)
     .await
 }

@@ -9,7 +9,10 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use crate::{
     Capacity,
     model::sku::{ProfileName, SkuCode},
-    service::explain::{Asker, Explanation, Question, explain},
+    service::{
+        explain::{Explanation, Question, explain},
+        launch_checks::Asker,
+    },
 };
 
 pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
@@ -17,8 +20,8 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
     vec![
         get(EXPLAIN, "allocation_explain", "Dry run of a launch")
             .describe(
-                "Checks capacity, limits and price without changing anything. If the launch would be \
-                 refused, the response contains the reason and the smallest change that would succeed now.",
+                "Checks SSH keys, money, capacity, limits and price without changing anything. If the launch \
+                 would be refused, the response contains the reason and the smallest change that would succeed now.",
             )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::SkuUnavailable])

@@ -9,7 +9,7 @@ use kernel::{
 };
 use pg::{Connection, WriteTx};
 
-use super::money::{Due, Fault, Meter, Money};
+use super::money::{Due, Fault, LaunchFunds, Meter, Money};
 use crate::model::sku::PriceUnit;
 
 /// What is used is paid for.
@@ -52,6 +52,15 @@ impl Billed {
 
 #[async_trait]
 impl Money for Billed {
+    async fn launch_funds(
+        &self,
+        conn: &mut Connection,
+        org: OrgId,
+        project: ProjectId,
+    ) -> Result<Option<LaunchFunds>, Failure> {
+        Ok(Some(api::launch_funds(&self.0, conn, org, project).await?))
+    }
+
     async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure> {
         match launch(meters) {
             Some(launch) => api::funds_check(&self.0, tx.conn(), &launch).await,

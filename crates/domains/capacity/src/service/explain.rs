@@ -1,39 +1,22 @@
 //! Why something can or cannot be launched, without launching it. Reads only, and says nothing about single machines.
 
 use identity::api::Where;
-use kernel::{
-    Failure, Problem,
-    ids::{OrgId, ProjectId, UserId},
-    policy::{UNLIMITED, keys},
-};
+use kernel::{Failure, Problem};
 use pg::Connection;
 use schemars::JsonSchema;
 use serde::Serialize;
-use uuid::Uuid;
 
+use super::launch_checks::{Asker, LaunchChecks, QuotedFunds, QuotedLimits};
 use crate::{
     Capacity,
     model::{
         group::MOST_MEMBERS,
-        placement::{Change, Refusal, RefusalReason, Request},
+        placement::{Refusal, Request},
         sku::{PriceUnit, Product},
     },
     service::placing,
-    store::{
-        candidates::SlotsOf,
-        claims::{self, QuotaUsage},
-    },
+    store::candidates::SlotsOf,
 };
-
-/// Who asks, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Asker {
-    pub org: OrgId,
-    pub project: ProjectId,
-    /// A person or a service account.
-    pub id: Uuid,
-    pub user: Option<UserId>,
-}
 
 /// What would be launched.
 #[derive(Clone, Debug)]
@@ -53,7 +36,7 @@ pub struct Explanation {
     pub profile: String,
     pub gpus: i32,
     pub count: u32,
-    /// There is room, and the limits allow it. Funds are looked at by the launch.
+    /// A launch would succeed: keys, money, capacity and limits allow it.
     pub fits: bool,
     /// Where it would go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +47,10 @@ pub struct Explanation {
     #[schemars(with = "Refusal")]
     pub refusal: Option<Refusal>,
     pub price: QuotedPrice,
+    /// Absent where nobody pays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "QuotedFunds")]
+    pub funds: Option<QuotedFunds>,
     pub limits: QuotedLimits,
 }
 
@@ -75,34 +62,6 @@ pub struct QuotedPrice {
     pub currency: String,
     /// All of them together.
     pub per_hour_minor: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct QuotedLimits {
-    pub org_gpus: Limited,
-    pub project_gpus: Limited,
-    /// Of whoever asks.
-    pub own_allocations: Limited,
-}
-
-/// How much of a limit is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Limited {
-    pub held: i64,
-    /// Without limit when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "i64")]
-    pub allowed: Option<i64>,
-}
-
-impl Limited {
-    fn new(held: i64, allowed: i64) -> Self {
-        Self { held, allowed: (allowed < UNLIMITED).then_some(allowed) }
-    }
-
-    fn left(self) -> i64 {
-        self.allowed.map_or(i64::MAX, |allowed| allowed.saturating_sub(self.held).max(0))
-    }
 }
 
 pub async fn explain(
@@ -130,23 +89,29 @@ pub async fn explain(
     let who = Where { org: Some(asker.org), project: Some(asker.project), user: asker.user };
     let isolation = placing::isolation(capacity, who).await?;
     let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
-    let place = placing::outlook(conn, of, &request, installs).await?;
-    let limits = limits(capacity, conn, asker).await?;
-    // A launch looks for a place before it counts.
-    let answer = match place {
-        Ok(region) => limit_exceeded(&limits, &request, profile.gpus).map_or(Ok(region), Err),
-        Err(refusal) => Err(refusal),
+    let outlook = placing::outlook(conn, of, &request, installs).await?;
+    let (gpus, count) = (profile.gpus, request.count);
+    let checks = LaunchChecks::load(capacity, conn, asker, &product, gpus).await?;
+    let other = || outlook.smallest_change(&request, &checks.allowed());
+    // In the order in which a launch looks.
+    let refusal = match (checks.refused_before(count), &outlook.region) {
+        (Some(refusal), _) => Some(Refusal { smallest_change: other(), ..refusal }),
+        (None, None) => Some(outlook.refusal(&request, &checks.allowed())),
+        (None, Some(_)) => {
+            checks.refused_after(count).map(|refusal| Refusal { smallest_change: other(), ..refusal })
+        }
     };
     Ok(Explanation {
         sku: request.sku,
         profile: profile.name,
-        gpus: profile.gpus,
-        count: request.count,
-        fits: answer.is_ok(),
-        price: price(&product, profile.gpus, request.count)?,
-        limits,
-        region: answer.as_ref().ok().cloned(),
-        refusal: answer.err(),
+        gpus,
+        count,
+        fits: refusal.is_none(),
+        price: price(&product, gpus, count)?,
+        funds: checks.quote(count),
+        limits: checks.limits,
+        region: outlook.region.filter(|_| refusal.is_none()),
+        refusal,
     })
 }
 
@@ -162,44 +127,4 @@ fn price(product: &Product, gpus: i32, count: u32) -> Result<QuotedPrice, Failur
             Failure::bug(format!("the cost of {count} times {} overflows", product.sku.sku))
         })?,
     })
-}
-
-async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Result<QuotedLimits, Failure> {
-    let org = Where { org: Some(asker.org), ..Where::default() };
-    let project = Where { project: Some(asker.project), ..org };
-    let own = Where { user: asker.user, ..project };
-    let policies = &capacity.policies;
-    let org_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get();
-    let project_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get();
-    let own_allocations = policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, own).await?.get();
-    let [of_org, of_project, of_own]: [QuotaUsage; 3] =
-        claims::quota_usage(conn, asker.org, asker.project, asker.id).await?;
-    Ok(QuotedLimits {
-        org_gpus: Limited::new(of_org.gpus, org_gpus),
-        project_gpus: Limited::new(of_project.gpus, project_gpus),
-        own_allocations: Limited::new(of_own.allocations, own_allocations),
-    })
-}
-
-/// Whether the limits forbid what there would be room for.
-fn limit_exceeded(limits: &QuotedLimits, request: &Request, gpus: i32) -> Option<Refusal> {
-    let gpus_left = limits.org_gpus.left().min(limits.project_gpus.left());
-    let allowed = |gpus: i64, count: i64| {
-        count <= limits.own_allocations.left() && gpus.saturating_mul(count) <= gpus_left
-    };
-    let (gpus, count) = (i64::from(gpus), i64::from(request.count));
-    if allowed(gpus, count) {
-        return None;
-    }
-    let fewer = (1..request.count).rev().find(|fewer| allowed(gpus, i64::from(*fewer)));
-    let smaller = || {
-        let sizes = request.other_sizes.iter().copied().filter(|size| i64::from(*size) < gpus);
-        sizes.filter(|size| allowed(i64::from(*size), count)).max()
-    };
-    let smallest_change =
-        fewer.map(|count| Change::Count { count }).or_else(|| smaller().map(|gpus| Change::Gpus { gpus }));
-    let message = "Capacity is available, but the launch would exceed a limit of the organization, of the \
-                   project or of the user. Release allocations, or ask for a higher limit.";
-    let reason = RefusalReason::Quota;
-    Some(Refusal { reason, message: message.to_owned(), smallest_change, after_cleaning: false })
 }

@@ -26,8 +26,9 @@ use crate::{
         sku::Product,
     },
     service::{
+        launch_checks::{Asker, LaunchChecks, no_ssh_key},
         money::Meter,
-        placing::{self, PlacedMember},
+        placing::{self, NotPlaced, PlacedMember},
     },
     store::{
         claims, machine_keys,
@@ -58,6 +59,13 @@ pub struct Creator {
     pub org: OrgId,
     pub project: ProjectId,
     pub user: UserId,
+}
+
+impl Creator {
+    const fn asker(self) -> Asker {
+        let Self { org, project, user } = self;
+        Asker { org, project, id: user.uuid(), user: Some(user) }
+    }
 }
 
 /// What is wanted.
@@ -123,7 +131,15 @@ pub async fn launch_all(
     };
     let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
     let (kind, model) = (product.sku.slot_kind, &product.sku.slot_model);
-    let placed = placing::place_of(tx, kind, model, &request, packing, installs).await?;
+    let placed = match placing::place_of(tx, kind, model, &request, packing, installs).await {
+        Ok(placed) => placed,
+        Err(NotPlaced::NoRoom(outlook)) => {
+            let asker = creator.asker();
+            let checks = LaunchChecks::load(capacity, tx.conn(), asker, &product, profile.gpus).await?;
+            return Err(placing::refused(&outlook.refusal(&request, &checks.allowed())).into());
+        }
+        Err(NotPlaced::Failed(failure)) => return Err(failure),
+    };
     let uids = capacity.uids.take(tx, ids.len()).await?;
 
     // After whatever was waited for.
@@ -220,12 +236,7 @@ async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>,
     keys.sort_unstable();
     keys.dedup();
     if keys.is_empty() {
-        let text =
-            "You have no SSH key, or are not a member of this project: nobody could log in to the machine.";
-        let problem = Problem::new(Code::Unprocessable, text).detail("reason", "no_ssh_key");
-        return Err(problem
-            .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
-            .into());
+        return Err(no_ssh_key().into());
     }
     Ok(keys)
 }

@@ -11,6 +11,7 @@ pub mod forced;
 pub mod groups;
 pub mod key_removal;
 pub mod launch;
+pub mod launch_checks;
 pub mod money;
 pub mod placing;
 pub mod project_stream;

@@ -9,11 +9,20 @@ use kernel::{
 use pg::{Connection, WriteTx};
 
 pub use crate::model::money::{Due, Meter};
-pub use billing::api::Fault;
+pub use billing::api::{Fault, LaunchFunds};
 
 /// Money as capacity sees it. Each call is part of the transaction of the change; an error rolls both back.
 #[async_trait]
 pub trait Money: Send + Sync {
+    /// What decides about the money of a launch; none where nobody pays.
+    async fn launch_funds(
+        &self,
+        _: &mut Connection,
+        _: OrgId,
+        _: ProjectId,
+    ) -> Result<Option<LaunchFunds>, Failure> {
+        Ok(None)
+    }
     /// Before any work is done: is there enough for these meters? Nothing is held, so it decides nothing.
     async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure>;
     /// Capacity is reserved: money is set aside for these meters, which are made now, or the launch is refused. They are of

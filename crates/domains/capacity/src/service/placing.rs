@@ -20,7 +20,9 @@ use crate::{
     Capacity,
     model::{
         allocation::Shape,
-        placement::{self, Change, Installs, NodeView, Packing, Placed, Refusal, RefusalReason, Request},
+        placement::{
+            self, Allowed, Change, Installs, NodeView, Packing, Placed, Refusal, RefusalReason, Request,
+        },
     },
     store::candidates::{self, Candidate, Search, SlotsOf},
 };
@@ -52,7 +54,24 @@ pub async fn place_in(
     request: &Request,
     packing: Packing,
 ) -> Result<Vec<PlacedMember>, Failure> {
-    place_of(tx, kind, model, request, packing, Installs::Every).await
+    match place_of(tx, kind, model, request, packing, Installs::Every).await {
+        Ok(members) => Ok(members),
+        Err(NotPlaced::NoRoom(outlook)) => Err(refused(&outlook.refusal(request, &|_, _| true)).into()),
+        Err(NotPlaced::Failed(failure)) => Err(failure),
+    }
+}
+
+/// Why nothing was placed.
+pub enum NotPlaced {
+    /// The counts say that it does not fit.
+    NoRoom(Outlook),
+    Failed(Failure),
+}
+
+impl From<Failure> for NotPlaced {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// The same, on machines that can be installed anew by whoever installs so many.
@@ -63,17 +82,18 @@ pub async fn place_of(
     request: &Request,
     packing: Packing,
     installs: Installs,
-) -> Result<Vec<PlacedMember>, Failure> {
+) -> Result<Vec<PlacedMember>, NotPlaced> {
     let of = SlotsOf { kind, model };
     for _ in 0..ROUNDS {
         if let Some(members) = members_place(tx.conn(), of, request, packing, installs).await? {
             return Ok(members);
         }
-        if let Err(refusal) = outlook(tx.conn(), of, request, installs).await? {
-            return Err(refused(&refusal).into());
+        let outlook = outlook(tx.conn(), of, request, installs).await?;
+        if outlook.region.is_none() {
+            return Err(NotPlaced::NoRoom(outlook));
         }
     }
-    Err(too_busy().into())
+    Err(Failure::from(too_busy()).into())
 }
 
 /// What a launch asks of whoever installs machines: nothing, unless its tenant may be root on a whole one.
@@ -91,23 +111,48 @@ pub(crate) async fn isolation(capacity: &Capacity, place: Where) -> Result<Isola
     capacity.policies.setting_at(keys::ALLOCATION_ISOLATION_MODEL, place).await
 }
 
-/// In which region the request fits now, or why it does not. Reads only, and goes by what is committed.
+/// What the counts say about a request, as they are committed.
+#[derive(Debug)]
+pub struct Outlook {
+    nodes: Vec<NodeView>,
+    /// Those that can be installed anew, where that matters.
+    installable: Option<Vec<NodeView>>,
+    /// Where it fits now.
+    pub region: Option<String>,
+}
+
+impl Outlook {
+    /// Why it does not fit.
+    pub fn refusal(&self, request: &Request, allowed: Allowed<'_>) -> Refusal {
+        if placement::fitting_region(&self.nodes, request).is_some() {
+            return not_reimageable();
+        }
+        let smallest_change = self.smallest_change(request, allowed);
+        Refusal { smallest_change, ..placement::refuse(&self.nodes, request) }
+    }
+
+    /// What would fit and is allowed.
+    pub fn smallest_change(&self, request: &Request, allowed: Allowed<'_>) -> Option<Change> {
+        placement::smallest_change(self.installable.as_ref().unwrap_or(&self.nodes), request, allowed)
+    }
+}
+
+/// Whether the request fits now. Reads only.
 pub(crate) async fn outlook(
     conn: &mut Connection,
     of: SlotsOf<'_>,
     request: &Request,
     installs: Installs,
-) -> Result<Result<String, Refusal>, Failure> {
+) -> Result<Outlook, Failure> {
     let nodes = candidates::outlook(conn, of, request).await?;
-    let Some(region) = placement::fitting_region(&nodes, request) else {
-        return Ok(Err(placement::refuse(&nodes, request)));
+    let installable = match installs {
+        Installs::Every => None,
+        Installs::Simulated => {
+            Some(candidates::installable(conn, nodes.clone(), |view| view.id, installs).await?)
+        }
     };
-    if installs == Installs::Every {
-        return Ok(Ok(region.to_owned()));
-    }
-    let installable = candidates::installable(conn, nodes, |view| view.id, installs).await?;
-    let region = placement::fitting_region(&installable, request).map(str::to_owned);
-    Ok(region.ok_or_else(not_reimageable))
+    let region = placement::fitting_region(installable.as_ref().unwrap_or(&nodes), request);
+    Ok(Outlook { region: region.map(str::to_owned), nodes, installable })
 }
 
 fn not_reimageable() -> Refusal {

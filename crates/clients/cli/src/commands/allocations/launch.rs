@@ -15,7 +15,7 @@ use crate::{
     args::{Once, Wait},
     commands::catalog::price,
     failure::{Result, local},
-    output::money,
+    output::{counted, money, span},
 };
 
 #[derive(ClapArgs)]
@@ -101,16 +101,23 @@ fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'stati
     };
     let soon = refusal["after_cleaning"] == json!(true);
     let quoted = &answer.price;
+    let hold = answer.funds.as_ref().map(|funds| {
+        let first = span(funds.hold_seconds);
+        let [hold, available] =
+            [funds.hold_minor, funds.available_minor].map(|minor| money(minor, &funds.currency));
+        format!("{hold} for the first {first}; {available} available")
+    });
     vec![
-        ("fits", if answer.fits { "yes, currently" } else { "no" }.to_owned()),
+        ("would succeed", if answer.fits { "yes, currently" } else { "no" }.to_owned()),
         ("why not", refusal["message"].as_str().unwrap_or_default().to_owned()),
         ("soon", if soon { "after the cleanup of released capacity" } else { "" }.to_owned()),
         ("sku", answer.sku.clone()),
-        ("size", format!("{} ({} GPUs)", answer.profile, answer.gpus)),
+        ("size", format!("{} ({})", answer.profile, counted(answer.gpus, "GPU"))),
         ("count", answer.count.to_string()),
         ("region", answer.region.clone().unwrap_or_default()),
         ("price", price(quoted.unit_price_minor, &quoted.currency, &quoted.unit.to_string())),
         ("total", format!("{} per hour", money(quoted.per_hour_minor, &quoted.currency))),
+        ("hold", hold.unwrap_or_default()),
         ("organization", format!("{} (GPUs)", held(&answer.limits.org_gpus))),
         ("project", format!("{} (GPUs)", held(&answer.limits.project_gpus))),
         ("you", format!("{} (allocations)", held(&answer.limits.own_allocations))),

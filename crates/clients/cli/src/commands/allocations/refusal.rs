@@ -101,7 +101,9 @@ impl Typed<'_> {
         };
         let details = api.details.clone();
         let failure = Failure::from(error);
-        let mut lines: Vec<String> = failure.suggestion.clone().into_iter().collect();
+        // What to type says more than which request to send.
+        let to_type = remedy(&details).is_some();
+        let mut lines: Vec<String> = failure.suggestion.clone().filter(|_| !to_type).into_iter().collect();
         lines.extend(self.remedies(&details));
         if lines.is_empty() { failure } else { failure.suggest(lines.join("\n  ")) }
     }
@@ -119,10 +121,21 @@ impl Typed<'_> {
             _ => None,
         };
         lines.extend(limit.map(|key| format!("See where the limit is set: gpuaas policy explain {key}")));
+        lines.extend(remedy(details).map(str::to_owned));
         if let Some(line) = self.with(&details["smallest_change"]) {
             lines.push(format!("This would succeed now: {line}"));
         }
         lines
+    }
+}
+
+/// What to type about a reason that no other size or place changes.
+fn remedy(details: &Value) -> Option<&'static str> {
+    match details["reason"].as_str()? {
+        "no_ssh_key" => Some("Add your public key: gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
+        "funds" => Some("Top up: gpuaas billing topup AMOUNT"),
+        "budget_blocked" => Some("See the budgets: gpuaas billing budgets list"),
+        _ => None,
     }
 }
 
@@ -195,6 +208,14 @@ mod tests {
         );
         let lines = typed.remedies(&json!({ "reason": "quota", "limit": "org" }));
         assert!(lines[1].ends_with("gpuaas policy explain quota.gpus_per_org"), "{lines:?}");
+        for (reason, command) in [
+            ("no_ssh_key", "gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
+            ("funds", "gpuaas billing topup AMOUNT"),
+            ("budget_blocked", "gpuaas billing budgets list"),
+        ] {
+            let lines = typed.remedies(&json!({ "reason": reason }));
+            assert!(lines[1].ends_with(command), "{lines:?}");
+        }
         // One machine cannot be fewer.
         assert_eq!(typed.with(&json!({ "change": "count", "count": 1 })), None);
     }

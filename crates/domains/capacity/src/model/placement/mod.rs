@@ -13,5 +13,5 @@ mod refuse;
 mod types;
 
 pub use choose::{choose, place};
-pub use refuse::{fitting_region, refuse};
+pub use refuse::{Allowed, fitting_region, refuse, smallest_change};
 pub use types::*;

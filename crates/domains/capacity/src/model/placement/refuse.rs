@@ -14,6 +14,9 @@ pub fn fitting_region<'a>(nodes: &[NodeView], request: &'a Request) -> Option<&'
         .find(|region| outlook.fits(region, request.take, request.count))
 }
 
+/// Whether anything but capacity allows so many members of a size (in GPUs; none: of the wanted size).
+pub type Allowed<'a> = &'a (dyn Fn(Option<u32>, u32) -> bool + Sync);
+
 /// The reason that binds. To be asked only when nothing was placed.
 pub fn refuse(nodes: &[NodeView], request: &Request) -> Refusal {
     let outlook = Outlook { nodes, request };
@@ -29,7 +32,12 @@ pub fn refuse(nodes: &[NodeView], request: &Request) -> Refusal {
         RefusalReason::NoCapacityInRegion
     };
     let message = message(request, reason, after_cleaning);
-    Refusal { reason, message, smallest_change: outlook.smallest_change(), after_cleaning }
+    Refusal { reason, message, smallest_change: outlook.smallest_change(&|_, _| true), after_cleaning }
+}
+
+/// The smallest change that is allowed and for which there is room.
+pub fn smallest_change(nodes: &[NodeView], request: &Request, allowed: Allowed<'_>) -> Option<Change> {
+    Outlook { nodes, request }.smallest_change(allowed)
 }
 
 impl NodeView {
@@ -84,19 +92,22 @@ impl Outlook<'_> {
         self.here(region).map(|node| u64::from(node.now())).sum()
     }
 
-    fn smallest_change(&self) -> Option<Change> {
+    fn smallest_change(&self, allowed: Allowed<'_>) -> Option<Change> {
         let Request { take, count, regions, .. } = self.request;
         let elsewhere: BTreeSet<&String> =
             self.nodes.iter().map(|node| &node.region).filter(|region| !regions.contains(region)).collect();
-        if let Some(region) = elsewhere.iter().find(|region| self.fits(region, *take, *count)) {
+        if allowed(None, *count)
+            && let Some(region) = elsewhere.iter().find(|region| self.fits(region, *take, *count))
+        {
             return Some(Change::Region { region: (*region).clone() });
         }
         let most = regions.iter().map(|region| self.members_now(region, *take)).max().unwrap_or(0);
         let fewer = u32::try_from(most).unwrap_or(u32::MAX).min(count.saturating_sub(1));
-        if fewer > 0 {
-            return Some(Change::Count { count: fewer });
+        if let Some(count) = (1..=fewer).rev().find(|count| allowed(None, *count)) {
+            return Some(Change::Count { count });
         }
-        let sizes = self.smaller_sizes();
+        let mut sizes = self.smaller_sizes();
+        sizes.retain(|gpus| allowed(Some(*gpus), *count));
         let fit = |region: &str, gpus: u32| self.fits(region, Take::Slots { slots: gpus }, *count);
         if let Some(&gpus) = sizes.iter().find(|gpus| regions.iter().any(|region| fit(region, **gpus))) {
             return Some(Change::Gpus { gpus });

@@ -104,7 +104,14 @@ pub enum RefusalReason {
     /// Machines are to be installed anew after their tenants, and nothing can do that to those that are free.
     NotReimageable,
     Quota,
+    /// The balance does not cover the hold.
     Funds,
+    /// The balance is in another currency than the price.
+    Currency,
+    /// The budget of the project is used up.
+    BudgetBlocked,
+    /// Nobody could log in.
+    NoSshKey,
 }
 
 /// The smallest change of the request that would succeed now.

@@ -5,6 +5,7 @@ mod bank;
 mod budgets;
 mod credits;
 mod depletion;
+mod explained;
 mod failed_launches;
 mod fault_reviews;
 mod fault_times;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capacity::model::placement::{
-    NodeView, Packing, Placed, Request, SlotView, Take, fitting_region, place, refuse,
+    NodeView, Packing, Placed, Request, SlotView, Take, fitting_region, place, refuse, smallest_change,
 };
 use kernel::ids::SlotId;
 use proptest::prelude::*;
@@ -49,7 +49,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_decision_is_the_one_that_brute_force_finds(fleet in fleet(), request in request(), packing in packing()) {
+    fn every_decision_is_the_one_that_brute_force_finds(
+        fleet in fleet(), request in request(), packing in packing(), most in 0..12_u32,
+    ) {
         let nodes = fleet.views();
         let decided = place(&nodes, &request, packing);
         prop_assert_eq!(decided.clone().ok(), oracle::place(&nodes, &request, packing));
@@ -59,9 +61,14 @@ proptest! {
             Ok(placed) => check_valid(&nodes, &request, &placed),
             Err(refusal) => {
                 prop_assert_eq!(refusal.reason, oracle::reason(&nodes, &request));
-                prop_assert_eq!(&refusal.smallest_change, &oracle::smallest_change(&nodes, &request));
+                prop_assert_eq!(&refusal.smallest_change, &oracle::smallest_change(&nodes, &request, u32::MAX));
                 prop_assert_eq!(refusal.after_cleaning, oracle::after_cleaning(&nodes, &request));
                 prop_assert_eq!(&refusal, &refuse(&counts(&nodes), &request));
+                // With a limit that is no matter of capacity.
+                let wanted = request.take.slots();
+                let allowed = |size: Option<u32>, count: u32| size.unwrap_or(wanted) * count <= most;
+                let within = smallest_change(&counts(&nodes), &request, &allowed);
+                prop_assert_eq!(within, oracle::smallest_change(&nodes, &request, most));
                 let told = serde_json::to_string(&refusal).unwrap();
                 prop_assert!(!told.contains("node_0") && !told.contains("slot_0"), "{told}");
             }

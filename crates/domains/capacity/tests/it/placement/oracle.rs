@@ -190,8 +190,8 @@ pub fn reason(nodes: &[NodeView], request: &Request) -> RefusalReason {
     }
 }
 
-/// Every change there is, from the smallest on; the first that would succeed.
-pub fn smallest_change(nodes: &[NodeView], request: &Request) -> Option<Change> {
+/// Every change there is, from the smallest on; the first that would succeed, with so many slots in all at most.
+pub fn smallest_change(nodes: &[NodeView], request: &Request, most: u32) -> Option<Change> {
     let now = |r: &str, take, count| possible(nodes, request, r, take, count, World::Now);
     let all: BTreeSet<&str> = nodes.iter().map(|node| node.region.as_str()).collect();
     let elsewhere = || all.iter().filter(|region| !request.regions.iter().any(|wanted| wanted == **region));
@@ -221,7 +221,7 @@ pub fn smallest_change(nodes: &[NodeView], request: &Request) -> Option<Change> 
         }
     }
     let fits = |(_, regions, take, count): &(Change, Vec<&str>, Take, u32)| {
-        regions.iter().any(|r| now(r, *take, *count))
+        take.slots() * count <= most && regions.iter().any(|r| now(r, *take, *count))
     };
     changes.into_iter().find(fits).map(|(change, ..)| change)
 }

@@ -1,0 +1,108 @@
+//! Whether the money of an organization allows a launch, and what the launch sets aside. `meters_hold` decides the same
+//! in the database, with the chain locked; a property test compares them.
+
+use super::rating::usage_cost_rounded_up;
+
+/// What decides about the money of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFunds {
+    /// What can be set aside: prepaid and promotional.
+    pub available_minor: i64,
+    /// Of the balance; none when the organization never had one.
+    pub currency: Option<String>,
+    /// The hold covers so much time.
+    pub hold_seconds: i64,
+    /// The budget of the project is used up and blocks launches.
+    pub budget_blocked: bool,
+}
+
+/// Machines of one kind and size, as their meters will count them.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchCost<'a> {
+    pub unit_price_minor: i64,
+    pub units: i32,
+    pub members: u32,
+    pub currency: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FundsRefusal {
+    /// The balance is in another currency than the price.
+    Currency,
+    BudgetBlocked,
+    Insufficient {
+        available_minor: i64,
+        needed_minor: i64,
+    },
+}
+
+impl LaunchFunds {
+    /// What the launch sets aside, or why it is refused.
+    pub fn decide(&self, cost: LaunchCost<'_>) -> Result<i64, FundsRefusal> {
+        if self.currency.as_deref().is_some_and(|currency| currency != cost.currency) {
+            return Err(FundsRefusal::Currency);
+        }
+        if self.budget_blocked {
+            return Err(FundsRefusal::BudgetBlocked);
+        }
+        let available_minor = self.available_minor;
+        let needed_minor = self.hold_minor(cost);
+        let is_free = usage_cost_rounded_up(cost.unit_price_minor, cost.units, 1) == Some(0);
+        if available_minor < needed_minor || (available_minor <= 0 && !is_free) {
+            return Err(FundsRefusal::Insufficient { available_minor, needed_minor });
+        }
+        Ok(needed_minor)
+    }
+
+    /// What the launch would set aside. A cost that no number holds is the largest.
+    pub fn hold_minor(&self, cost: LaunchCost<'_>) -> i64 {
+        let each = usage_cost_rounded_up(cost.unit_price_minor, cost.units, self.hold_seconds);
+        each.and_then(|each| each.checked_mul(i64::from(cost.members))).unwrap_or(i64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn funds(available_minor: i64) -> LaunchFunds {
+        LaunchFunds {
+            available_minor,
+            currency: Some("USD".to_owned()),
+            hold_seconds: 1800,
+            budget_blocked: false,
+        }
+    }
+
+    fn cost(unit_price_minor: i64, units: i32, members: u32) -> LaunchCost<'static> {
+        LaunchCost { unit_price_minor, units, members, currency: "USD" }
+    }
+
+    #[test]
+    fn a_launch_needs_the_cost_of_the_first_time_of_all_its_members() {
+        // Half an hour of 3 machines with 2 GPUs at 4.51.
+        assert_eq!(funds(1353).decide(cost(451, 2, 3)), Ok(1353));
+        let refused = FundsRefusal::Insufficient { available_minor: 1352, needed_minor: 1353 };
+        assert_eq!(funds(1352).decide(cost(451, 2, 3)), Err(refused));
+        assert_eq!(funds(i64::MAX - 1).hold_minor(cost(1_000_000_000, 100_000, u32::MAX)), i64::MAX);
+    }
+
+    #[test]
+    fn without_a_hold_something_must_be_there_unless_it_is_free() {
+        let free_of_hold = |available_minor| LaunchFunds { hold_seconds: 0, ..funds(available_minor) };
+        assert_eq!(free_of_hold(1).decide(cost(451, 1, 1)), Ok(0));
+        let refused = FundsRefusal::Insufficient { available_minor: 0, needed_minor: 0 };
+        assert_eq!(free_of_hold(0).decide(cost(451, 1, 1)), Err(refused));
+        assert_eq!(free_of_hold(0).decide(cost(0, 1, 1)), Ok(0));
+    }
+
+    #[test]
+    fn currency_and_budget_are_looked_at_first() {
+        let blocked = LaunchFunds { budget_blocked: true, ..funds(0) };
+        assert_eq!(blocked.decide(cost(451, 1, 1)), Err(FundsRefusal::BudgetBlocked));
+        let euros = LaunchFunds { currency: Some("EUR".to_owned()), ..blocked };
+        assert_eq!(euros.decide(cost(451, 1, 1)), Err(FundsRefusal::Currency));
+        let new = LaunchFunds { currency: None, ..funds(1000) };
+        assert_eq!(new.decide(cost(451, 1, 1)), Ok(226));
+    }
+}

@@ -1,0 +1,198 @@
+//! What a launch is checked against besides capacity: keys, money and limits, in the order in which a launch is refused
+//! for them: keys, money, capacity, limits.
+//!
+//! A launch finds keys and money here and has the database decide money and limits again, when it writes; an explanation
+//! finds all of it here and writes nothing.
+
+use billing::api::{FundsRefusal, LaunchCost, LaunchFunds, funds_problem};
+use identity::api::Where;
+use kernel::{
+    Code, Failure, Problem,
+    ids::{OrgId, ProjectId, UserId},
+    policy::{UNLIMITED, keys},
+};
+use pg::Connection;
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{
+    Capacity,
+    model::{
+        placement::{Refusal, RefusalReason},
+        sku::Product,
+    },
+    store::claims::{self, QuotaUsage},
+};
+
+/// Who asks, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    pub org: OrgId,
+    pub project: ProjectId,
+    /// A person or a service account.
+    pub id: Uuid,
+    pub user: Option<UserId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct QuotedLimits {
+    pub org_gpus: Limited,
+    pub project_gpus: Limited,
+    /// Of whoever asks.
+    pub own_allocations: Limited,
+}
+
+/// How much of a limit is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Limited {
+    pub held: i64,
+    /// Without limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub allowed: Option<i64>,
+}
+
+impl Limited {
+    fn new(held: i64, allowed: i64) -> Self {
+        Self { held, allowed: (allowed < UNLIMITED).then_some(allowed) }
+    }
+
+    fn left(self) -> i64 {
+        self.allowed.map_or(i64::MAX, |allowed| allowed.saturating_sub(self.held).max(0))
+    }
+}
+
+/// The money of a launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct QuotedFunds {
+    /// What can be set aside.
+    pub available_minor: i64,
+    /// What the launch sets aside: the cost of `hold_seconds`.
+    pub hold_minor: i64,
+    pub hold_seconds: i64,
+    /// Of the balance.
+    pub currency: String,
+}
+
+/// As it is now, for one product.
+pub struct LaunchChecks<'a> {
+    product: &'a Product,
+    /// The wanted size.
+    gpus: i32,
+    has_key: bool,
+    /// None where nobody pays.
+    funds: Option<LaunchFunds>,
+    pub limits: QuotedLimits,
+}
+
+impl<'a> LaunchChecks<'a> {
+    pub async fn load(
+        capacity: &Capacity,
+        conn: &mut Connection,
+        asker: Asker,
+        product: &'a Product,
+        gpus: i32,
+    ) -> Result<Self, Failure> {
+        let users: Vec<UserId> = asker.user.into_iter().collect();
+        let found = identity::api::member_ssh_keys(conn, asker.project, &users).await?;
+        let funds = capacity.money.launch_funds(conn, asker.org, asker.project).await?;
+        let limits = limits(capacity, conn, asker).await?;
+        Ok(Self { product, gpus, has_key: !found.is_empty(), funds, limits })
+    }
+
+    /// Why so many of the wanted size would be refused before capacity is looked for.
+    pub fn refused_before(&self, count: u32) -> Option<Refusal> {
+        self.before(self.gpus, count)
+    }
+
+    /// Why they would be refused although there is room.
+    pub fn refused_after(&self, count: u32) -> Option<Refusal> {
+        self.after(self.gpus, count)
+    }
+
+    /// What is refused for nothing but capacity.
+    pub fn allowed(&self) -> impl Fn(Option<u32>, u32) -> bool + Sync + '_ {
+        |size, count| {
+            let gpus = size.and_then(|size| i32::try_from(size).ok()).unwrap_or(self.gpus);
+            self.before(gpus, count).is_none() && self.after(gpus, count).is_none()
+        }
+    }
+
+    fn before(&self, gpus: i32, count: u32) -> Option<Refusal> {
+        if !self.has_key {
+            return Some(refusal(RefusalReason::NoSshKey, no_ssh_key()));
+        }
+        let cost = self.cost(gpus, count);
+        let refused = self.funds.as_ref()?.decide(cost).err()?;
+        let reason = match refused {
+            FundsRefusal::Currency => RefusalReason::Currency,
+            FundsRefusal::BudgetBlocked => RefusalReason::BudgetBlocked,
+            FundsRefusal::Insufficient { .. } => RefusalReason::Funds,
+        };
+        Some(refusal(reason, funds_problem(refused, cost.currency)))
+    }
+
+    fn after(&self, gpus: i32, count: u32) -> Option<Refusal> {
+        let gpus_left = self.limits.org_gpus.left().min(self.limits.project_gpus.left());
+        let (gpus, count) = (i64::from(gpus), i64::from(count));
+        if count <= self.limits.own_allocations.left() && gpus.saturating_mul(count) <= gpus_left {
+            return None;
+        }
+        let message = "Capacity is available, but the launch would exceed a limit of the organization, of the \
+                       project or of the user. Release allocations, or ask for a higher limit.";
+        Some(Refusal {
+            reason: RefusalReason::Quota,
+            message: message.to_owned(),
+            smallest_change: None,
+            after_cleaning: false,
+        })
+    }
+
+    pub fn quote(&self, count: u32) -> Option<QuotedFunds> {
+        let funds = self.funds.as_ref()?;
+        let cost = self.cost(self.gpus, count);
+        Some(QuotedFunds {
+            available_minor: funds.available_minor,
+            hold_minor: funds.hold_minor(cost),
+            hold_seconds: funds.hold_seconds,
+            currency: funds.currency.clone().unwrap_or_else(|| cost.currency.to_owned()),
+        })
+    }
+
+    fn cost(&self, gpus: i32, members: u32) -> LaunchCost<'a> {
+        let price = &self.product.price;
+        let units = self.product.units(gpus);
+        LaunchCost { unit_price_minor: price.unit_price_minor, units, members, currency: &price.currency }
+    }
+}
+
+pub fn no_ssh_key() -> Problem {
+    let text =
+        "You have no SSH key, or are not a member of this project: nobody could log in to the machine.";
+    Problem::new(Code::Unprocessable, text)
+        .detail("reason", "no_ssh_key")
+        .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
+}
+
+fn refusal(reason: RefusalReason, problem: Problem) -> Refusal {
+    let message = problem.message.into_owned();
+    Refusal { reason, message, smallest_change: None, after_cleaning: false }
+}
+
+async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Result<QuotedLimits, Failure> {
+    let org = Where { org: Some(asker.org), ..Where::default() };
+    let project = Where { project: Some(asker.project), ..org };
+    let own = Where { user: asker.user, ..project };
+    let policies = &capacity.policies;
+    let org_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get();
+    let project_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get();
+    let own_allocations = policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, own).await?.get();
+    let [of_org, of_project, of_own]: [QuotaUsage; 3] =
+        claims::quota_usage(conn, asker.org, asker.project, asker.id).await?;
+    Ok(QuotedLimits {
+        org_gpus: Limited::new(of_org.gpus, org_gpus),
+        project_gpus: Limited::new(of_project.gpus, project_gpus),
+        own_allocations: Limited::new(of_own.allocations, own_allocations),
+    })
+}

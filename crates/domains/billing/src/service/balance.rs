@@ -67,6 +67,33 @@ impl Rules {
         }
         Ok(Self { window_seconds: window, thresholds })
     }
+
+    fn facts(&self, account: &Account, now: DateTime<Utc>) -> Facts {
+        Facts {
+            total_minor: account.total_minor,
+            burn_per_hour: account.burn_per_hour,
+            unposted_parts: account.unposted_parts,
+            threshold_minor: self.thresholds.get(&account.org.uuid()).copied().unwrap_or(0),
+            window_seconds: self.window_seconds,
+            now,
+        }
+    }
+}
+
+/// How an organization stands at this moment, with what was used since the last posting and with what was just started
+/// or stopped. None before its first posting.
+pub async fn status_now(
+    billing: &Billing,
+    conn: &mut Connection,
+    org: OrgId,
+) -> Result<Option<(Account, BalanceStatus)>, Failure> {
+    let rules = Rules::load(billing, &[org.uuid()]).await?;
+    let now = billing.db.ambient().now();
+    let account = accounts::accounts(conn, &[org.uuid()], now).await?.into_iter().next();
+    Ok(account.map(|account| {
+        let (status, _) = decide(account.state, &rules.facts(&account, now));
+        (account, status)
+    }))
 }
 
 /// What came of deciding.
@@ -86,15 +113,8 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
     let known = accounts::accounts(tx.conn(), orgs, now).await?;
     let (mut changes, mut news, mut ending) = (Vec::new(), Vec::new(), false);
     for account in known {
-        let threshold_minor = rules.thresholds.get(&account.org.uuid()).copied().unwrap_or(0);
-        let facts = Facts {
-            total_minor: account.total_minor,
-            burn_per_hour: account.burn_per_hour,
-            unposted_parts: account.unposted_parts,
-            threshold_minor,
-            window_seconds: rules.window_seconds,
-            now,
-        };
+        let facts = rules.facts(&account, now);
+        let threshold_minor = facts.threshold_minor;
         let (status, notice) = decide(account.state, &facts);
         let same = account.state == Some(status.state);
         if same && !moved(status, account.depletes_at) {

@@ -11,8 +11,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::balance::{balances_of, status_now};
 pub use crate::store::ledger::Filter;
-use crate::{Billing, model::balance::BalanceState, store};
+use crate::{
+    Billing,
+    model::{
+        balance::{BalanceState, BalanceStatus},
+        rating::PARTS,
+    },
+    store,
+};
 
 /// Lines that are shown with a posting; an export has them all.
 const LINES_SHOWN: i64 = 1000;
@@ -33,7 +41,11 @@ pub struct Balance {
     pub available_minor: i64,
     /// All that is left to be used.
     pub total_minor: i64,
+    /// Used and not posted yet; it goes off the total with the next posting.
+    pub unposted_minor: i64,
+    /// As it is at this moment.
     pub state: BalanceState,
+    /// Absent while a change is not recorded yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_changed_at: Option<DateTime<Utc>>,
     /// What everything that runs costs in an hour.
@@ -44,13 +56,13 @@ pub struct Balance {
 }
 
 pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Result<Balance, Failure> {
-    let (balances, currency) = super::balance::balances_of(billing, tx.conn(), org).await?;
-    let status = store::ledger::account_status(tx.conn(), org).await?;
-    let burn_per_hour_minor = store::ledger::burn_per_hour(tx.conn(), org).await?;
-    let (state, state_changed_at, projected_depletion_at) = match status {
-        Some(status) => (status.state, Some(status.state_changed_at), status.projected_depletion_at),
-        None => (BalanceState::Healthy, None, None),
+    let (balances, currency) = balances_of(billing, tx.conn(), org).await?;
+    let stored = store::ledger::account_status(tx.conn(), org).await?;
+    let (status, burn_per_hour_minor, unposted_minor) = match status_now(billing, tx.conn(), org).await? {
+        Some((account, status)) => (status, account.burn_per_hour, account.unposted_parts / PARTS),
+        None => (BalanceStatus { state: BalanceState::Healthy, depletes_at: None }, 0, 0),
     };
+    let stored = stored.filter(|stored| stored.state == status.state);
     Ok(Balance {
         currency,
         prepaid_minor: balances.prepaid_minor,
@@ -59,10 +71,11 @@ pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Resu
         disputed_minor: balances.disputed_minor,
         available_minor: balances.available(),
         total_minor: balances.total(),
-        state,
-        state_changed_at,
+        unposted_minor,
+        state: status.state,
+        state_changed_at: stored.map(|stored| stored.state_changed_at),
         burn_per_hour_minor,
-        projected_depletion_at,
+        projected_depletion_at: status.depletes_at,
     })
 }
 

@@ -135,7 +135,7 @@ fn usage_cells(record: &UsageRecord) -> [String; 22] {
         record.unit.to_string(),
         record.units.to_string(),
         hours(record.unit_seconds),
-        kernel::money::decimal(record.unit_price_minor, &record.currency),
+        record.unit_price_minor.to_string(),
         record.amount_minor.to_string(),
         record.currency.clone(),
     ]

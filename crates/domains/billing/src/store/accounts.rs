@@ -30,8 +30,9 @@ pub async fn database_clock(
     sqlx::query_scalar!(r#"SELECT ledger_clock($1) AS "at!""#, claimed).fetch_one(conn).await
 }
 
-/// Of those organizations that have a posting. The last posting and the meters that run are read, nothing older. What a
-/// bigint cannot hold counts as the largest: one meter that was long not accrued must not fail the evaluation of others.
+/// Of those organizations that have a posting. Read are the last posting, as by [`super::ledger::balances`], and the meters
+/// that run or are not posted to their end; nothing older. What a bigint cannot hold counts as the largest: one meter that
+/// was long not accrued must not fail the evaluation of others.
 pub async fn accounts(
     conn: &mut Connection,
     orgs: &[Uuid],
@@ -44,16 +45,20 @@ pub async fn accounts(
              b.unposted AS "unposted!", b.carry AS "carry!"
            FROM unnest($1::uuid[]) AS o (org_id)
            JOIN ledger_chains c ON c.org_id = o.org_id
-           JOIN ledger_postings p ON p.org_id = c.org_id AND p.seq = c.seq AND p.posted_at = c.posted_at
+           JOIN LATERAL (
+               SELECT l.seq, l.prepaid_after, l.promo_after, l.held_after
+               FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
+               ORDER BY l.seq LIMIT 1
+           ) AS p ON p.seq = c.seq
            LEFT JOIN billing_accounts a ON a.org_id = c.org_id
            CROSS JOIN LATERAL (
-               SELECT least(coalesce(sum(hour.amount), 0), $3::bigint)::bigint AS burn,
+               SELECT least(coalesce(sum(hour.amount) FILTER (WHERE m.state = 'open'), 0), $3::bigint)::bigint AS burn,
                  least(coalesce(sum(used.amount), 0), $3::bigint)::bigint AS unposted, coalesce(sum(used.carry), 0)::bigint AS carry
                FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour,
                  usage_cost(m.carry, m.unit_price_minor, m.units, least(
-                     greatest(floor(extract(epoch FROM $2 - m.accrued_until)), 0)::bigint,
-                     ($3::bigint - 3599) / greatest(m.unit_price_minor * m.units, 1))) AS used
-               WHERE m.org_id = c.org_id AND m.state = 'open'
+                     greatest(floor(extract(epoch FROM least($2, m.closed_at) - m.accrued_until)), 0)::bigint,
+                     ($3::bigint - 3599) / greatest(m.unit_price_minor, 1) / greatest(m.units, 1))) AS used
+               WHERE m.org_id = c.org_id AND m.state IN ('open', 'closed')
            ) AS b"#,
         orgs,
         now,

@@ -91,6 +91,7 @@ const BALANCE: Columns = &[
     ("PROMO", "promo"),
     ("DISPUTED", "disputed"),
     ("TOTAL", "total"),
+    ("USED, NOT POSTED", "unposted"),
     ("PER HOUR", "burn_per_hour"),
     ("ENDS", "projected_depletion_at"),
 ];

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use billing::{
     Billing,
-    service::accrual::{Ticked, tick},
+    service::{
+        accrual::{Ticked, tick},
+        ledger::{Balance, balance_get},
+    },
 };
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
@@ -151,6 +154,13 @@ impl Kit {
 
     pub async fn state(&self) -> String {
         self.one(&format!("SELECT state FROM billing_accounts WHERE org_id = '{}'", self.org.uuid())).await
+    }
+
+    /// As the API gives it.
+    pub async fn balance(&self) -> Balance {
+        let origin = Origin::internal(CorrelationId(self.test.db.ambient().uuid()));
+        let mut read = self.test.db.read(&Permit::system("test", origin)).await.unwrap();
+        balance_get(&self.billing, &mut read, self.org).await.unwrap()
     }
 
     pub async fn total(&self) -> i64 {

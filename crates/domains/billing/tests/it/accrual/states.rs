@@ -1,5 +1,6 @@
 //! How organizations stand, and what people are told.
 
+use billing::model::balance::BalanceState;
 use testmoney::launch_request;
 
 use super::kit::Kit;
@@ -194,12 +195,38 @@ async fn what_goes_back_is_promotional_for_the_time_that_was_paid_with_it_and_mo
 
 /// At the highest price, what is used in 26 hours has more parts than a bigint holds.
 #[tokio::test]
-async fn use_that_no_number_holds_depletes_the_balance_and_fails_no_evaluation() {
+async fn use_that_no_number_holds_ends_the_balance_and_fails_no_evaluation() {
     let kit = Kit::new().await;
     for _ in 0..2 {
         kit.launch(1_000_000_000, 100_000).await;
     }
     kit.pass(26 * 3600);
     kit.fund(kit.org, 1).await;
-    assert_eq!(kit.state().await, "depleted");
+    assert_eq!(kit.state().await, "auto_release_pending");
+}
+
+/// 600.00 an hour on 100.00: nobody has to wait for a window to be accrued.
+#[tokio::test]
+async fn a_balance_is_right_the_moment_something_starts_and_stops() {
+    let kit = Kit::new().await;
+    kit.fund(kit.org, 10_000 - 1_000_000).await;
+    kit.tick().await;
+    let began = kit.now();
+    let machine = kit.launch(60_000, 1).await;
+    let balance = kit.balance().await;
+    assert_eq!((balance.burn_per_hour_minor, balance.unposted_minor), (60_000, 0));
+    assert_eq!(balance.projected_depletion_at.map(|at| (at - began).num_seconds()), Some(600));
+    assert_eq!(balance.state, BalanceState::Healthy);
+    kit.pass(545);
+    let balance = kit.balance().await;
+    assert_eq!((balance.total_minor, balance.unposted_minor), (10_000, 9_083));
+    assert_eq!(balance.projected_depletion_at.map(|at| (at - began).num_seconds()), Some(600));
+    assert_eq!((balance.state, balance.state_changed_at), (BalanceState::AutoReleasePending, None));
+    kit.close(machine).await;
+    let balance = kit.balance().await;
+    assert_eq!((balance.burn_per_hour_minor, balance.projected_depletion_at), (0, None));
+    assert_eq!(balance.unposted_minor, 9_083);
+    kit.tick().await;
+    let balance = kit.balance().await;
+    assert_eq!((balance.total_minor, balance.unposted_minor), (917, 0));
 }

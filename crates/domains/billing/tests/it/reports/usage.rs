@@ -74,6 +74,11 @@ async fn filters_hold_and_a_project_sees_only_its_own() {
     assert!(org.status.is_client_error());
     let csv = kit.money(&format!("usage/export?project_id={}", kit.projects[1])).await.table();
     assert_eq!(csv.iter().map(|row| row["amount_minor"].parse::<i64>().unwrap()).sum::<i64>(), 600);
+    let listed =
+        kit.money(&format!("usage/records?page_size=1000&project_id={}", kit.projects[1])).await.ok();
+    let priced = |row: &serde_json::Value| row["unit_price_minor"].as_i64().unwrap().to_string();
+    let prices: Vec<String> = listed["items"].as_array().unwrap().iter().map(priced).collect();
+    assert_eq!(csv.iter().map(|row| row["unit_price_minor"].clone()).collect::<Vec<_>>(), prices);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use pg::{Actor, Scope};
 use crate::{
     caller::{Caller, Directory},
     declare::{Declaration, ScopeKind},
+    missing_role::missing_role,
 };
 
 /// What a handler may know of the caller. Only the pipeline makes one.
@@ -103,7 +104,10 @@ pub(crate) async fn decide(
         } else {
             Code::InsufficientPermissions
         };
-        let problem = Problem::from_code(code).detail("permission", permission.name());
+        let problem = match code {
+            Code::TenantSuspended => Problem::from_code(code).detail("permission", permission.name()),
+            _ => missing_role(code, declaration.scope, permission, &held.roles),
+        };
         return Err(refuse(problem, held.scope));
     };
     let role = held.roles.iter().find(|r| r.permissions().holds(permission)).map_or("none", |r| r.name());

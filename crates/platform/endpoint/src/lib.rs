@@ -37,6 +37,7 @@ mod follow;
 mod given;
 mod handler;
 mod input;
+mod missing_role;
 pub mod openapi;
 mod path;
 mod pipeline;

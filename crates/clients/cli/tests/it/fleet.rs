@@ -189,6 +189,20 @@ async fn a_node_joins_and_serves_by_commands_alone() {
     assert_eq!(operator.json(&["nodes", "validations", "gpu-01"]).await[0]["passed"], true);
     assert_eq!(operator.json(&["slots", "list", "--sku", "h200-1"]).await.as_array().unwrap().len(), 2);
     assert_eq!(operator.json(&["nodes", "certificates", "gpu-01"]).await[0]["state"], "valid");
+    // What is out of service cannot be sold.
+    for (leave, enter) in [("cordon", "uncordon"), ("quarantine", "release")] {
+        let reason = ["--reason", "noisy fan"];
+        operator.run(&[&["nodes", leave, "gpu-01"], &reason[..]].concat()).await.ok();
+        let listed = operator.json(&["nodes", "list"]).await;
+        assert_eq!(
+            (&listed[0]["slots_available"], &listed[0]["slots_total"]),
+            (&json!(0), &json!(3)),
+            "{leave}"
+        );
+        let reason = if enter == "release" { &reason[..] } else { &[] };
+        operator.run(&[&["nodes", enter, "gpu-01"], reason].concat()).await.ok();
+        assert_eq!(operator.json(&["nodes", "list"]).await[0]["slots_available"], 2, "{enter}");
+    }
 }
 
 #[tokio::test]

@@ -171,7 +171,7 @@ pub struct NodeSummary {
     pub certificate_expires_at: Option<DateTime<Utc>>,
     pub open_findings: i64,
     pub slots_total: i64,
-    /// Those that could be sold now, as far as their own state goes.
+    /// Those that can be sold now; none when the node takes no new allocations.
     pub slots_available: i64,
 }
 

@@ -167,12 +167,10 @@ pub async fn list(
                   c.last_seen_at AS "last_seen_at?", c.agent_version AS "agent_version?", c.certificate_expires_at,
                   (SELECT count(*) FROM health_findings f WHERE f.node_id = n.id AND f.state <> 'resolved')
                       AS "open_findings!",
-                  s.total AS "slots_total!", s.available AS "slots_available!"
+                  (SELECT count(*) FROM node_resource_slots s WHERE s.node_id = n.id) AS "slots_total!",
+                  (SELECT coalesce(sum(k.ready), 0) FROM node_capacity k WHERE k.node_id = n.id AND k.placeable)
+                      AS "slots_available!"
            FROM nodes n LEFT JOIN node_contacts c ON c.node_id = n.id
-           CROSS JOIN LATERAL (
-               SELECT count(*) AS total, count(*) FILTER (WHERE state = 'available') AS available
-               FROM node_resource_slots WHERE node_id = n.id
-           ) s
            WHERE n.id > $1
              AND CASE WHEN $3::text IS NULL THEN n.state <> 'deleted' ELSE n.state = $3 END
              AND ($4::text IS NULL OR n.region = $4)

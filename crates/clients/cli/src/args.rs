@@ -16,7 +16,10 @@ use crate::commands::{
     name = "gpuaas",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 ok, 1 usage or client, 2 server or network, 3 authentication or permission, \
+    after_help = "Environment: GPUAAS_SERVER, GPUAAS_ORG and GPUAAS_PROJECT stand for the options of these names; \
+                  GPUAAS_TOKEN (an access token) or GPUAAS_SERVICE_ACCOUNT_KEY (for CI) stand for `gpuaas auth \
+                  login`; NO_COLOR turns colour off.\n\n\
+                  Exit codes: 0 ok, 1 usage or client, 2 server or network, 3 authentication or permission, \
                   4 not found, 5 conflict, 6 capacity, quota or funds, 130 interrupted."
 )]
 pub struct Args {

@@ -26,6 +26,9 @@ pub enum Command {
     },
     /// Show the current user with organizations and projects.
     Whoami,
+    /// Print an access token for other programs, such as `curl -H "Authorization: Bearer $(gpuaas auth token)"`. It expires
+    /// within minutes; ask again rather than store it.
+    Token,
     /// Change your display name.
     Rename { name: String },
     /// Sign out: revoke this session and delete its tokens.
@@ -73,6 +76,11 @@ pub async fn run(app: &App, command: Command) -> Result {
                 summarise(&mut me);
             }
             app.out.item(&me, ME)
+        }
+        Command::Token => {
+            let token = app.session()?.current_token().await?;
+            app.out
+                .value(&serde_json::json!({ "access_token": token, "token_type": "Bearer" }), "access_token")
         }
         Command::Rename { name } => {
             let client = app.client().await?;

@@ -8,7 +8,7 @@ use crate::{
     app::App,
     args::Format,
     failure::Result,
-    output::{Columns, money},
+    output::{Columns, counted, money},
 };
 
 /// Availability is a snapshot and not a reservation.
@@ -54,7 +54,11 @@ pub fn price(minor: i64, currency: &str, unit: &str) -> String {
 }
 
 fn row(entry: &types::CatalogEntry) -> Value {
-    let free: Vec<String> = entry.regions.iter().map(|region| available(entry, region)).collect();
+    let there = entry.regions.iter().filter(|region| region.total > 0);
+    let mut free: Vec<String> = there.map(|region| available(entry, region)).collect();
+    if free.is_empty() {
+        free.push("no hardware".to_owned());
+    }
     json!({
         "sku": entry.sku,
         "name": entry.display_name,
@@ -68,12 +72,17 @@ fn row(entry: &types::CatalogEntry) -> Value {
 /// Sizes with a name, or numbers of GPUs.
 fn sizes(entry: &types::CatalogEntry) -> String {
     if entry.profiles.is_empty() {
+        if let [one] = entry.gpu_counts[..] {
+            return counted(one, "GPU");
+        }
         let counts: Vec<String> = entry.gpu_counts.iter().map(ToString::to_string).collect();
         return format!("{} GPUs", counts.join(", "));
     }
     let size = |profile: &types::SkuProfile| {
-        let gpus = if profile.gpus > 0 { format!("{} GPUs, ", profile.gpus) } else { String::new() };
-        format!("{} ({gpus}{} vCPUs, {} GiB)", profile.name, profile.vcpus, profile.memory_mib / 1024)
+        let gpus =
+            if profile.gpus > 0 { format!("{}, ", counted(profile.gpus, "GPU")) } else { String::new() };
+        let vcpus = counted(profile.vcpus, "vCPU");
+        format!("{} ({gpus}{vcpus}, {} GiB)", profile.name, profile.memory_mib / 1024)
     };
     entry.profiles.iter().map(size).collect::<Vec<_>>().join("\n")
 }
@@ -81,7 +90,7 @@ fn sizes(entry: &types::CatalogEntry) -> String {
 fn available(entry: &types::CatalogEntry, region: &types::CatalogRegion) -> String {
     let types::CatalogRegion { region: name, total, free, largest, whole_machines, .. } = region;
     match entry.shape {
-        types::SkuShape::Baremetal => format!("{name}: {whole_machines} whole machines"),
+        types::SkuShape::Baremetal => format!("{name}: {}", counted(*whole_machines, "whole machine")),
         types::SkuShape::GpuSlice => {
             format!("{name}: {free} of {total} GPUs, at most {largest} in one machine")
         }

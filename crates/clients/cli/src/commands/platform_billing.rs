@@ -216,7 +216,7 @@ const VERIFIED: Columns = &[
     ("CHECKPOINTS", "checkpoints"),
     ("BROKEN", "broken"),
 ];
-const TOTALS: Columns = &[("ACCOUNT", "account"), ("TOTAL", "total")];
+const TOTALS: Columns = &[("ACCOUNT", "account"), ("TOTAL", "amount")];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
     use super::billing::{DisputesCommand as Disputes, PaymentsCommand as Payments};

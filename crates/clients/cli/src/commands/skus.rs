@@ -12,7 +12,7 @@ use crate::{
     app::App,
     args::Confirm,
     failure::{Failure, Result},
-    output::{Columns, minor, note},
+    output::{Columns, counted, minor, note},
 };
 
 #[derive(Subcommand)]
@@ -227,7 +227,8 @@ async fn profiles(app: &App, client: &Client, command: ProfilesCommand) -> Resul
 fn show(app: &App, sku: &types::SkuDetail) -> Result {
     let profile = |one: &types::SkuProfile| {
         let default = if one.is_default { ", default" } else { "" };
-        format!("{}: {} GPUs, {} vCPUs, {} MiB{default}", one.name, one.gpus, one.vcpus, one.memory_mib)
+        let [gpus, vcpus] = [counted(one.gpus, "GPU"), counted(one.vcpus, "vCPU")];
+        format!("{}: {gpus}, {vcpus}, {} MiB{default}", one.name, one.memory_mib)
     };
     let cost = |one: &types::SkuPrice| {
         let from = one.valid_from.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);

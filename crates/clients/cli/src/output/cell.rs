@@ -18,8 +18,11 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// For a table: a dash for nothing, times to the second.
+/// For a table: a dash for nothing, times to the second, fractions to two digits.
 pub fn short(value: &Value) -> String {
+    if let Some(number) = value.as_f64().filter(|_| value.is_f64()) {
+        return format!("{number:.2}");
+    }
     let text = printable(&text(value));
     if text.is_empty() {
         return "-".to_owned();
@@ -33,6 +36,13 @@ fn to_the_second(text: &str) -> Option<String> {
     let (head, tail) = (text.get(..19)?, text.get(19..)?);
     let zone = tail.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
     Some(format!("{head}{zone}"))
+}
+
+/// `1 GPU`, `2 GPUs`.
+pub fn counted(number: impl Into<i64>, what: &str) -> String {
+    let number = number.into();
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 /// Removes control characters: text from the server must not send escape sequences to the terminal.
@@ -56,6 +66,11 @@ mod tests {
     }
 
     #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "GPU")), ["0 GPUs", "1 GPU", "2 GPUs"]);
+    }
+
+    #[test]
     fn a_name_cannot_steer_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\u{7}"), "a\u{fffd}[2Jb\u{fffd}");
     }
@@ -66,5 +81,14 @@ mod tests {
         assert_eq!(short(&json!("2026-01-02T03:04:05Z")), "2026-01-02T03:04:05Z");
         assert_eq!(short(&json!("not a time")), "not a time");
         assert_eq!(short(&Value::Null), "-");
+    }
+
+    #[test]
+    fn fractions_in_tables_are_rounded_and_whole_numbers_are_not() {
+        assert_eq!(
+            [json!(1.0 / 60.0), json!(12), json!(-0.5)].map(|value| short(&value)),
+            ["0.02", "12", "-0.50"]
+        );
+        assert_eq!(text(&json!(1.0 / 60.0)), "0.016666666666666666");
     }
 }

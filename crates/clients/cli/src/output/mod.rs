@@ -12,9 +12,9 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use serde::Serialize;
 use serde_json::Value;
 
-pub use cell::printable;
-pub use kernel::money::{minor, money};
-pub use time::relative;
+pub use cell::{counted, printable};
+pub use kernel::money::{decimal, minor, money};
+pub use time::{relative, span};
 
 use crate::{
     args::Format,
@@ -23,6 +23,12 @@ use crate::{
 
 /// Title and where its value is in an item: `name`, or `envelope.event_type`.
 pub type Columns = &'static [(&'static str, &'static str)];
+
+fn with_currency(columns: Columns) -> Vec<(&'static str, &'static str)> {
+    let currency = ("CURRENCY", "currency");
+    let more = (!columns.contains(&currency)).then_some(currency);
+    columns.iter().copied().chain(more).collect()
+}
 
 pub struct Output {
     pub format: Format,
@@ -56,15 +62,23 @@ impl Output {
         }
     }
 
-    /// A list with amounts: in tables, `cost_minor` and `currency` are shown as `cost`.
+    /// A list with amounts: `cost_minor` and `currency` are shown as `cost`. In tables that is `4.50 USD`, in CSV it is
+    /// `4.50`, and the currency is a column of its own.
     pub fn priced<T: Serialize>(&self, items: &[T], columns: Columns) -> Result {
         let rows: Vec<Value> = items.iter().map(|item| self.with_prices(item)).collect::<Result<_>>()?;
-        self.list(&rows, columns)
+        match self.format {
+            Format::Csv => self.csv(&rows, &with_currency(columns)),
+            _ => self.list(&rows, columns),
+        }
     }
 
     /// The same of one item.
     pub fn priced_item<T: Serialize>(&self, item: &T, columns: Columns) -> Result {
-        self.item(&self.with_prices(item)?, columns)
+        let row = self.with_prices(item)?;
+        match self.format {
+            Format::Csv => self.csv(&[row], &with_currency(columns)),
+            _ => self.item(&row, columns),
+        }
     }
 
     fn with_prices<T: Serialize>(&self, item: &T) -> Result<Value> {
@@ -79,7 +93,8 @@ impl Output {
                 .iter()
                 .filter_map(|(name, value)| {
                     let name = name.strip_suffix("_minor")?;
-                    Some((name.to_owned(), money(value.as_i64()?, &currency).into()))
+                    let text = if self.is_table() { money } else { decimal };
+                    Some((name.to_owned(), text(value.as_i64()?, &currency).into()))
                 })
                 .collect();
             // Tables show the formatted amounts only.

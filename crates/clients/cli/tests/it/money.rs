@@ -100,6 +100,14 @@ async fn money_is_paid_in_and_given_back_by_commands_alone() {
     assert_eq!(months.as_array().map(Vec::len), Some(1), "{months}");
     let totals = shop.operator.json(&["platform", "billing", "totals"]).await;
     assert!(totals.to_string().contains("cash_stripe"), "{totals}");
+    let line =
+        |text: &str| text.lines().find(|line| line.contains("cash_stripe")).unwrap_or_default().to_owned();
+    let table = shop.operator.run(&["platform", "billing", "totals"]).await.ok();
+    assert!(line(&table).ends_with(" USD") && line(&table).contains("cash_stripe  -"), "{table}");
+    let csv = shop.operator.run(&["platform", "billing", "totals", "-o", "csv"]).await.ok();
+    assert!(csv.starts_with("account,amount,currency\n"), "{csv}");
+    let cells: Vec<String> = line(&csv).split(',').map(str::to_owned).collect();
+    assert!(cells[1].parse::<f64>().is_ok_and(|amount| amount < 0.0) && cells[2] == "USD", "{csv}");
     shop.operator.run(&["platform", "billing", "verify"]).await.ok();
 }
 

@@ -28,7 +28,10 @@ async fn a_person_signs_in_with_a_browser_sees_who_they_are_and_signs_out_for_go
 
     let api = Api::new(&place.server.base, Some(token(&place)));
     api.get("/api/v1/me").await.expect(200);
+    assert_eq!(place.admin.run(&["auth", "token"]).await.ok().trim(), token(&place));
+    assert_eq!(place.admin.json(&["auth", "token"]).await["token_type"], "Bearer");
     place.admin.run(&["auth", "logout"]).await.ok();
+    place.admin.run(&["auth", "token"]).await.fails(3);
     assert_eq!(place.admin.credentials()["servers"], json!({}));
     eventually("the token stops working", || async {
         (api.get("/api/v1/me").await.status == 401).then_some(())

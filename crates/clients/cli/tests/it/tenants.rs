@@ -1,7 +1,7 @@
 //! Organizations, projects, people, service accounts, keys and policies.
 
 use serde_json::{Value, json};
-use testkit::{ServerOptions, World, eventually};
+use testkit::{Api, ServerOptions, World, eventually};
 
 use crate::kit::{Gpuaas, Place, text};
 
@@ -69,6 +69,10 @@ async fn a_service_account_works_with_its_key_until_the_key_is_revoked() {
     let machine = place.gpuaas().env("GPUAAS_SERVICE_ACCOUNT_KEY", &text(&key["secret"]));
     assert_eq!(machine.json(&["projects", "get", &project]).await["slug"], "lab");
     machine.run(&["doctor"]).await.ok();
+    // For programs that speak to the API themselves.
+    let token = machine.run(&["auth", "token"]).await.ok();
+    let api = Api::new(&place.server.base, Some(token.trim().to_owned()));
+    assert_eq!(api.get(&format!("/api/v1/projects/{project}")).await.expect(200)["slug"], "lab");
     assert!(!machine.file("credentials.json").exists());
     machine.run(&["projects", "delete", &project, "--yes"]).await.fails(3);
     machine.run(&["ssh-keys", "list"]).await.fails(3);

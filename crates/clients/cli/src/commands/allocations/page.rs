@@ -6,7 +6,7 @@ use crate::{
     app::App,
     commands::{catalog::price, ssh},
     failure::Result,
-    output::relative,
+    output::{counted, relative},
 };
 
 pub fn show(app: &App, allocation: &Allocation) -> Result {
@@ -21,7 +21,7 @@ fn lines(one: &Allocation, now: chrono::DateTime<chrono::Utc>) -> Vec<(&'static 
     let since = relative(now, one.state_changed_at);
     let since = since.trim_end_matches(" ago");
     let size = [
-        (one.gpus > 0).then(|| format!("{} GPUs", one.gpus)),
+        (one.gpus > 0).then(|| counted(one.gpus, "GPU")),
         one.profile.vcpus.map(|vcpus| format!("{vcpus} vCPUs")),
         one.profile.memory_mib.map(|mib| format!("{} GiB", mib / 1024)),
     ];

@@ -276,6 +276,16 @@ BEGIN
     RETURN v_seq;
 END $$;
 
+CREATE FUNCTION public.budget_blocks(p_org uuid, p_project uuid, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id)
+        WHERE b.project_id = p_project AND b.org_id = p_org
+            AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
+            AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+            AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date)
+$$;
+
 CREATE FUNCTION public.bus_consumer_ensure(p_name text, p_stream text, p_types text[], p_now timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -1664,12 +1674,7 @@ BEGIN
     SELECT prepaid_after, promo_after INTO v_last FROM ledger_postings WHERE org_id = p_terms.org_id AND seq = v_chain.seq
         AND posted_at = v_chain.posted_at;
     available := coalesce(v_last.prepaid_after + v_last.promo_after, 0);
-    IF EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id) WHERE b.project_id = p_terms.project_id
-        AND b.org_id = p_terms.org_id
-        AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
-        -- The budget may have been raised since.
-        AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
-        AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date) THEN
+    IF budget_blocks(p_terms.org_id, p_terms.project_id, p_now) THEN
         answer := 'budget_blocked';
         RETURN;
     END IF;

@@ -45,9 +45,9 @@ const HOT: [(&str, &str); 18] = [
     ("bus_delivery_lease", "WITH due AS ( SELECT consumer, event_id FROM bus_deliveries"),
     ("mail_lease", "WITH RECURSIVE waiting (org) AS"),
     ("webhook_lease", "WITH RECURSIVE waiting (webhook_id) AS"),
-    ("balance", "l.seq >= c.seq AND l.posted_at = c.posted_at ORDER BY l.seq LIMIT 1"),
-    ("account_status", "projected_depletion_at FROM billing_accounts WHERE org_id = $1"),
-    ("burn_per_hour", "SELECT coalesce(sum(hour.amount), 0)::bigint AS \"burn!\" FROM meters m"),
+    ("balance", "AS \"disputed?\" FROM ledger_chains c"),
+    ("account_status", "state_changed_at FROM billing_accounts WHERE org_id = $1"),
+    ("launch_balances", "FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b"),
     ("balances_due", "b.burn AS \"burn!\", b.unposted AS \"unposted!\""),
     ("idempotent_answer", "SELECT status, body FROM idempotency_records WHERE principal_id = $1"),
     ("audit_page", "FROM audit_logs WHERE org_id = $1 AND seq < $2"),
@@ -66,8 +66,9 @@ const HOT: [(&str, &str); 18] = [
 ];
 
 /// Functions on hot paths: every statement in them.
-const HOT_FUNCTIONS: [&str; 13] = [
+const HOT_FUNCTIONS: [&str; 14] = [
     "audit_append",
+    "budget_blocks",
     "capacity_free",
     "capacity_reserve",
     "fleet_candidates",

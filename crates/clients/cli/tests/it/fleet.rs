@@ -88,6 +88,7 @@ fn topology(gpus: usize, blocked: usize) -> Value {
             json!({ "code": "no_nvme", "subject": format!("0000:1{n}:00.0"), "message": "Add a disk." });
         json!({
             "slot_index": n, "kind": "gpu", "model": "H200", "pci_address": format!("0000:1{n}:00.0"),
+            "fabric_vf": format!("0000:2{n}:00.1"),
             "blockers": if n + blocked < gpus { json!([]) } else { json!([blocker]) },
         })
     };

@@ -70,8 +70,15 @@ async fn show(
 ) -> Result<Json<Explanation>, Failure> {
     let access = &input.access;
     let caller = access.caller().ok_or_else(|| Problem::from_code(Code::TokenMissing))?;
-    let asker =
-        Asker { org: access.org()?, project: access.project()?, id: caller.id(), user: caller.user() };
+    let may_launch = access.permissions().holds(Permission::AllocationCreate);
+    let asker = Asker {
+        org: access.org()?,
+        project: access.project()?,
+        id: caller.id(),
+        user: caller.user(),
+        may_launch,
+        sees_money: may_launch || access.permissions().holds(Permission::BillingRead),
+    };
     let query = input.query;
     let question = Question {
         sku: query.sku.into_string(),

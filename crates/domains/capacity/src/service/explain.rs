@@ -36,8 +36,10 @@ pub struct Explanation {
     pub profile: String,
     pub gpus: i32,
     pub count: u32,
-    /// A launch would succeed: keys, money, capacity and limits allow it.
+    /// Keys, money, capacity and limits allow it.
     pub fits: bool,
+    /// Whether whoever asks may launch here. When not, the answer is the one for a member of the project with a key.
+    pub may_launch: bool,
     /// Where it would go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -47,7 +49,7 @@ pub struct Explanation {
     #[schemars(with = "Refusal")]
     pub refusal: Option<Refusal>,
     pub price: QuotedPrice,
-    /// Absent where nobody pays.
+    /// Absent where nobody pays, and for whoever may neither launch nor see the balance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "QuotedFunds")]
     pub funds: Option<QuotedFunds>,
@@ -107,6 +109,7 @@ pub async fn explain(
         gpus,
         count,
         fits: refusal.is_none(),
+        may_launch: asker.may_launch,
         price: price(&product, gpus, count)?,
         funds: checks.quote(count),
         limits: checks.limits,

@@ -64,7 +64,7 @@ pub struct Creator {
 impl Creator {
     const fn asker(self) -> Asker {
         let Self { org, project, user } = self;
-        Asker { org, project, id: user.uuid(), user: Some(user) }
+        Asker { org, project, id: user.uuid(), user: Some(user), may_launch: true, sees_money: true }
     }
 }
 

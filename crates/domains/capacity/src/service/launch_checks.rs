@@ -1,8 +1,8 @@
-//! What a launch is checked against besides capacity: keys, money and limits, in the order in which a launch is refused
-//! for them: keys, money, capacity, limits.
+//! What a launch is checked against besides capacity: keys, money and limits. A launch is refused for keys, money, capacity
+//! and limits, in this order.
 //!
-//! A launch finds keys and money here and has the database decide money and limits again, when it writes; an explanation
-//! finds all of it here and writes nothing.
+//! An explanation finds all of it here and writes nothing. A launch has the database decide money and limits when it writes,
+//! and asks here only when there is no room: for a change that would succeed.
 
 use billing::api::{FundsRefusal, LaunchCost, LaunchFunds, funds_problem};
 use identity::api::Where;
@@ -33,6 +33,10 @@ pub struct Asker {
     /// A person or a service account.
     pub id: Uuid,
     pub user: Option<UserId>,
+    /// Others ask what a member of the project would be told; their own keys do not matter.
+    pub may_launch: bool,
+    /// Others are told that money is missing, not how much there is.
+    pub sees_money: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -58,8 +62,9 @@ impl Limited {
         Self { held, allowed: (allowed < UNLIMITED).then_some(allowed) }
     }
 
-    fn left(self) -> i64 {
-        self.allowed.map_or(i64::MAX, |allowed| allowed.saturating_sub(self.held).max(0))
+    /// As `capacity_reserve` decides: also what asks for nothing is refused beyond a limit that was lowered.
+    fn allows(self, more: i64) -> bool {
+        self.allowed.is_none_or(|allowed| self.held.saturating_add(more) <= allowed)
     }
 }
 
@@ -71,7 +76,6 @@ pub struct QuotedFunds {
     /// What the launch sets aside: the cost of `hold_seconds`.
     pub hold_minor: i64,
     pub hold_seconds: i64,
-    /// Of the balance.
     pub currency: String,
 }
 
@@ -80,6 +84,7 @@ pub struct LaunchChecks<'a> {
     product: &'a Product,
     /// The wanted size.
     gpus: i32,
+    asker: Asker,
     has_key: bool,
     /// None where nobody pays.
     funds: Option<LaunchFunds>,
@@ -94,11 +99,13 @@ impl<'a> LaunchChecks<'a> {
         product: &'a Product,
         gpus: i32,
     ) -> Result<Self, Failure> {
-        let users: Vec<UserId> = asker.user.into_iter().collect();
-        let found = identity::api::member_ssh_keys(conn, asker.project, &users).await?;
+        let has_key = match asker.user.filter(|_| asker.may_launch) {
+            Some(user) => !identity::api::member_ssh_keys(conn, asker.project, &[user]).await?.is_empty(),
+            None => true,
+        };
         let funds = capacity.money.launch_funds(conn, asker.org, asker.project).await?;
         let limits = limits(capacity, conn, asker).await?;
-        Ok(Self { product, gpus, has_key: !found.is_empty(), funds, limits })
+        Ok(Self { product, gpus, asker, has_key, funds, limits })
     }
 
     /// Why so many of the wanted size would be refused before capacity is looked for.
@@ -130,13 +137,19 @@ impl<'a> LaunchChecks<'a> {
             FundsRefusal::BudgetBlocked => RefusalReason::BudgetBlocked,
             FundsRefusal::Insufficient { .. } => RefusalReason::Funds,
         };
-        Some(refusal(reason, funds_problem(refused, cost.currency)))
+        let mut refusal = refusal(reason, funds_problem(refused, cost.currency));
+        if reason == RefusalReason::Funds && !self.asker.sees_money {
+            "The balance of the organization does not cover the hold of the launch."
+                .clone_into(&mut refusal.message);
+        }
+        Some(refusal)
     }
 
     fn after(&self, gpus: i32, count: u32) -> Option<Refusal> {
-        let gpus_left = self.limits.org_gpus.left().min(self.limits.project_gpus.left());
-        let (gpus, count) = (i64::from(gpus), i64::from(count));
-        if count <= self.limits.own_allocations.left() && gpus.saturating_mul(count) <= gpus_left {
+        let QuotedLimits { org_gpus, project_gpus, own_allocations } = self.limits;
+        let count = i64::from(count);
+        let all = i64::from(gpus).saturating_mul(count);
+        if own_allocations.allows(count) && project_gpus.allows(all) && org_gpus.allows(all) {
             return None;
         }
         let message = "Capacity is available, but the launch would exceed a limit of the organization, of the \
@@ -149,14 +162,16 @@ impl<'a> LaunchChecks<'a> {
         })
     }
 
+    /// None where nobody pays, for whoever may not see it, and where balance and price cannot be compared.
     pub fn quote(&self, count: u32) -> Option<QuotedFunds> {
-        let funds = self.funds.as_ref()?;
         let cost = self.cost(self.gpus, count);
+        let same = |currency: &Option<String>| currency.as_deref().is_none_or(|own| own == cost.currency);
+        let funds = self.funds.as_ref().filter(|funds| self.asker.sees_money && same(&funds.currency))?;
         Some(QuotedFunds {
             available_minor: funds.available_minor,
             hold_minor: funds.hold_minor(cost),
             hold_seconds: funds.hold_seconds,
-            currency: funds.currency.clone().unwrap_or_else(|| cost.currency.to_owned()),
+            currency: cost.currency.to_owned(),
         })
     }
 
@@ -195,4 +210,18 @@ async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Res
         project_gpus: Limited::new(of_project.gpus, project_gpus),
         own_allocations: Limited::new(of_own.allocations, own_allocations),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_allows_up_to_itself_and_nothing_when_it_is_exceeded() {
+        let limited = Limited::new(3, 5);
+        assert_eq!([0, 2, 3].map(|more| limited.allows(more)), [true, true, false]);
+        let lowered = Limited::new(6, 5);
+        assert_eq!([0, 1].map(|more| lowered.allows(more)), [false, false]);
+        assert!(Limited::new(6, UNLIMITED).allows(i64::MAX));
+    }
 }

@@ -101,6 +101,11 @@ fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'stati
     };
     let soon = refusal["after_cleaning"] == json!(true);
     let quoted = &answer.price;
+    let fits = match (answer.fits, answer.may_launch) {
+        (true, true) => "yes, currently",
+        (true, false) => "yes, currently, for a member of the project; your role does not allow launches",
+        (false, _) => "no",
+    };
     let hold = answer.funds.as_ref().map(|funds| {
         let first = span(funds.hold_seconds);
         let [hold, available] =
@@ -108,7 +113,7 @@ fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'stati
         format!("{hold} for the first {first}; {available} available")
     });
     vec![
-        ("would succeed", if answer.fits { "yes, currently" } else { "no" }.to_owned()),
+        ("fits", fits.to_owned()),
         ("why not", refusal["message"].as_str().unwrap_or_default().to_owned()),
         ("soon", if soon { "after the cleanup of released capacity" } else { "" }.to_owned()),
         ("sku", answer.sku.clone()),

@@ -102,8 +102,8 @@ impl Typed<'_> {
         let details = api.details.clone();
         let failure = Failure::from(error);
         // What to type says more than which request to send.
-        let to_type = remedy(&details).is_some();
-        let mut lines: Vec<String> = failure.suggestion.clone().filter(|_| !to_type).into_iter().collect();
+        let to_send = matches!(details["reason"].as_str(), Some("no_ssh_key" | "funds"));
+        let mut lines: Vec<String> = failure.suggestion.clone().filter(|_| !to_send).into_iter().collect();
         lines.extend(self.remedies(&details));
         if lines.is_empty() { failure } else { failure.suggest(lines.join("\n  ")) }
     }
@@ -134,7 +134,7 @@ fn remedy(details: &Value) -> Option<&'static str> {
     match details["reason"].as_str()? {
         "no_ssh_key" => Some("Add your public key: gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
         "funds" => Some("Top up: gpuaas billing topup AMOUNT"),
-        "budget_blocked" => Some("See the budgets: gpuaas billing budgets list"),
+        "budget_blocked" => Some("See the budget: gpuaas billing budgets show"),
         _ => None,
     }
 }
@@ -211,7 +211,7 @@ mod tests {
         for (reason, command) in [
             ("no_ssh_key", "gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
             ("funds", "gpuaas billing topup AMOUNT"),
-            ("budget_blocked", "gpuaas billing budgets list"),
+            ("budget_blocked", "gpuaas billing budgets show"),
         ] {
             let lines = typed.remedies(&json!({ "reason": reason }));
             assert!(lines[1].ends_with(command), "{lines:?}");

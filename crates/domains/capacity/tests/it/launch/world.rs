@@ -142,6 +142,13 @@ impl World {
         joined(&self.tenants, &self.callers, tenant, name).await
     }
 
+    /// The same with a role that only reads.
+    pub async fn joins_as_viewer(&self, tenant: Tenant, name: &str) -> Tenant {
+        let joined = self.joins(tenant, name).await;
+        self.callers.project_role(joined.member, tenant.project, Role::ProjectViewer);
+        joined
+    }
+
     /// Another project of the tenant's organization, which the tenant's member owns.
     pub async fn owned_project(&self, tenant: Tenant) -> Tenant {
         let slug = self.test.db.ambient().uuid().to_string();

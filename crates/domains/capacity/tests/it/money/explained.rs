@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Every reason but those of placement, which have tests of their own.
+/// Reasons of placement, and the currency, have tests of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_reason_is_explained_in_the_order_in_which_a_launch_finds_it() {
     let slice = |gpus, count| Question { sku: "h200-sxm-slice", gpus: Some(gpus), count, region: None };
@@ -188,4 +188,27 @@ async fn each_reason_is_explained_in_the_order_in_which_a_launch_finds_it() {
     ])
     .await;
     assert_eq!(refused, ["no_ssh_key", "funds", "no_capacity_in_region", "budget_blocked", "funds", "quota"]);
+}
+
+/// Who may not launch is told what a member would be told, and whoever may not see money is not shown it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_launch_is_told_of_capacity_and_not_of_the_balance() {
+    let world = World::with(billed).await;
+    world.region("eu").await;
+    world.node("eu", 8).await;
+    gain(&world.test.db, world.tenant.org, 777).await;
+    let viewer = world.joins_as_viewer(world.tenant, "viewer").await;
+    let slice = |gpus| Question { sku: "h200-sxm-slice", gpus: Some(gpus), count: 1, region: None };
+    for gpus in [1, 2] {
+        let own = explained(&world, world.tenant, &slice(gpus)).await;
+        assert_eq!(
+            (&own["may_launch"], &own["funds"]["available_minor"]),
+            (&json!(true), &json!(777)),
+            "{own}"
+        );
+        let seen = explained(&world, viewer, &slice(gpus)).await;
+        assert_eq!((&seen["may_launch"], &seen["fits"]), (&json!(false), &own["fits"]), "{seen}");
+        assert_eq!(seen["refusal"]["reason"], own["refusal"]["reason"], "{seen}");
+        assert!(seen.get("funds").is_none() && !seen.to_string().contains("7.77"), "{seen}");
+    }
 }

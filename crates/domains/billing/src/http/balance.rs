@@ -16,7 +16,10 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
             "billing_balance_get",
             "Show the balance of an organization",
         )
-        .describe("Read from the head of the ledger.")
+        .describe(
+            "Amounts are those of the last posting; what is used and not posted is beside them, and decides the \
+             state and the time of depletion.",
+        )
         .in_scope(ScopeKind::Org)
         .needs(Permission::BillingRead)
         .handle(billing.clone(), show),

@@ -59,6 +59,12 @@ pub enum Notice {
 }
 
 impl Facts {
+    /// With all that was used taken off the total.
+    pub fn all_posted(self) -> Self {
+        let (posted, left) = (self.unposted_parts / PARTS, self.unposted_parts % PARTS);
+        Self { total_minor: self.total_minor.saturating_sub(posted), unposted_parts: left, ..self }
+    }
+
     /// When the balance ends: the first whole second at which it is used up.
     fn depletes_at(&self) -> Option<DateTime<Utc>> {
         if self.total_minor <= 0 || self.burn_per_hour <= 0 {

@@ -106,3 +106,14 @@ proptest! {
         prop_assert!(rank(after) >= rank(before));
     }
 }
+
+#[test]
+fn what_is_used_and_not_posted_comes_off_the_total_and_the_end_stays_where_it_is() {
+    let facts = Facts { unposted_parts: 3600 * 40 + 17, ..facts(100, 3600) };
+    let posted = facts.all_posted();
+    assert_eq!((posted.total_minor, posted.unposted_parts), (60, 17));
+    let end = |facts: &Facts| decide(None, facts).0.depletes_at;
+    assert_eq!(end(&posted), end(&facts));
+    let more_than_there_is = Facts { unposted_parts: 3600 * 101, ..facts }.all_posted();
+    assert_eq!(decide(None, &more_than_there_is).0.state, BalanceState::Depleted);
+}

@@ -70,7 +70,7 @@ impl Rules {
 
     fn facts(&self, account: &Account, now: DateTime<Utc>) -> Facts {
         Facts {
-            total_minor: account.total_minor,
+            total_minor: account.balances.total(),
             burn_per_hour: account.burn_per_hour,
             unposted_parts: account.unposted_parts,
             threshold_minor: self.thresholds.get(&account.org.uuid()).copied().unwrap_or(0),
@@ -80,18 +80,22 @@ impl Rules {
     }
 }
 
-/// How an organization stands at this moment, with what was used since the last posting and with what was just started
-/// or stopped. None before its first posting.
+/// A clock that is ahead must not make a balance look used up.
+async fn agreed_time(conn: &mut Connection, claimed: DateTime<Utc>) -> Result<DateTime<Utc>, sqlx::Error> {
+    Ok(claimed.min(accounts::database_clock(conn, claimed).await?))
+}
+
+/// How an organization stands at this moment, as if what it used was posted. None before its first posting.
 pub async fn status_now(
     billing: &Billing,
     conn: &mut Connection,
     org: OrgId,
 ) -> Result<Option<(Account, BalanceStatus)>, Failure> {
     let rules = Rules::load(billing, &[org.uuid()]).await?;
-    let now = billing.db.ambient().now();
+    let now = agreed_time(conn, billing.db.ambient().now()).await?;
     let account = accounts::accounts(conn, &[org.uuid()], now).await?.into_iter().next();
     Ok(account.map(|account| {
-        let (status, _) = decide(account.state, &rules.facts(&account, now));
+        let (status, _) = decide(account.state, &rules.facts(&account, now).all_posted());
         (account, status)
     }))
 }
@@ -107,9 +111,8 @@ pub struct Evaluated {
 /// Decides the states of organizations whose chains this transaction holds, writes those that changed and tells of
 /// them.
 pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Result<Evaluated, Failure> {
-    // A clock that is ahead must not make a balance look used up.
     let claimed = tx.db().ambient().now();
-    let now = claimed.min(accounts::database_clock(tx.conn(), claimed).await?);
+    let now = agreed_time(tx.conn(), claimed).await?;
     let known = accounts::accounts(tx.conn(), orgs, now).await?;
     let (mut changes, mut news, mut ending) = (Vec::new(), Vec::new(), false);
     for account in known {
@@ -155,7 +158,8 @@ fn notice_emit(
     threshold_minor: i64,
     account: Account,
 ) -> Result<(), Failure> {
-    let Account { org: org_id, currency, total_minor: balance_minor, .. } = account;
+    let Account { org: org_id, currency, balances, .. } = account;
+    let balance_minor = balances.total();
     match notice {
         Notice::LowBalance => {
             let event = events::LowBalanceWarning { org_id, balance_minor, threshold_minor, currency };

@@ -16,6 +16,7 @@ pub use crate::store::ledger::Filter;
 use crate::{
     Billing,
     model::{
+        account::Balances,
         balance::{BalanceState, BalanceStatus},
         rating::PARTS,
     },
@@ -43,9 +44,9 @@ pub struct Balance {
     pub total_minor: i64,
     /// Used and not posted yet; it goes off the total with the next posting.
     pub unposted_minor: i64,
-    /// As it is at this moment.
+    /// As it is at this moment, with what is used and not posted.
     pub state: BalanceState,
-    /// Absent while a change is not recorded yet.
+    /// Absent while the worker has not recorded a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_changed_at: Option<DateTime<Utc>>,
     /// What everything that runs costs in an hour.
@@ -56,27 +57,41 @@ pub struct Balance {
 }
 
 pub async fn balance_get(billing: &Billing, tx: &mut ReadTx, org: OrgId) -> Result<Balance, Failure> {
-    let (balances, currency) = balances_of(billing, tx.conn(), org).await?;
-    let stored = store::ledger::account_status(tx.conn(), org).await?;
-    let (status, burn_per_hour_minor, unposted_minor) = match status_now(billing, tx.conn(), org).await? {
-        Some((account, status)) => (status, account.burn_per_hour, account.unposted_parts / PARTS),
-        None => (BalanceStatus { state: BalanceState::Healthy, depletes_at: None }, 0, 0),
+    let Some((account, status)) = status_now(billing, tx.conn(), org).await? else {
+        let (balances, currency) = balances_of(billing, tx.conn(), org).await?;
+        return Ok(Balance::new(
+            balances,
+            currency,
+            BalanceStatus { state: BalanceState::Healthy, depletes_at: None },
+        ));
     };
-    let stored = stored.filter(|stored| stored.state == status.state);
+    // Decided when it is asked for; recorded when the worker comes to it.
+    let recorded = account.state == Some(status.state);
     Ok(Balance {
-        currency,
-        prepaid_minor: balances.prepaid_minor,
-        held_minor: balances.held_minor,
-        promo_minor: balances.promo_minor,
-        disputed_minor: balances.disputed_minor,
-        available_minor: balances.available(),
-        total_minor: balances.total(),
-        unposted_minor,
-        state: status.state,
-        state_changed_at: stored.map(|stored| stored.state_changed_at),
-        burn_per_hour_minor,
-        projected_depletion_at: status.depletes_at,
+        unposted_minor: account.unposted_parts / PARTS,
+        state_changed_at: account.state_changed_at.filter(|_| recorded),
+        burn_per_hour_minor: account.burn_per_hour,
+        ..Balance::new(account.balances, account.currency, status)
     })
+}
+
+impl Balance {
+    fn new(balances: Balances, currency: String, status: BalanceStatus) -> Self {
+        Self {
+            currency,
+            prepaid_minor: balances.prepaid_minor,
+            held_minor: balances.held_minor,
+            promo_minor: balances.promo_minor,
+            disputed_minor: balances.disputed_minor,
+            available_minor: balances.available(),
+            total_minor: balances.total(),
+            unposted_minor: 0,
+            state: status.state,
+            state_changed_at: None,
+            burn_per_hour_minor: 0,
+            projected_depletion_at: status.depletes_at,
+        }
+    }
 }
 
 /// Newest first; the cursor is the place in the chain.

@@ -6,7 +6,7 @@ use lifecycle::Named as _;
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
-use crate::model::{balance::BalanceState, rating::PARTS};
+use crate::model::{account::Balances, balance::BalanceState, rating::PARTS};
 
 /// What the state of an organization is decided from.
 pub struct Account {
@@ -15,8 +15,9 @@ pub struct Account {
     /// Nothing when it was never decided.
     pub state: Option<BalanceState>,
     pub version: i64,
+    pub state_changed_at: Option<DateTime<Utc>>,
     pub depletes_at: Option<DateTime<Utc>>,
-    pub total_minor: i64,
+    pub balances: Balances,
     pub burn_per_hour: i64,
     /// Used and not posted, in 3600ths of a minor unit.
     pub unposted_parts: i64,
@@ -40,13 +41,14 @@ pub async fn accounts(
 ) -> Result<Vec<Account>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"SELECT c.org_id AS "org_id!", c.currency AS "currency!", a.state AS "state?: BalanceState", a.version AS "version?",
-             a.projected_depletion_at AS "projected_depletion_at?",
-             p.prepaid_after + p.promo_after + p.held_after AS "total!", b.burn AS "burn!",
+             a.state_changed_at AS "state_changed_at?", a.projected_depletion_at AS "projected_depletion_at?",
+             p.prepaid_after AS "prepaid!", p.held_after AS "held!", p.promo_after AS "promo!",
+             p.disputed_after AS "disputed!", b.burn AS "burn!",
              b.unposted AS "unposted!", b.carry AS "carry!"
            FROM unnest($1::uuid[]) AS o (org_id)
            JOIN ledger_chains c ON c.org_id = o.org_id
            JOIN LATERAL (
-               SELECT l.seq, l.prepaid_after, l.promo_after, l.held_after
+               SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after
                FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
                ORDER BY l.seq LIMIT 1
            ) AS p ON p.seq = c.seq
@@ -73,8 +75,14 @@ pub async fn accounts(
             currency: row.currency,
             state: row.state,
             version: row.version.unwrap_or(0),
+            state_changed_at: row.state_changed_at,
             depletes_at: row.projected_depletion_at,
-            total_minor: row.total,
+            balances: Balances {
+                prepaid_minor: row.prepaid,
+                held_minor: row.held,
+                promo_minor: row.promo,
+                disputed_minor: row.disputed,
+            },
             burn_per_hour: row.burn,
             unposted_parts: row.unposted.saturating_mul(PARTS).saturating_add(row.carry),
         })

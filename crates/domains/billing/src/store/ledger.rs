@@ -6,10 +6,7 @@ use pg::{ActorKind, Connection, WriteTx};
 use uuid::Uuid;
 
 use super::chains::PostingRow;
-use crate::model::{
-    account::{Balances, Posted, Posting, PostingKind},
-    balance::BalanceState,
-};
+use crate::model::account::{Balances, Posted, Posting, PostingKind};
 
 /// Appends a posting, as `gpuaas_system`. Nothing when its reference was posted before.
 pub async fn append(
@@ -183,21 +180,4 @@ pub async fn get(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(Into::into))
-}
-
-/// How an organization stands.
-pub struct AccountStatus {
-    pub state: BalanceState,
-    pub state_changed_at: DateTime<Utc>,
-}
-
-/// As it was last recorded.
-pub async fn account_status(conn: &mut Connection, org: OrgId) -> Result<Option<AccountStatus>, sqlx::Error> {
-    sqlx::query_as!(
-        AccountStatus,
-        r#"SELECT state AS "state: BalanceState", state_changed_at FROM billing_accounts WHERE org_id = $1"#,
-        org.uuid()
-    )
-    .fetch_optional(conn)
-    .await
 }

@@ -3,6 +3,7 @@
 mod budgets;
 mod crashes;
 mod formula;
+mod funds;
 mod kit;
 mod property;
 mod races;

@@ -225,7 +225,9 @@ async fn a_balance_is_right_the_moment_something_starts_and_stops() {
     kit.close(machine).await;
     let balance = kit.balance().await;
     assert_eq!((balance.burn_per_hour_minor, balance.projected_depletion_at), (0, None));
-    assert_eq!(balance.unposted_minor, 9_083);
+    assert_eq!((balance.unposted_minor, balance.state), (9_083, BalanceState::Healthy));
+    kit.policy("billing.low_balance_threshold_minor", 917).await;
+    assert_eq!(kit.balance().await.state, BalanceState::LowBalance);
     kit.tick().await;
     let balance = kit.balance().await;
     assert_eq!((balance.total_minor, balance.unposted_minor), (917, 0));

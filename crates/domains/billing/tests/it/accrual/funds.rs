@@ -1,0 +1,77 @@
+//! What is decided about the money of a launch before it, and what the database decides when it is made.
+
+use billing::{
+    api::{FundsRefusal, Launch, LaunchFunds, launch_funds},
+    model::budget_resource::BudgetWanted,
+};
+use events::billing::BudgetAction;
+use kernel::{CorrelationId, Failure};
+use pg::{Origin, Permit};
+use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use testmoney::launch_request;
+
+use super::kit::Kit;
+
+async fn funds(kit: &Kit) -> LaunchFunds {
+    let origin = Origin::internal(CorrelationId(kit.test.db.ambient().uuid()));
+    let mut read = kit.test.db.read(&Permit::system("test", origin)).await.unwrap();
+    launch_funds(&kit.billing, read.conn(), kit.org, kit.project).await.unwrap()
+}
+
+fn reason(refusal: FundsRefusal) -> &'static str {
+    match refusal {
+        FundsRefusal::Currency => "currency",
+        FundsRefusal::BudgetBlocked => "budget_blocked",
+        FundsRefusal::Insufficient { .. } => "funds",
+    }
+}
+
+/// What the database sets aside, or why not.
+async fn held(kit: &Kit, launch: &Launch) -> Result<i64, String> {
+    let before = kit.money.balances(kit.org).await.held_minor;
+    match kit.money.hold(launch).await {
+        Ok(()) => Ok(kit.money.balances(kit.org).await.held_minor - before),
+        Err(Failure::Problem(problem)) => Err(problem.details["reason"].as_str().unwrap().to_owned()),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
+    let kit = Kit::new().await;
+    kit.fund(kit.org, -1_000_000).await;
+    let place = (kit.org, kit.project);
+    let mut runner = TestRunner::deterministic();
+    let any = (
+        (-2_000..4_000i64, prop_oneof![Just(0i64), 1..7_200i64]),
+        (prop_oneof![Just(0i64), 1..3_000i64], 1..9i32, 1..4usize),
+        (0..8u8, 0..8u8),
+    );
+    let mut outcomes = std::collections::BTreeSet::new();
+    for _ in 0..80 {
+        let ((amount, hold), (price, units, members), (budget, euros)) =
+            any.new_tree(&mut runner).unwrap().current();
+        if amount != 0 {
+            kit.fund(kit.org, amount).await;
+        }
+        kit.policy("billing.launch_hold_seconds", hold).await;
+        let amount_minor = if budget == 0 { 1 } else { 1_000_000_000 };
+        let wanted = BudgetWanted { amount_minor, threshold_percent: 100, action: BudgetAction::Block };
+        kit.money.budget_set(place, wanted).await;
+        if budget == 0 {
+            kit.money.spend(place, 1).await;
+        }
+        let mut launch = launch_request(&kit.test.db, place, price, units);
+        launch.allocations = (0..members).map(|_| kit.test.db.ambient().id()).collect();
+        if euros == 0 {
+            launch.currency = "EUR".to_owned();
+        }
+        let known = funds(&kit).await;
+        let decided = known.decide(launch.cost()).map_err(|refusal| reason(refusal).to_owned());
+        let held = held(&kit, &launch).await;
+        assert_eq!(decided, held, "{known:?} {launch:?}");
+        outcomes.insert(held.err().unwrap_or_else(|| "held".to_owned()));
+    }
+    let all = ["budget_blocked", "currency", "funds", "held"].map(str::to_owned);
+    assert_eq!(outcomes, all.into_iter().collect());
+}

@@ -5,42 +5,55 @@ use kernel::{Code, Permission, Problem, Role};
 use crate::declare::ScopeKind;
 
 const PROJECT: [Role; 4] = [Role::ProjectViewer, Role::ProjectMember, Role::ProjectAdmin, Role::ProjectOwner];
-const ORG: [Role; 4] = [Role::OrgViewer, Role::OrgMember, Role::OrgAdmin, Role::OrgOwner];
+const ORG: [Role; 4] = [Role::OrgMember, Role::OrgViewer, Role::OrgAdmin, Role::OrgOwner];
 const PLATFORM: [Role; 3] = [Role::PlatformAuditor, Role::PlatformOps, Role::PlatformAdmin];
 
-/// The least role that counts in this scope and allows it, the narrowest kind of role first; and who gives it.
-fn needed(scope: ScopeKind, permission: Permission) -> Option<(Role, &'static str)> {
-    let project = (&PROJECT[..], "Ask an owner or admin of the project or of the organization for it.");
-    let org = (&ORG[..], "Ask an owner or admin of the organization for it.");
-    let platform = (&PLATFORM[..], "Ask a platform administrator for it.");
-    let kinds = match scope {
-        ScopeKind::Project => vec![project, org, platform],
-        ScopeKind::Org => vec![org, platform],
-        ScopeKind::Platform => vec![platform],
-        ScopeKind::Public | ScopeKind::Person | ScopeKind::Invitation => Vec::new(),
+/// The least role that counts in this scope and allows it, the narrowest kind of role first.
+fn needed(scope: ScopeKind, permission: Permission) -> Option<Role> {
+    let kinds: &[&[Role]] = match scope {
+        ScopeKind::Project => &[&PROJECT, &ORG, &PLATFORM],
+        ScopeKind::Org => &[&ORG, &PLATFORM],
+        ScopeKind::Platform => &[&PLATFORM],
+        ScopeKind::Public | ScopeKind::Person | ScopeKind::Invitation => &[],
     };
-    kinds.into_iter().find_map(|(roles, giver)| {
-        let role = roles.iter().copied().find(|role| role.permissions().holds(permission))?;
-        Some((role, giver))
-    })
+    kinds.iter().copied().flatten().copied().find(|role| role.permissions().holds(permission))
+}
+
+/// Nobody gives more than they have.
+const fn giver(role: Role) -> &'static str {
+    match role {
+        Role::ProjectOwner => {
+            "Ask an owner of the project, or an owner or admin of the organization, for it."
+        }
+        Role::ProjectAdmin | Role::ProjectMember | Role::ProjectViewer => {
+            "Ask an owner or admin of the project or of the organization for it."
+        }
+        Role::OrgOwner => "Ask an owner of the organization for it.",
+        Role::OrgAdmin | Role::OrgMember | Role::OrgViewer => {
+            "Ask an owner or admin of the organization for it."
+        }
+        Role::PlatformAdmin | Role::PlatformOps | Role::PlatformAuditor => {
+            "Ask a platform administrator for it."
+        }
+        Role::Person | Role::ServiceAccount => "Sign in as a user.",
+    }
 }
 
 pub fn missing_role(code: Code, scope: ScopeKind, permission: Permission, held: &[Role]) -> Problem {
     let roles: Vec<&str> = held.iter().map(|role| role.name()).collect();
-    let Some((role, giver)) = needed(scope, permission) else {
-        return Problem::from_code(code).detail("permission", permission.name()).detail("roles", roles);
-    };
+    let plain = |text: Problem| text.detail("permission", permission.name()).detail("roles", roles.clone());
+    if held == [Role::ServiceAccount] {
+        let text = "The role of service accounts does not allow the operation, and they have no other.";
+        return plain(Problem::new(code, text).suggest(giver(Role::ServiceAccount)));
+    }
+    let Some(role) = needed(scope, permission) else { return plain(Problem::from_code(code)) };
     let needed = role.name();
     let text = match &roles[..] {
         [] => format!("The operation needs the role {needed}, and you have none there."),
         [own] => format!("The operation needs the role {needed}, and yours is {own}."),
         own => format!("The operation needs the role {needed}, and yours are {}.", own.join(" and ")),
     };
-    Problem::new(code, text)
-        .suggest(giver)
-        .detail("permission", permission.name())
-        .detail("needed_role", needed)
-        .detail("roles", roles)
+    plain(Problem::new(code, text).suggest(giver(role)).detail("needed_role", needed))
 }
 
 #[cfg(test)]
@@ -90,13 +103,29 @@ mod tests {
 
     #[test]
     fn where_no_role_helps_none_is_named() {
-        let problem = missing_role(
-            Code::InsufficientPermissions,
-            ScopeKind::Person,
-            Permission::SelfUpdate,
-            &[Role::ServiceAccount],
-        );
-        assert_eq!(problem.message, Code::InsufficientPermissions.meaning());
+        let code = Code::InsufficientPermissions;
+        let problem = missing_role(code, ScopeKind::Person, Permission::SelfUpdate, &[Role::Person]);
+        assert_eq!(problem.message, code.meaning());
+        assert!(!problem.details.contains_key("needed_role") && problem.suggestion.is_none());
+        let machine = [Role::ServiceAccount];
+        let problem = missing_role(code, ScopeKind::Project, Permission::AllocationCreate, &machine);
+        assert!(problem.message.contains("service accounts"), "{problem:?}");
+        assert_eq!(problem.suggestion.as_deref(), Some("Sign in as a user."));
         assert!(!problem.details.contains_key("needed_role"));
+    }
+
+    #[test]
+    fn nobody_is_sent_to_somebody_who_cannot_give_the_role() {
+        let giver = |scope, permission| {
+            missing_role(Code::InsufficientPermissions, scope, permission, &[]).suggestion.unwrap_or_default()
+        };
+        assert_eq!(
+            giver(ScopeKind::Project, Permission::ProjectDelete),
+            "Ask an owner of the project, or an owner or admin of the organization, for it."
+        );
+        assert_eq!(
+            giver(ScopeKind::Org, Permission::OrgRead),
+            "Ask an owner or admin of the organization for it."
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! Queries name their columns. `SELECT *`, `RETURNING *` and `INSERT` without columns mean whatever the table has: a
 //! replica of the last release reads and writes other columns than it was compiled for as soon as a migration adds one.
 //!
-//! Functions of the database are compiled where the table is, so there `*` into a row variable is right, and listing the
-//! columns would be wrong: one that is added would silently be NULL. Anywhere else they name columns too. Their `INSERT`s name columns too, and they cast
-//! nothing to the type of a table: `ROW(…)::doors` names all columns by their places, and fails when there is one more.
+//! Functions of the database are compiled where the table is. There `*` into a variable of the type of the table is right,
+//! and listing the columns would be wrong: one that is added would silently be NULL. Everywhere else functions name the
+//! columns of tables, `INSERT`s do, and nothing is cast to the type of a table: `ROW(…)::doors` names all columns by their
+//! places, and fails when there is one more.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ impl Gate for ExplicitColumns {
     }
 
     fn holds(&self) -> &'static str {
-        "queries of the programs name the columns that they read and write, and functions those that they insert"
+        "queries of the programs name the columns that they read and write, and functions too, but for rows of a whole table"
     }
 
     fn check(&self, tree: &Tree) -> anyhow::Result<Vec<Finding>> {
@@ -42,7 +43,7 @@ impl Gate for ExplicitColumns {
             let body = text.split("$$").nth(1).unwrap_or_default();
             for statement in sql::statements(&text).iter().chain(&sql::statements(body)) {
                 let problems = [
-                    all_columns_in_function(&statement.words),
+                    all_columns_in_function(&statement.words, &tables),
                     insert_without_columns(&statement.words),
                     cast_to_table(&statement.words, &tables),
                 ];
@@ -82,6 +83,15 @@ impl Gate for ExplicitColumns {
             .bad("a function that joins all columns", "outside of a row variable", |tree| {
                 tree.with(function, body.replace("FROM doors", "FROM (SELECT * FROM doors) d"))
             })
+            .bad("a function that joins all columns of one", "outside of a row variable", |tree| {
+                tree.with(
+                    function,
+                    body.replace("SELECT * INTO v FROM doors", "PERFORM l.*, 1 FROM log AS l"),
+                )
+            })
+            .bad("a function that returns all", "outside of a row variable", |tree| {
+                tree.with(function, body.replace("SELECT * INTO v FROM doors", "DELETE FROM log RETURNING *"))
+            })
             .bad("a function that makes a row of a table", "cast to LOG", |tree| {
                 tree.with(function, body.replace("END", "PERFORM log_hash(ROW(v.id)::log); END"))
             })
@@ -120,15 +130,27 @@ fn all_columns(words: &[String]) -> Option<String> {
     words.windows(2).any(is_all).then(|| "names no columns but `*`: list those that are needed".to_owned())
 }
 
-/// `SELECT *` that is not read into a row variable.
-fn all_columns_in_function(words: &[String]) -> Option<String> {
-    let is_all = |three: &[String]| {
-        ["SELECT", "DISTINCT", "RETURNING"].contains(&three[0].as_str())
-            && three[1] == "*"
-            && three[2] != "INTO"
+/// `SELECT *` or `doors.*` that is not read into a row variable. A star of a subquery has the columns that it names.
+fn all_columns_in_function(words: &[String], tables: &BTreeSet<String>) -> Option<String> {
+    let before = ["SELECT", "DISTINCT", "RETURNING"];
+    let is_star = |(at, word): &(usize, &String)| *word == "*" && *at > 0;
+    let is_all = |(at, _): (usize, &String)| {
+        let is_row = words.get(at + 1).is_some_and(|word| word == "INTO");
+        let of_table = words[at - 1] == "." && at > 1 && is_table(words, &words[at - 2], tables);
+        !is_row && (before.contains(&words[at - 1].as_str()) || of_table)
     };
     let message = "names no columns but `*`, outside of a row variable: list those that are needed";
-    words.windows(3).any(is_all).then(|| message.to_owned())
+    words.iter().enumerate().filter(is_star).any(is_all).then(|| message.to_owned())
+}
+
+/// Whether a name is that of a table in the statement, or its other name there.
+fn is_table(words: &[String], name: &String, tables: &BTreeSet<String>) -> bool {
+    let named = |at: usize| {
+        let next = words.get(at + 1)?;
+        if next == "AS" { words.get(at + 2) } else { Some(next) }
+    };
+    let mut all = words.iter().enumerate().filter(|(_, word)| tables.contains(*word));
+    all.any(|(at, word)| word == name || named(at) == Some(name))
 }
 
 fn insert_without_columns(words: &[String]) -> Option<String> {

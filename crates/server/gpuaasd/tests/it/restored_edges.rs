@@ -45,8 +45,9 @@ async fn a_full_disk_under_the_generation_file_keeps_no_restore_from_being_notic
     let mut world = World::start().await;
     let secrets = world.server.dir.path().join("data/secrets");
     let file = secrets.join("generation.json");
-    let written = std::fs::read_to_string(&file).expect("the file");
     let disk = FullDisk::mount(secrets);
+    // From here on nothing can be written; before, it may be counted up at any time.
+    let written = std::fs::read_to_string(&file).expect("the file");
     eventually_within(PATIENCE, "it says that the file cannot be written", || async {
         world.server.log().contains("the generation could not be counted up").then_some(())
     })

@@ -27,7 +27,7 @@ pub enum Command {
     /// Show the current user with organizations and projects.
     Whoami,
     /// Print an access token for other programs, such as `curl -H "Authorization: Bearer $(gpuaas auth token)"`. It expires
-    /// within minutes; ask again rather than store it.
+    /// soon: ask again rather than store it.
     Token,
     /// Change your display name.
     Rename { name: String },

@@ -113,7 +113,7 @@ async fn a_product_is_made_priced_sized_and_withdrawn() {
     assert_eq!(operator.json(&["skus", "prices", "list", "h200-own"]).await[0]["unit_price_minor"], 150);
     let page = operator.run(&["skus", "show", "h200-own"]).await.ok();
     assert!(
-        page.contains("1.25 USD") && page.contains("1.50 USD") && page.contains("small: 1 GPUs"),
+        page.contains("1.25 USD") && page.contains("1.50 USD") && page.contains("small: 1 GPU, 8 vCPUs"),
         "{page}"
     );
     operator.run(&["skus", "update", "h200-own"]).await.fails(1);

@@ -22,7 +22,7 @@ fn lines(one: &Allocation, now: chrono::DateTime<chrono::Utc>) -> Vec<(&'static 
     let since = since.trim_end_matches(" ago");
     let size = [
         (one.gpus > 0).then(|| counted(one.gpus, "GPU")),
-        one.profile.vcpus.map(|vcpus| format!("{vcpus} vCPUs")),
+        one.profile.vcpus.map(|vcpus| counted(vcpus, "vCPU")),
         one.profile.memory_mib.map(|mib| format!("{} GiB", mib / 1024)),
     ];
     let size = size.into_iter().flatten().collect::<Vec<_>>().join(", ");

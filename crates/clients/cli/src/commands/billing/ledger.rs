@@ -14,7 +14,7 @@ use crate::{
     args::{Format, Limit},
     commands::optional,
     failure::{Exit, Failure, Result, local},
-    output::{Columns, money, note},
+    output::{Columns, note},
     resolve,
 };
 
@@ -133,11 +133,11 @@ pub async fn run(app: &App, command: Command) -> Result {
                 .map(|line| {
                     let mut row =
                         serde_json::to_value(line).map_err(local("the response cannot be printed"))?;
-                    row["amount"] = money(line.amount_minor, &currency).into();
+                    row["currency"] = currency.clone().into();
                     Ok(row)
                 })
                 .collect::<Result<_>>()?;
-            app.out.list(&lines, LINES)
+            app.out.priced(&lines, LINES)
         }
         Command::Export { out } => save(send!(client.ledger_export(&org)), out.as_deref()).await,
         Command::Verify { .. } => {

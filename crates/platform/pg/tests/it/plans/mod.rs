@@ -38,7 +38,7 @@ const BOUNDED: [(&str, &str); 11] = [
 ];
 
 /// Hot statements by what only they contain.
-const HOT: [(&str, &str); 18] = [
+const HOT: [(&str, &str); 17] = [
     ("task_lease", "UNNEST($1::uuid[], $2::int4[], $3::bool[]) AS a (node_id, room, tells)"),
     ("saga_lease", "WITH due AS ( SELECT id FROM saga_runs"),
     ("outbox_lease", "WITH due AS ( SELECT position FROM outbox_events"),
@@ -46,7 +46,6 @@ const HOT: [(&str, &str); 18] = [
     ("mail_lease", "WITH RECURSIVE waiting (org) AS"),
     ("webhook_lease", "WITH RECURSIVE waiting (webhook_id) AS"),
     ("balance", "AS \"disputed?\" FROM ledger_chains c"),
-    ("account_status", "state_changed_at FROM billing_accounts WHERE org_id = $1"),
     ("launch_balances", "FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b"),
     ("balances_due", "b.burn AS \"burn!\", b.unposted AS \"unposted!\""),
     ("idempotent_answer", "SELECT status, body FROM idempotency_records WHERE principal_id = $1"),

@@ -27,7 +27,7 @@ fn reason(refusal: FundsRefusal) -> &'static str {
 }
 
 /// What the database sets aside, or why not.
-async fn held(kit: &Kit, launch: &Launch) -> Result<i64, String> {
+async fn hold_amount(kit: &Kit, launch: &Launch) -> Result<i64, String> {
     let before = kit.money.balances(kit.org).await.held_minor;
     match kit.money.hold(launch).await {
         Ok(()) => Ok(kit.money.balances(kit.org).await.held_minor - before),
@@ -68,7 +68,7 @@ async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
         }
         let known = funds(&kit).await;
         let decided = known.decide(launch.cost()).map_err(|refusal| reason(refusal).to_owned());
-        let held = held(&kit, &launch).await;
+        let held = hold_amount(&kit, &launch).await;
         assert_eq!(decided, held, "{known:?} {launch:?}");
         outcomes.insert(held.err().unwrap_or_else(|| "held".to_owned()));
     }

@@ -208,6 +208,10 @@ async fn a_suspended_organization_keeps_its_reads_and_the_platform_keeps_everyth
     let in_project =
         asked(&world, ScopeKind::Project, PROJECT, Permission::ProjectUpdate, &owner).await.err();
     assert_eq!(in_project, Some((Code::TenantSuspended, Scope::Project(id(ORG), id(PROJECT)))));
+    let declared = declaration(ScopeKind::Org, Permission::OrgUpdate);
+    let refusal = decide(&declared, &owner, &path(ScopeKind::Org, ORG), &world).await.err().unwrap();
+    let Failure::Problem(problem) = refusal.problem else { panic!("a refusal is a problem") };
+    assert_eq!(problem.message, Code::TenantSuspended.meaning(), "another role would not help");
     // Not held at all is not a matter of the suspension.
     let viewer = person(&[], Some(Role::OrgViewer), None);
     let refused = asked(&world, ScopeKind::Org, ORG, Permission::OrgUpdate, &viewer).await.err();

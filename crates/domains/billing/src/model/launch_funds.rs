@@ -36,6 +36,17 @@ pub enum FundsRefusal {
     },
 }
 
+impl FundsRefusal {
+    /// The reason that clients read.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Currency => "currency",
+            Self::BudgetBlocked => "budget_blocked",
+            Self::Insufficient { .. } => "funds",
+        }
+    }
+}
+
 impl LaunchFunds {
     /// What the launch sets aside, or why it is refused.
     pub fn decide(&self, cost: LaunchCost<'_>) -> Result<i64, FundsRefusal> {
@@ -104,5 +115,12 @@ mod tests {
         assert_eq!(euros.decide(cost(451, 1, 1)), Err(FundsRefusal::Currency));
         let new = LaunchFunds { currency: None, ..funds(1000) };
         assert_eq!(new.decide(cost(451, 1, 1)), Ok(226));
+    }
+
+    #[test]
+    fn each_refusal_has_the_reason_of_the_contract() {
+        let insufficient = FundsRefusal::Insufficient { available_minor: 0, needed_minor: 1 };
+        let all = [FundsRefusal::Currency, FundsRefusal::BudgetBlocked, insufficient];
+        assert_eq!(all.map(FundsRefusal::reason), ["currency", "budget_blocked", "funds"]);
     }
 }

@@ -69,15 +69,15 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
 
 /// A refusal as a client gets it. The price is in this currency.
 pub fn funds_problem(refusal: FundsRefusal, currency: &str) -> Problem {
-    match refusal {
+    let problem = match refusal {
         FundsRefusal::Currency => {
             let text =
                 format!("This product is sold in {currency}, but your balance is in another currency.");
-            Problem::new(Code::Unprocessable, text).detail("reason", "currency")
+            Problem::new(Code::Unprocessable, text)
         }
         FundsRefusal::BudgetBlocked => {
             let text = "This project has used up its monthly budget; new launches are blocked.";
-            Problem::new(Code::InsufficientBalance, text).detail("reason", "budget_blocked").suggest(
+            Problem::new(Code::InsufficientBalance, text).suggest(
                 "Ask an administrator of the organization to raise the budget, or wait for the next month.",
             )
         }
@@ -88,13 +88,13 @@ pub fn funds_problem(refusal: FundsRefusal, currency: &str) -> Problem {
                 kernel::money::money(available_minor, currency)
             );
             Problem::new(Code::InsufficientBalance, text)
-                .detail("reason", "funds")
                 .detail("available_minor", available_minor)
                 .detail("needed_minor", needed_minor)
                 .detail("currency", currency)
                 .suggest("Top up with POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
         }
-    }
+    };
+    problem.detail("reason", refusal.reason())
 }
 
 async fn hold_seconds(billing: &Billing, org: OrgId, project: ProjectId) -> Result<i64, Failure> {

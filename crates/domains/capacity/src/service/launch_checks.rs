@@ -14,6 +14,7 @@ use kernel::{
 use pg::Connection;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
@@ -186,7 +187,7 @@ pub fn no_ssh_key() -> Problem {
     let text =
         "You have no SSH key, or are not a member of this project: nobody could log in to the machine.";
     Problem::new(Code::Unprocessable, text)
-        .detail("reason", "no_ssh_key")
+        .detail("reason", json!(RefusalReason::NoSshKey))
         .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
 }
 

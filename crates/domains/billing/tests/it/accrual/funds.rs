@@ -1,7 +1,7 @@
 //! What is decided about the money of a launch before it, and what the database decides when it is made.
 
 use billing::{
-    api::{FundsRefusal, Launch, LaunchFunds, launch_funds},
+    api::{Launch, LaunchFunds, launch_funds},
     model::budget_resource::BudgetWanted,
 };
 use events::billing::BudgetAction;
@@ -16,14 +16,6 @@ async fn funds(kit: &Kit) -> LaunchFunds {
     let origin = Origin::internal(CorrelationId(kit.test.db.ambient().uuid()));
     let mut read = kit.test.db.read(&Permit::system("test", origin)).await.unwrap();
     launch_funds(&kit.billing, read.conn(), kit.org, kit.project).await.unwrap()
-}
-
-fn reason(refusal: FundsRefusal) -> &'static str {
-    match refusal {
-        FundsRefusal::Currency => "currency",
-        FundsRefusal::BudgetBlocked => "budget_blocked",
-        FundsRefusal::Insufficient { .. } => "funds",
-    }
 }
 
 /// What the database sets aside, or why not.
@@ -67,7 +59,7 @@ async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
             launch.currency = "EUR".to_owned();
         }
         let known = funds(&kit).await;
-        let decided = known.decide(launch.cost()).map_err(|refusal| reason(refusal).to_owned());
+        let decided = known.decide(launch.cost()).map_err(|refusal| refusal.reason().to_owned());
         let held = hold_amount(&kit, &launch).await;
         assert_eq!(decided, held, "{known:?} {launch:?}");
         outcomes.insert(held.err().unwrap_or_else(|| "held".to_owned()));

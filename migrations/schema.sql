@@ -276,13 +276,21 @@ BEGIN
     RETURN v_seq;
 END $$;
 
+CREATE FUNCTION public.balance_evaluation_queue(p_org uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO balance_evaluations (org_id) VALUES (p_org);
+    PERFORM pg_notify('gpuaas_balances', '');
+END $$;
+
 CREATE FUNCTION public.budget_blocks(p_org uuid, p_project uuid, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     SELECT EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id)
         WHERE b.project_id = p_project AND b.org_id = p_org
             AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
-            AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+            AND (g.spent_minor + g.unposted_minor)::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
             AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date)
 $$;
 
@@ -764,6 +772,20 @@ CREATE FUNCTION public.identifiers_snapshot() RETURNS jsonb
             FROM node_certificates c WHERE c.not_after > now()))
 $$;
 
+CREATE FUNCTION public.inviter_roles(p_invitation uuid) RETURNS TABLE(place text, role text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    WITH sent AS (
+        SELECT i.org_id, i.project_id, i.invited_by FROM invitations i
+        WHERE i.id = p_invitation AND (NOT called_by_app() OR i.org_id = current_org()))
+    SELECT 'org', m.role FROM sent JOIN tenant_memberships m ON m.org_id = sent.org_id AND m.user_id = sent.invited_by
+    UNION ALL
+    SELECT 'project', m.role FROM sent JOIN project_memberships m ON m.project_id = sent.project_id AND m.user_id = sent.invited_by
+    UNION ALL
+    SELECT 'platform', b.role FROM sent JOIN platform_bindings b ON b.user_id = sent.invited_by
+$$;
+
 CREATE FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -889,6 +911,13 @@ CREATE FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp
     SELECT ledger_append(ROW(p_org, p_currency, p_at, p_id, p_kind, p_reference, p_reason, p_corrects, p_actor_kind,
         p_actor_id, p_correlation)::new_posting,
         ROW(l_accounts, l_amounts, l_projects, l_allocations, l_apps, l_meters, l_starts, l_ends)::line_batch)
+$$;
+
+CREATE FUNCTION public.ledger_chains_lock(p_orgs uuid[]) RETURNS SETOF uuid
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+    SELECT c.org_id FROM ledger_chains c WHERE c.org_id = ANY (p_orgs) ORDER BY c.org_id FOR UPDATE SKIP LOCKED
 $$;
 
 CREATE FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, p_chains public.checkpoint_batch) RETURNS bigint
@@ -1076,7 +1105,12 @@ CREATE FUNCTION public.member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS T
             OR EXISTS (SELECT FROM project_memberships m WHERE m.project_id = p.id AND m.user_id = t.user_id))
         AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
             AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
-    ORDER BY k.user_id, k.id
+    UNION ALL
+    SELECT s.id, k.public_key
+    FROM service_accounts s, unnest(s.ssh_public_keys) AS k (public_key)
+    WHERE s.project_id = p_project AND s.id = ANY (p_users) AND s.disabled_at IS NULL
+        AND (NOT called_by_app() OR s.org_id = current_org())
+    ORDER BY 1, 2
 $$;
 
 CREATE FUNCTION public.meter_charge(p_meter uuid, p_to timestamp with time zone, p_now timestamp with time zone, p_correlation uuid) RETURNS void
@@ -1148,17 +1182,20 @@ CREATE FUNCTION public.meter_close(p_allocation uuid, p_at timestamp with time z
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_at  timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_org uuid;
 BEGIN
     UPDATE meters SET state = 'closed',
             closed_at = CASE WHEN state = 'paused' THEN accrued_until ELSE greatest(v_at, running_since) END
         WHERE allocation_id = p_allocation AND state IN ('open', 'paused')
-            AND (NOT called_by_app() OR org_id = current_org());
+            AND (NOT called_by_app() OR org_id = current_org())
+        RETURNING org_id INTO v_org;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     UPDATE meter_pauses p SET resumed_at = v_at FROM meters m
         WHERE m.allocation_id = p_allocation AND p.meter_id = m.id AND p.resumed_at IS NULL;
+    PERFORM balance_evaluation_queue(v_org);
     PERFORM pg_notify('gpuaas_billing', '');
     RETURN true;
 END $$;
@@ -1320,11 +1357,17 @@ CREATE FUNCTION public.meter_open(p_allocation uuid, p_at timestamp with time zo
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_at  timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_org uuid;
 BEGIN
     UPDATE meters SET state = 'open', opened_at = v_at, accrued_until = v_at, running_since = v_at
-        WHERE allocation_id = p_allocation AND state = 'held';
-    RETURN FOUND;
+        WHERE allocation_id = p_allocation AND state = 'held'
+        RETURNING org_id INTO v_org;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM balance_evaluation_queue(v_org);
+    RETURN true;
 END $$;
 
 CREATE FUNCTION public.meter_pause(p_allocation uuid, p_since timestamp with time zone, p_pause uuid, p_cause public.pause_cause, p_now timestamp with time zone, p_posting uuid, p_correlation uuid) RETURNS bigint
@@ -1352,6 +1395,7 @@ BEGIN
     -- What was used before that is paid for.
     PERFORM meter_charge(v_meter.id, v_since, p_now, p_correlation);
     UPDATE meters SET state = 'paused' WHERE id = v_meter.id;
+    PERFORM balance_evaluation_queue(v_meter.org_id);
     INSERT INTO meter_pauses (id, org_id, meter_id, since, resumed_at, finding_id, reason, evidence, credited_minor, seq, created_at)
         VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_cause.finding_id, p_cause.reason,
             p_cause.evidence, v_credited, v_posting, p_now);
@@ -1417,14 +1461,17 @@ CREATE FUNCTION public.meter_resume(p_pause uuid, p_at timestamp with time zone)
     SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_at timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_at  timestamptz := date_trunc('second', least(p_at, ledger_clock(p_at)));
+    v_org uuid;
 BEGIN
     UPDATE meters m SET state = 'open', accrued_until = greatest(v_at, m.accrued_until), running_since = greatest(v_at, m.accrued_until)
-        FROM meter_pauses p WHERE p.id = p_pause AND p.resumed_at IS NULL AND m.id = p.meter_id AND m.state = 'paused';
+        FROM meter_pauses p WHERE p.id = p_pause AND p.resumed_at IS NULL AND m.id = p.meter_id AND m.state = 'paused'
+        RETURNING m.org_id INTO v_org;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     UPDATE meter_pauses SET resumed_at = greatest(v_at, since) WHERE id = p_pause;
+    PERFORM balance_evaluation_queue(v_org);
     RETURN true;
 END $$;
 
@@ -1840,6 +1887,22 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.own_invitations(p_now timestamp with time zone) RETURNS TABLE(id uuid, org_id uuid, org_name text, email text, role text, project_id uuid, project_name text, project_role text, invited_by text, invited_by_email text, expires_at timestamp with time zone, created_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $_$
+    SELECT i.id, i.org_id, o.name, i.email, i.role, i.project_id, p.name, i.project_role, coalesce(b.name, ''), b.email,
+        i.expires_at, i.created_at
+    FROM users u
+        JOIN invitations i ON lower(i.email) = lower(u.email) AND i.state = 'pending' AND i.expires_at > p_now
+        JOIN organizations o ON o.id = i.org_id AND o.suspended_at IS NULL
+        LEFT JOIN projects p ON p.id = i.project_id
+        LEFT JOIN users b ON b.id = i.invited_by
+    WHERE u.id = current_principal()
+        AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.email_verified_at IS NULL
+            AND l.id = CASE WHEN u.subject ~ '^acct_[0-9a-f]{32}$' THEN substr(u.subject, 6)::uuid END)
+$_$;
+
 CREATE FUNCTION public.promo_part(p_promo bigint, p_amount bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT greatest(least(p_promo, p_amount), 0) $$;
@@ -2094,6 +2157,25 @@ BEGIN
             FROM changed;
     END IF;
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.statement_numbers_issue(s_orgs uuid[], s_months date[], s_particulars jsonb[], p_issued_at timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_last   bigint;
+    v_issued bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('statement_numbers'));
+    -- A statement of its own, which sees what was given while the lock was waited for.
+    SELECT coalesce(max(number), 0) INTO v_last FROM statement_numbers;
+    INSERT INTO statement_numbers (number, org_id, month, issued_at, particulars)
+        SELECT v_last + row_number() OVER (ORDER BY s.place), s.org_id, s.month, p_issued_at, s.particulars
+        FROM unnest(s_orgs, s_months, s_particulars) WITH ORDINALITY AS s (org_id, month, particulars, place)
+        WHERE NOT EXISTS (SELECT FROM statement_numbers n WHERE n.org_id = s.org_id AND n.month = s.month);
+    GET DIAGNOSTICS v_issued = ROW_COUNT;
+    RETURN v_issued;
 END $$;
 
 CREATE FUNCTION public.usage_cost(p_carry integer, p_unit_price bigint, p_units integer, p_seconds bigint) RETURNS TABLE(amount bigint, carry integer)
@@ -2360,6 +2442,23 @@ CREATE TABLE public.authorities (
 
 COMMENT ON TABLE public.authorities IS 'platform: generations of the certificate authority';
 
+CREATE TABLE public.balance_evaluations (
+    id bigint NOT NULL,
+    org_id uuid NOT NULL,
+    queued_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE public.balance_evaluations IS 'platform: changes of meters after which a balance is to be evaluated; written by balance_evaluation_queue only';
+
+ALTER TABLE public.balance_evaluations ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.balance_evaluations_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.billing_accounts (
     org_id uuid NOT NULL,
     state text NOT NULL,
@@ -2391,7 +2490,8 @@ CREATE TABLE public.budget_progress (
     month date NOT NULL,
     spent_minor bigint NOT NULL,
     through_seq bigint NOT NULL,
-    crossed_at timestamp with time zone
+    crossed_at timestamp with time zone,
+    unposted_minor bigint DEFAULT 0 NOT NULL
 );
 
 COMMENT ON TABLE public.budget_progress IS 'tenant: what projects with a budget have spent this month';
@@ -2718,7 +2818,12 @@ CREATE TABLE public.invitations (
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    project_id uuid,
+    project_role text,
+    declined_by uuid,
     CONSTRAINT invitations_check CHECK (((state = 'accepted'::text) = (accepted_by IS NOT NULL))),
+    CONSTRAINT invitations_declined_check CHECK (((declined_by IS NULL) OR (state = 'revoked'::text))),
+    CONSTRAINT invitations_project_role_known CHECK (((project_role = ANY (ARRAY['owner'::text, 'admin'::text, 'member'::text, 'viewer'::text])) AND ((project_id IS NULL) OR (project_role IS NOT NULL)))),
     CONSTRAINT invitations_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'admin'::text, 'member'::text, 'viewer'::text]))),
     CONSTRAINT invitations_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'accepted'::text, 'revoked'::text, 'expired'::text])))
 );
@@ -3366,7 +3471,10 @@ CASE
 END) STORED NOT NULL,
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL
+    updated_at timestamp with time zone NOT NULL,
+    role text,
+    ssh_public_keys text[] DEFAULT '{}'::text[] NOT NULL,
+    CONSTRAINT service_accounts_role_known CHECK ((role = ANY (ARRAY['reader'::text, 'launcher'::text])))
 );
 
 COMMENT ON TABLE public.service_accounts IS 'tenant: a machine identity of one project';
@@ -3692,6 +3800,19 @@ CREATE TABLE public.sku_prices (
 
 COMMENT ON TABLE public.sku_prices IS 'platform: what products cost, from when on; everybody signed in may read them';
 
+CREATE TABLE public.statement_numbers (
+    number bigint NOT NULL,
+    previous bigint GENERATED ALWAYS AS (NULLIF((number - 1), 0)) STORED,
+    org_id uuid NOT NULL,
+    month date NOT NULL,
+    issued_at timestamp with time zone NOT NULL,
+    particulars jsonb NOT NULL,
+    CONSTRAINT statement_numbers_month_check CHECK ((EXTRACT(day FROM month) = (1)::numeric)),
+    CONSTRAINT statement_numbers_number_check CHECK ((number > 0))
+);
+
+COMMENT ON TABLE public.statement_numbers IS 'tenant: append-only; number, seller, buyer and tax of each statement of an ended month; written by statement_numbers_issue only';
+
 CREATE TABLE public.tenant_memberships (
     org_id uuid NOT NULL,
     user_id uuid NOT NULL,
@@ -3793,6 +3914,7 @@ CREATE TABLE public.webhooks (
     updated_at timestamp with time zone NOT NULL,
     dropped_events bigint DEFAULT 0 NOT NULL,
     last_dropped_at timestamp with time zone,
+    listens_until timestamp with time zone,
     CONSTRAINT webhooks_check CHECK (((state = 'disabled'::text) = (disabled_reason IS NOT NULL))),
     CONSTRAINT webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_until IS NULL))),
     CONSTRAINT webhooks_dropped_check CHECK (((dropped_events >= 0) AND ((dropped_events = 0) = (last_dropped_at IS NULL)))),
@@ -3839,6 +3961,9 @@ ALTER TABLE ONLY public.audit_logs
 
 ALTER TABLE ONLY public.authorities
     ADD CONSTRAINT authorities_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.balance_evaluations
+    ADD CONSTRAINT balance_evaluations_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.billing_accounts
     ADD CONSTRAINT billing_accounts_pkey PRIMARY KEY (org_id);
@@ -4146,6 +4271,9 @@ ALTER TABLE ONLY public.sku_catalog
 ALTER TABLE ONLY public.sku_prices
     ADD CONSTRAINT sku_prices_pkey PRIMARY KEY (sku, valid_from);
 
+ALTER TABLE ONLY public.statement_numbers
+    ADD CONSTRAINT statement_numbers_pkey PRIMARY KEY (number);
+
 ALTER TABLE ONLY public.tenant_memberships
     ADD CONSTRAINT tenant_memberships_pkey PRIMARY KEY (org_id, user_id);
 
@@ -4272,6 +4400,8 @@ CREATE INDEX invitations_by_time ON public.invitations USING btree (org_id, crea
 
 CREATE UNIQUE INDEX invitations_one_pending ON public.invitations USING btree (org_id, lower(email)) WHERE (state = 'pending'::text);
 
+CREATE INDEX invitations_pending_by_email ON public.invitations USING btree (lower(email)) WHERE (state = 'pending'::text);
+
 CREATE INDEX issuer_browser_sessions_by_account ON public.issuer_browser_sessions USING btree (account_id);
 
 CREATE INDEX issuer_browser_sessions_by_expiry ON public.issuer_browser_sessions USING btree (expires_at);
@@ -4315,6 +4445,8 @@ CREATE INDEX meters_ended ON public.meters USING btree (org_id) WHERE (state = '
 CREATE INDEX meters_held ON public.meters USING btree (created_at) WHERE (state = 'held'::text);
 
 CREATE INDEX meters_running ON public.meters USING btree (org_id) WHERE (state = ANY (ARRAY['open'::text, 'closed'::text]));
+
+CREATE INDEX meters_starting ON public.meters USING btree (org_id) WHERE (state = 'held'::text);
 
 CREATE INDEX node_capacity_fit ON public.node_capacity USING btree (region, kind, model, free, numa_fit, node_id) WHERE placeable;
 
@@ -4417,6 +4549,8 @@ CREATE INDEX service_accounts_by_org ON public.service_accounts USING btree (org
 CREATE UNIQUE INDEX signer_keys_one_active ON public.signer_keys USING btree (state) WHERE (state = 'active'::text);
 
 CREATE UNIQUE INDEX signer_keys_one_staged ON public.signer_keys USING btree (state) WHERE (state = 'staged'::text);
+
+CREATE UNIQUE INDEX statement_numbers_by_org ON public.statement_numbers USING btree (org_id, month);
 
 CREATE INDEX tenant_memberships_by_user ON public.tenant_memberships USING btree (user_id);
 
@@ -4544,6 +4678,10 @@ CREATE TRIGGER slots_inserted AFTER INSERT ON public.node_resource_slots REFEREN
 
 CREATE TRIGGER slots_updated AFTER UPDATE ON public.node_resource_slots REFERENCING OLD TABLE AS before NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION public.slots_changed();
 
+CREATE TRIGGER statement_numbers_append_only BEFORE DELETE OR UPDATE ON public.statement_numbers FOR EACH ROW EXECUTE FUNCTION public.refuse_change();
+
+CREATE TRIGGER statement_numbers_no_truncate BEFORE TRUNCATE ON public.statement_numbers FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_change();
+
 CREATE TRIGGER topups_announce_change AFTER UPDATE OF state, cancel_requested_at ON public.topups FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
 
 CREATE TRIGGER topups_announce_new AFTER INSERT ON public.topups FOR EACH ROW EXECUTE FUNCTION public.announce_payments();
@@ -4614,6 +4752,9 @@ ALTER TABLE ONLY public.health_findings
 
 ALTER TABLE ONLY public.invitations
     ADD CONSTRAINT invitations_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.organizations(id);
+
+ALTER TABLE ONLY public.invitations
+    ADD CONSTRAINT invitations_project_fkey FOREIGN KEY (org_id, project_id) REFERENCES public.projects(org_id, id) ON DELETE SET NULL (project_id);
 
 ALTER TABLE ONLY public.issuer_browser_sessions
     ADD CONSTRAINT issuer_browser_sessions_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.local_accounts(id) ON DELETE CASCADE;
@@ -4734,6 +4875,9 @@ ALTER TABLE ONLY public.service_accounts
 
 ALTER TABLE ONLY public.sku_prices
     ADD CONSTRAINT sku_prices_sku_fkey FOREIGN KEY (sku) REFERENCES public.sku_catalog(sku);
+
+ALTER TABLE ONLY public.statement_numbers
+    ADD CONSTRAINT statement_numbers_previous_fkey FOREIGN KEY (previous) REFERENCES public.statement_numbers(number);
 
 ALTER TABLE ONLY public.tenant_memberships
     ADD CONSTRAINT tenant_memberships_org_id_fkey FOREIGN KEY (org_id) REFERENCES public.organizations(id);
@@ -4914,6 +5058,12 @@ ALTER TABLE public.service_account_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.service_accounts ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.statement_numbers ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY statement_numbers_system ON public.statement_numbers FOR SELECT TO gpuaas_system USING (true);
+
+CREATE POLICY statement_numbers_tenant ON public.statement_numbers FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
 CREATE POLICY system ON public.account_sessions TO gpuaas_system USING (true);
 
 CREATE POLICY system ON public.invitations TO gpuaas_system USING (true);
@@ -4984,6 +5134,8 @@ REVOKE ALL ON FUNCTION public.audit_append(p_entry public.audit_entry) FROM PUBL
 GRANT ALL ON FUNCTION public.audit_append(p_entry public.audit_entry) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.audit_append(p_entry public.audit_entry) TO gpuaas_system;
 
+REVOKE ALL ON FUNCTION public.balance_evaluation_queue(p_org uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION public.bus_consumer_ensure(p_name text, p_stream text, p_types text[], p_now timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.bus_consumer_ensure(p_name text, p_stream text, p_types text[], p_now timestamp with time zone) TO gpuaas_system;
 
@@ -5042,6 +5194,10 @@ GRANT ALL ON FUNCTION public.identifiers_restore(p_remembered jsonb) TO gpuaas_s
 REVOKE ALL ON FUNCTION public.identifiers_snapshot() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.identifiers_snapshot() TO gpuaas_system;
 
+REVOKE ALL ON FUNCTION public.inviter_roles(p_invitation uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.inviter_roles(p_invitation uuid) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.inviter_roles(p_invitation uuid) TO gpuaas_system;
+
 REVOKE ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) TO gpuaas_app;
 GRANT ALL ON FUNCTION public.issuer_browsers_end(p_issuer text, p_keep uuid) TO gpuaas_system;
@@ -5054,6 +5210,9 @@ GRANT ALL ON FUNCTION public.ledger_append(p_posting public.new_posting, p_lines
 
 REVOKE ALL ON FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp with time zone, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid, p_actor_kind text, p_actor_id uuid, p_correlation uuid, l_accounts text[], l_amounts bigint[], l_projects uuid[], l_allocations uuid[], l_apps uuid[], l_meters uuid[], l_starts timestamp with time zone[], l_ends timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.ledger_append(p_org uuid, p_currency text, p_at timestamp with time zone, p_id uuid, p_kind text, p_reference text, p_reason text, p_corrects uuid, p_actor_kind text, p_actor_id uuid, p_correlation uuid, l_accounts text[], l_amounts bigint[], l_projects uuid[], l_allocations uuid[], l_apps uuid[], l_meters uuid[], l_starts timestamp with time zone[], l_ends timestamp with time zone[]) TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.ledger_chains_lock(p_orgs uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.ledger_chains_lock(p_orgs uuid[]) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, p_chains public.checkpoint_batch) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.ledger_checkpoints_add(p_day date, p_signed_at timestamp with time zone, p_key_id text, p_public_key bytea, p_chains public.checkpoint_batch) TO gpuaas_system;
@@ -5141,6 +5300,10 @@ REVOKE ALL ON FUNCTION public.node_capacity_refresh(p_nodes uuid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.node_certificate_supersedes() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION public.own_invitations(p_now timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.own_invitations(p_now timestamp with time zone) TO gpuaas_app;
+GRANT ALL ON FUNCTION public.own_invitations(p_now timestamp with time zone) TO gpuaas_system;
+
 REVOKE ALL ON FUNCTION public.refusal_record(p_entry public.audit_entry) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.refusal_record(p_entry public.audit_entry) TO gpuaas_system;
 
@@ -5173,6 +5336,9 @@ GRANT ALL ON FUNCTION public.saga_wake(p_run uuid, p_key text, p_signal jsonb, p
 GRANT ALL ON FUNCTION public.saga_wake(p_run uuid, p_key text, p_signal jsonb, p_now timestamp with time zone) TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_resource_slots TO gpuaas_system;
+
+REVOKE ALL ON FUNCTION public.statement_numbers_issue(s_orgs uuid[], s_months date[], s_particulars jsonb[], p_issued_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.statement_numbers_issue(s_orgs uuid[], s_months date[], s_particulars jsonb[], p_issued_at timestamp with time zone) TO gpuaas_system;
 
 REVOKE ALL ON FUNCTION public.write_finish(p_entry public.audit_entry, p_events public.event_batch, p_traceparent text, p_answer public.stored_answer, p_invalidate text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.write_finish(p_entry public.audit_entry, p_events public.event_batch, p_traceparent text, p_answer public.stored_answer, p_invalidate text[]) TO gpuaas_app;
@@ -5210,6 +5376,8 @@ GRANT SELECT ON TABLE public.audit_logs TO gpuaas_app;
 GRANT SELECT ON TABLE public.audit_logs TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.authorities TO gpuaas_system;
+
+GRANT SELECT,DELETE ON TABLE public.balance_evaluations TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.billing_accounts TO gpuaas_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.billing_accounts TO gpuaas_system;
@@ -5405,6 +5573,9 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.sku_catalog TO gpuaas_system;
 GRANT SELECT ON TABLE public.sku_prices TO gpuaas_app;
 GRANT SELECT,INSERT ON TABLE public.sku_prices TO gpuaas_system;
 
+GRANT SELECT ON TABLE public.statement_numbers TO gpuaas_app;
+GRANT SELECT ON TABLE public.statement_numbers TO gpuaas_system;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_system;
 
@@ -5421,4 +5592,4 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_app;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.users TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.webhooks TO gpuaas_app;
-GRANT SELECT,UPDATE ON TABLE public.webhooks TO gpuaas_system;
+GRANT SELECT,DELETE,UPDATE ON TABLE public.webhooks TO gpuaas_system;

@@ -5,6 +5,6 @@ LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM budgets b JOIN budget_progress g USING (project_id)
         WHERE b.project_id = p_project AND b.org_id = p_org
             AND b.action IN ('block', 'release') AND g.crossed_at IS NOT NULL
-            AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+            AND (g.spent_minor + g.unposted_minor)::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
             AND g.month = date_trunc('month', p_now AT TIME ZONE 'UTC')::date)
 $$;

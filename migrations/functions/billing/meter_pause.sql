@@ -25,6 +25,7 @@ BEGIN
     -- What was used before that is paid for.
     PERFORM meter_charge(v_meter.id, v_since, p_now, p_correlation);
     UPDATE meters SET state = 'paused' WHERE id = v_meter.id;
+    PERFORM balance_evaluation_queue(v_meter.org_id);
     INSERT INTO meter_pauses (id, org_id, meter_id, since, resumed_at, finding_id, reason, evidence, credited_minor, seq, created_at)
         VALUES (p_pause, v_meter.org_id, v_meter.id, v_since, NULL, p_cause.finding_id, p_cause.reason,
             p_cause.evidence, v_credited, v_posting, p_now);

@@ -1,3 +1,4 @@
+-- The public keys of those of `p_users` who can enter the project: people who belong to it, and its own service accounts.
 -- Whoever's account is disabled has no keys, as whoever left the project.
 CREATE OR REPLACE FUNCTION member_ssh_keys(p_project uuid, p_users uuid[]) RETURNS TABLE (user_id uuid, public_key text)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -11,7 +12,12 @@ CREATE OR REPLACE FUNCTION member_ssh_keys(p_project uuid, p_users uuid[]) RETUR
             OR EXISTS (SELECT FROM project_memberships m WHERE m.project_id = p.id AND m.user_id = t.user_id))
         AND NOT EXISTS (SELECT FROM local_accounts l WHERE l.disabled_at IS NOT NULL
             AND u.subject = 'acct_' || replace(l.id::text, '-', ''))
-    ORDER BY k.user_id, k.id
+    UNION ALL
+    SELECT s.id, k.public_key
+    FROM service_accounts s, unnest(s.ssh_public_keys) AS k (public_key)
+    WHERE s.project_id = p_project AND s.id = ANY (p_users) AND s.disabled_at IS NULL
+        AND (NOT called_by_app() OR s.org_id = current_org())
+    ORDER BY 1, 2
 $$;
 REVOKE ALL ON FUNCTION member_ssh_keys FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION member_ssh_keys TO gpuaas_app, gpuaas_system;

@@ -23,3 +23,5 @@ CREATE OR REPLACE TRIGGER ledger_checkpoints_append_only BEFORE UPDATE OR DELETE
 CREATE OR REPLACE TRIGGER ledger_checkpoints_no_truncate BEFORE TRUNCATE ON ledger_checkpoints FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER usage_no_truncate BEFORE TRUNCATE ON usage_records FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER usage_append_only BEFORE UPDATE OR DELETE ON usage_records FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE OR REPLACE TRIGGER statement_numbers_append_only BEFORE UPDATE OR DELETE ON statement_numbers FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE OR REPLACE TRIGGER statement_numbers_no_truncate BEFORE TRUNCATE ON statement_numbers FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

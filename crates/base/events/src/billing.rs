@@ -29,8 +29,8 @@ lifecycle::named_enum! {
 lifecycle::named_columns! { AdjustmentKind, BudgetAction }
 
 crate::declare::events! { Billing;
-    LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold; emitted once until it was above the threshold again." {
-        org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String }
+    LowBalanceWarning = "billing.low_balance_warning", "The balance fell to the threshold, or does not last as long as a launch must be paid for; emitted once until it is healthy again." {
+        org_id: OrgId, balance_minor: i64, threshold_minor: i64, currency: String, depletes_at: Option<DateTime<Utc>> }
     AutoReleasePending = "billing.auto_release_pending", "The balance will be used up within the next window; all running allocations are released then." {
         org_id: OrgId, balance_minor: i64, currency: String, depletes_at: DateTime<Utc> }
     BalanceDepleted = "billing.balance_depleted", "The balance is used up; all running allocations are released." {

@@ -24,6 +24,8 @@ macro_rules! permissions {
 permissions! {
     // oneself
     SelfRead = "self.read", true;
+    // who one is signed in as, also as a machine
+    SelfIdentify = "self.identify", true;
     SelfUpdate = "self.update", false;
     SessionRevoke = "session.revoke", false;
     SshKeyManage = "ssh_key.manage", false;
@@ -148,8 +150,12 @@ pub enum Role {
     ProjectAdmin,
     ProjectMember,
     ProjectViewer,
-    /// A machine, inside its own project.
+    /// A machine, inside its own project, that nobody gave a role.
     ServiceAccount,
+    /// A machine that reads what a viewer of its project reads.
+    ServiceAccountReader,
+    /// A machine that also launches, and operates what it launched.
+    ServiceAccountLauncher,
     PlatformAdmin,
     PlatformOps,
     PlatformAuditor,
@@ -159,6 +165,7 @@ use Permission as P;
 
 const PERSON: PermissionSet = PermissionSet::from_list(&[
     P::SelfRead,
+    P::SelfIdentify,
     P::SelfUpdate,
     P::SessionRevoke,
     P::SshKeyManage,
@@ -183,6 +190,17 @@ const PROJECT_ADMIN: PermissionSet = PROJECT_MEMBER.union(PermissionSet::from_li
     P::PolicyManage,
 ]));
 const PROJECT_OWNER: PermissionSet = PROJECT_ADMIN.union(PermissionSet::from_list(&[P::ProjectDelete]));
+// Never entitlements, memberships or money: only what its project shows.
+const SERVICE_ACCOUNT: PermissionSet = PermissionSet::from_list(&[
+    P::SelfIdentify,
+    P::ProjectRead,
+    P::PolicyRead,
+    P::CatalogRead,
+    P::AllocationRead,
+]);
+const SERVICE_ACCOUNT_READER: PermissionSet = SERVICE_ACCOUNT.union(PROJECT_VIEWER);
+const SERVICE_ACCOUNT_LAUNCHER: PermissionSet =
+    SERVICE_ACCOUNT_READER.union(PermissionSet::from_list(&[P::AllocationCreate, P::AllocationOperate]));
 const ORG_MEMBER: PermissionSet =
     PermissionSet::from_list(&[P::OrgRead, P::MemberRead, P::ProjectList, P::PolicyRead]);
 const ORG_VIEWER: PermissionSet =
@@ -245,6 +263,8 @@ impl Role {
         Role::ProjectMember,
         Role::ProjectViewer,
         Role::ServiceAccount,
+        Role::ServiceAccountReader,
+        Role::ServiceAccountLauncher,
         Role::PlatformAdmin,
         Role::PlatformOps,
         Role::PlatformAuditor,
@@ -262,6 +282,8 @@ impl Role {
             Role::ProjectMember => "project_member",
             Role::ProjectViewer => "project_viewer",
             Role::ServiceAccount => "service_account",
+            Role::ServiceAccountReader => "service_account_reader",
+            Role::ServiceAccountLauncher => "service_account_launcher",
             Role::PlatformAdmin => "platform_admin",
             Role::PlatformOps => "platform_ops",
             Role::PlatformAuditor => "platform_auditor",
@@ -279,10 +301,9 @@ impl Role {
             Role::ProjectAdmin => PROJECT_ADMIN,
             Role::ProjectMember => PROJECT_MEMBER,
             Role::ProjectViewer => PROJECT_VIEWER,
-            // Never entitlements, memberships or money: only what its project shows.
-            Role::ServiceAccount => {
-                PermissionSet::from_list(&[P::ProjectRead, P::PolicyRead, P::CatalogRead, P::AllocationRead])
-            }
+            Role::ServiceAccount => SERVICE_ACCOUNT,
+            Role::ServiceAccountReader => SERVICE_ACCOUNT_READER,
+            Role::ServiceAccountLauncher => SERVICE_ACCOUNT_LAUNCHER,
             Role::PlatformAdmin => PLATFORM_ADMIN,
             Role::PlatformOps => PLATFORM_OPS,
             Role::PlatformAuditor => PLATFORM_AUDITOR,
@@ -307,72 +328,5 @@ pub fn matrix_markdown() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_permission_is_held_by_some_role_and_fits_the_set() {
-        assert!(Permission::ALL.len() <= 128);
-        for permission in Permission::ALL {
-            assert!(Role::ALL.iter().any(|r| r.permissions().holds(*permission)), "{permission:?}");
-        }
-    }
-
-    /// How many permissions each role holds: a change of authority is a change of this table too.
-    #[test]
-    fn roles_hold_as_many_permissions_as_they_should_and_have_stable_names() {
-        let held: Vec<(&str, usize)> =
-            Role::ALL.iter().map(|role| (role.name(), role.permissions().iter().count())).collect();
-        let expected = [
-            ("person", 6),
-            ("org_owner", 28),
-            ("org_admin", 28),
-            ("org_member", 4),
-            ("org_viewer", 11),
-            ("project_owner", 14),
-            ("project_admin", 13),
-            ("project_member", 8),
-            ("project_viewer", 6),
-            ("service_account", 4),
-            ("platform_admin", 43),
-            ("platform_ops", 23),
-            ("platform_auditor", 20),
-        ];
-        assert_eq!(held, expected);
-    }
-
-    #[test]
-    fn a_set_holds_what_it_was_made_of_and_grants_nothing_else() {
-        let set = PermissionSet::from_list(&[Permission::SelfRead, Permission::MoneyManage]);
-        for permission in Permission::ALL {
-            let listed = [Permission::SelfRead, Permission::MoneyManage].contains(permission);
-            assert_eq!(set.holds(*permission), listed, "{permission:?}");
-            assert_eq!(set.authorize(*permission).map(Granted::permission), listed.then_some(*permission));
-        }
-        assert_eq!(set.reads_only(), PermissionSet::from_list(&[Permission::SelfRead]));
-        let more = PermissionSet::from_list(&[Permission::SelfRead, Permission::OrgRead]);
-        assert_eq!(set.union(more).iter().count(), 3, "what both hold is held once");
-        assert_eq!(format!("{set:?}"), r#"{"self.read", "money.manage"}"#);
-    }
-
-    #[test]
-    fn the_page_has_a_row_for_each_permission_and_a_column_for_each_role() {
-        let page = matrix_markdown();
-        assert!(page.contains("| permission | person | org_owner |"));
-        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
-        assert_eq!(rows.len(), Permission::ALL.len());
-        assert_eq!(rows[0], format!("| `self.read` | yes |{}", " |".repeat(Role::ALL.len() - 1)));
-    }
-
-    #[test]
-    fn a_service_account_can_change_no_membership_and_no_policy() {
-        let set = Role::ServiceAccount.permissions();
-        assert_eq!(set, set.reads_only());
-    }
-
-    #[test]
-    fn an_auditor_only_reads() {
-        let set = Role::PlatformAuditor.permissions();
-        assert_eq!(set, set.reads_only());
-    }
-}
+#[path = "authz_tests.rs"]
+mod tests;

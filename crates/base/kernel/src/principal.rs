@@ -48,6 +48,30 @@ impl PrincipalId {
     }
 }
 
+impl PrincipalId {
+    pub const fn kind(self) -> PrincipalKind {
+        match self {
+            Self::User(_) => PrincipalKind::User,
+            Self::ServiceAccount(_) => PrincipalKind::ServiceAccount,
+        }
+    }
+
+    pub const fn user(self) -> Option<UserId> {
+        match self {
+            Self::User(id) => Some(id),
+            Self::ServiceAccount(_) => None,
+        }
+    }
+
+    /// As a row has it: a kind beside an id.
+    pub fn of_kind(kind: PrincipalKind, id: Uuid) -> Self {
+        match kind {
+            PrincipalKind::User => Self::User(id.into()),
+            PrincipalKind::ServiceAccount => Self::ServiceAccount(id.into()),
+        }
+    }
+}
+
 impl fmt::Display for PrincipalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

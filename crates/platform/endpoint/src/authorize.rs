@@ -3,6 +3,7 @@
 use kernel::{
     Code, Failure, Granted, PermissionSet, Problem, Role,
     ids::{OrgId, ProjectId},
+    principal::PrincipalId,
 };
 use pg::{Actor, Scope};
 
@@ -35,6 +36,12 @@ impl Access {
         self.caller.as_ref().and_then(Caller::user).ok_or_else(|| {
             Problem::new(Code::InsufficientPermissions, "Only a user can do this, not a service account.")
         })
+    }
+
+    /// Whoever is signed in, a person or a machine.
+    pub fn principal(&self) -> Result<PrincipalId, Problem> {
+        let caller = self.caller.as_ref().ok_or_else(|| Problem::from_code(Code::TokenMissing))?;
+        Ok(caller.principal())
     }
 
     pub fn org(&self) -> Result<OrgId, Problem> {
@@ -211,7 +218,7 @@ fn project_roles(caller: &Caller, org: OrgId, project: ProjectId) -> Vec<Role> {
             roles.extend(grants.projects.get(&project));
             roles
         }
-        Caller::ServiceAccount { project: own, .. } if *own == project => vec![Role::ServiceAccount],
+        Caller::ServiceAccount { project: own, role, .. } if *own == project => vec![*role],
         Caller::ServiceAccount { .. } => Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use kernel::{
     Permission,
-    ids::{InvitationId, ServiceAccountId, SessionId},
+    ids::{InvitationId, ServiceAccountId, ServiceAccountKeyId, SessionId},
 };
 use uuid::Uuid;
 
@@ -96,6 +96,9 @@ fn machine(project: u128) -> Caller {
         id: ServiceAccountId::from(Uuid::from_u128(6)),
         org: id(ORG),
         project: id(project),
+        role: Role::ServiceAccount,
+        key: ServiceAccountKeyId::from(Uuid::from_u128(7)),
+        token_expires_at: chrono::DateTime::UNIX_EPOCH,
     }
 }
 

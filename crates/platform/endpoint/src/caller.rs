@@ -3,10 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use kernel::{
     Failure, Role,
-    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, SessionId, UserId},
+    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId},
     policy::{IntegerKey, Setting},
+    principal::PrincipalId,
 };
 use pg::{Actor, ActorKind};
 
@@ -34,8 +36,21 @@ pub struct Grants {
 /// An authenticated principal.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    User { id: UserId, session: SessionId, grants: Arc<Grants> },
-    ServiceAccount { id: ServiceAccountId, org: OrgId, project: ProjectId },
+    User {
+        id: UserId,
+        session: SessionId,
+        grants: Arc<Grants>,
+    },
+    ServiceAccount {
+        id: ServiceAccountId,
+        org: OrgId,
+        project: ProjectId,
+        /// In its project.
+        role: Role,
+        /// The key that its token was given for.
+        key: ServiceAccountKeyId,
+        token_expires_at: DateTime<Utc>,
+    },
 }
 
 impl Caller {
@@ -43,6 +58,13 @@ impl Caller {
         match self {
             Self::User { id, .. } => id.uuid(),
             Self::ServiceAccount { id, .. } => id.uuid(),
+        }
+    }
+
+    pub fn principal(&self) -> PrincipalId {
+        match self {
+            Self::User { id, .. } => PrincipalId::User(*id),
+            Self::ServiceAccount { id, .. } => PrincipalId::ServiceAccount(*id),
         }
     }
 

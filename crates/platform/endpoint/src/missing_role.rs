@@ -6,6 +6,8 @@ use crate::declare::ScopeKind;
 
 const PROJECT: [Role; 4] = [Role::ProjectViewer, Role::ProjectMember, Role::ProjectAdmin, Role::ProjectOwner];
 const ORG: [Role; 4] = [Role::OrgMember, Role::OrgViewer, Role::OrgAdmin, Role::OrgOwner];
+/// From the least to the most.
+const MACHINE: [Role; 3] = [Role::ServiceAccount, Role::ServiceAccountReader, Role::ServiceAccountLauncher];
 const PLATFORM: [Role; 3] = [Role::PlatformAuditor, Role::PlatformOps, Role::PlatformAdmin];
 
 /// The least role that counts in this scope and allows it, the narrowest kind of role first.
@@ -35,16 +37,33 @@ const fn giver(role: Role) -> &'static str {
         Role::PlatformAdmin | Role::PlatformOps | Role::PlatformAuditor => {
             "Ask a platform administrator for it."
         }
-        Role::Person | Role::ServiceAccount => "Sign in as a user.",
+        Role::Person | Role::ServiceAccount | Role::ServiceAccountReader | Role::ServiceAccountLauncher => {
+            "Sign in as a user."
+        }
     }
+}
+
+/// Service accounts get few roles, from whoever administers their project.
+fn missing_role_of_machine(code: Code, permission: Permission, own: Role) -> Problem {
+    let enough = MACHINE.into_iter().find(|role| role.permissions().holds(permission));
+    let Some(needed) = enough else {
+        let text = "No role of service accounts allows the operation.";
+        return Problem::new(code, text).suggest(giver(own));
+    };
+    let (needed, own) = (needed.name(), own.name());
+    let text = format!("The operation needs the role {needed}, and the service account's is {own}.");
+    Problem::new(code, text)
+        .suggest("Ask an owner or admin of the project to give the service account the role.")
+        .detail("needed_role", needed)
 }
 
 pub fn missing_role(code: Code, scope: ScopeKind, permission: Permission, held: &[Role]) -> Problem {
     let roles: Vec<&str> = held.iter().map(|role| role.name()).collect();
     let plain = |text: Problem| text.detail("permission", permission.name()).detail("roles", roles.clone());
-    if held == [Role::ServiceAccount] {
-        let text = "The role of service accounts does not allow the operation, and they have no other.";
-        return plain(Problem::new(code, text).suggest(giver(Role::ServiceAccount)));
+    if let [own] = held
+        && MACHINE.contains(own)
+    {
+        return plain(missing_role_of_machine(code, permission, *own));
     }
     let Some(role) = needed(scope, permission) else { return plain(Problem::from_code(code)) };
     let needed = role.name();
@@ -107,11 +126,24 @@ mod tests {
         let problem = missing_role(code, ScopeKind::Person, Permission::SelfUpdate, &[Role::Person]);
         assert_eq!(problem.message, code.meaning());
         assert!(!problem.details.contains_key("needed_role") && problem.suggestion.is_none());
-        let machine = [Role::ServiceAccount];
-        let problem = missing_role(code, ScopeKind::Project, Permission::AllocationCreate, &machine);
-        assert!(problem.message.contains("service accounts"), "{problem:?}");
+        let machine = [Role::ServiceAccountLauncher];
+        let problem = missing_role(code, ScopeKind::Project, Permission::ProjectDelete, &machine);
+        assert!(problem.message.contains("No role of service accounts"), "{problem:?}");
         assert_eq!(problem.suggestion.as_deref(), Some("Sign in as a user."));
         assert!(!problem.details.contains_key("needed_role"));
+    }
+
+    #[test]
+    fn a_service_account_is_told_the_least_of_its_roles_that_is_enough() {
+        let code = Code::InsufficientPermissions;
+        for (permission, held, needed) in [
+            (Permission::AllocationCreate, Role::ServiceAccountReader, "service_account_launcher"),
+            (Permission::UsageRead, Role::ServiceAccount, "service_account_reader"),
+        ] {
+            let problem = missing_role(code, ScopeKind::Project, permission, &[held]);
+            assert_eq!(problem.details["needed_role"], needed);
+            assert!(problem.suggestion.is_some_and(|text| text.contains("admin of the project")));
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ const CHANNELS: &[&str] = &[
     "gpuaas_sagas",
     "gpuaas_allocations",
     "gpuaas_billing",
+    "gpuaas_balances",
     "gpuaas_webhooks",
     "gpuaas_notify",
 ];

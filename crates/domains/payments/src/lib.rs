@@ -15,6 +15,7 @@ mod http;
 pub mod jobs;
 pub mod model;
 pub mod provider;
+pub mod return_page;
 pub mod service;
 mod store;
 pub mod webhook;

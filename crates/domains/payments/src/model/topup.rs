@@ -53,6 +53,14 @@ pub struct Topup {
     pub correlation_id: Uuid,
 }
 
+/// What became of a checkout, without anything of whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckoutOutcome {
+    pub amount_minor: i64,
+    pub currency: String,
+    pub state: TopupState,
+}
+
 impl Topup {
     /// Nothing more is to be waited for: it can be paid, or it is over.
     pub fn is_settled(&self) -> bool {

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use kernel::{
-    Code, Failure, Page, PageQuery, Problem,
+    Code, CorrelationId, Failure, Page, PageQuery, Problem,
     ids::{OrgId, TopupId},
     policy::keys,
 };
 use lifecycle::Named as _;
-use pg::{ReadTx, Watch, WriteTx, changed, created, found};
+use pg::{Origin, Permit, ReadTx, Watch, WriteTx, changed, created, found};
 
 use crate::{
     CHANNEL, Payments,
-    model::topup::{Topup, TopupState, check_amount},
+    model::topup::{CheckoutOutcome, Topup, TopupState, check_amount},
     store::topups,
 };
 
@@ -78,6 +78,14 @@ pub async fn get(
         watch.wait_for_change(deadline).await;
         tx = payments.db.read(&permit).await?;
     }
+}
+
+/// What became of a checkout of any organization, for whoever knows its id.
+pub async fn checkout_outcome(payments: &Payments, id: TopupId) -> Result<Option<CheckoutOutcome>, Failure> {
+    let db = payments.db();
+    let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
+    let permit = Permit::system("what became of a checkout, for whoever comes back", origin);
+    Ok(topups::outcome(db.read(&permit).await?.conn(), id).await?)
 }
 
 /// Ends it without a payment. A checkout that is open ends when the provider says so: until then somebody may pay, and

@@ -9,7 +9,7 @@ use lifecycle::Named as _;
 use pg::Connection;
 use uuid::Uuid;
 
-use crate::model::topup::{Topup, TopupState};
+use crate::model::topup::{CheckoutOutcome, Topup, TopupState};
 
 struct Row {
     id: Uuid,
@@ -96,6 +96,17 @@ pub async fn get(conn: &mut Connection, org: OrgId, id: TopupId) -> Result<Optio
     .fetch_optional(conn)
     .await?;
     Ok(row.map(Topup::from))
+}
+
+/// Of any organization: for whoever knows the id.
+pub async fn outcome(conn: &mut Connection, id: TopupId) -> Result<Option<CheckoutOutcome>, sqlx::Error> {
+    sqlx::query_as!(
+        CheckoutOutcome,
+        r#"SELECT amount_minor, currency, state AS "state: TopupState" FROM topups WHERE id = $1"#,
+        id.uuid()
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 /// Held until the transaction ends.

@@ -24,6 +24,8 @@ use identity::api::Policies;
 use kernel::Secret;
 use pg::Db;
 
+use model::particulars::{Seller, TaxRule};
+
 /// What an installation decides.
 pub struct Settings {
     /// ISO 4217; the currency of every new ledger.
@@ -39,11 +41,33 @@ pub struct Billing {
     policies: Policies,
     settings: std::sync::Arc<Settings>,
     former_keys: std::sync::Arc<[Vec<u8>]>,
+    names: std::sync::Arc<dyn service::resource_names::ResourceNames>,
+    seller: std::sync::Arc<(Option<Seller>, Option<TaxRule>)>,
 }
 
 impl Billing {
     pub fn new(db: Db, policies: Policies, settings: Settings) -> Self {
-        Self { db, policies, settings: std::sync::Arc::new(settings), former_keys: [].into() }
+        let names = std::sync::Arc::new(service::resource_names::Unnamed);
+        Self {
+            db,
+            policies,
+            settings: std::sync::Arc::new(settings),
+            former_keys: [].into(),
+            names,
+            seller: Default::default(),
+        }
+    }
+
+    /// Statements name this seller and show this tax; neither when the installation configures none.
+    pub fn with_seller(mut self, seller: Option<Seller>, tax: Option<TaxRule>) -> Self {
+        self.seller = std::sync::Arc::new((seller, tax));
+        self
+    }
+
+    /// Shows allocations and products by these names.
+    pub fn with_names(mut self, names: std::sync::Arc<dyn service::resource_names::ResourceNames>) -> Self {
+        self.names = names;
+        self
     }
 
     /// Trusts checkpoints that were signed with these public keys as well: what signed before the current key did.

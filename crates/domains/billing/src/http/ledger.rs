@@ -4,7 +4,6 @@ use endpoint::{Empty, Endpoint, Given, In, Json, Moment, Ndjson, OrgPath, ScopeK
 use kernel::{
     Failure, Page, PageQuery, Permission,
     ids::{OrgId, ProjectId},
-    ledger::Posting,
 };
 use pg::ReadTx;
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     Billing,
-    model::account::PostingKind,
+    model::{account::PostingKind, ledger_item::LedgerItem},
     service::{
         chains::{LedgerVerification, LedgerVerifier, LedgersVerification, ledger_export},
         ledger::{Filter, LedgerEntry, LedgerTotals, ledger_get, ledger_list, ledger_totals},
@@ -27,7 +26,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
     let verifier = LedgerVerifier::new(billing.clone());
     vec![
         get("/api/v1/orgs/{org_id}/billing/ledger", "ledger_list", "List the ledger of an organization")
-            .describe("Postings without their lines, newest first.")
+            .describe("Postings without their lines, newest first, each with amount, direction and what it was for.")
             .in_scope(ScopeKind::Org)
             .needs(Permission::BillingRead)
             .handle(billing.clone(), list),
@@ -120,10 +119,10 @@ struct LedgerQuery {
 }
 
 async fn list(
-    _: Billing,
+    billing: Billing,
     mut tx: ReadTx,
     input: In<OrgPath, LedgerQuery, ()>,
-) -> Result<Json<Page<Posting>>, Failure> {
+) -> Result<Json<Page<LedgerItem>>, Failure> {
     let query = input.query;
     let filter = Filter {
         kind: query.kind.0,
@@ -131,7 +130,7 @@ async fn list(
         from: query.from.0.map(|moment| moment.0),
         to: query.to.0.map(|moment| moment.0),
     };
-    Ok(Json(ledger_list(&mut tx, input.path.org_id, &filter, &query.page).await?))
+    Ok(Json(ledger_list(&billing, &mut tx, input.path.org_id, &filter, &query.page).await?))
 }
 
 async fn show(

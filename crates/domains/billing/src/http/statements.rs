@@ -97,5 +97,5 @@ async fn show_pdf(
     input: In<StatementPath, Empty, ()>,
 ) -> Result<Pdf, Failure> {
     let statement = statement_get(&billing, &mut tx, input.path.org_id, input.path.month).await?;
-    Ok(Pdf(pdf(&StatementPage::from_statement(&statement))))
+    Ok(Pdf(pdf(&StatementPage::from_statement(&statement))?))
 }

@@ -2,13 +2,15 @@
 
 pub mod accrual;
 pub mod checkpoints;
+pub mod evaluations;
 pub mod reconcile;
+pub mod statements;
 
 use pg::Wake;
 
 use crate::Billing;
 
-/// Accrues until the task is aborted. Checkpoints and reconciliation have a `run` of their own.
+/// Accrues and evaluates balances until the task is aborted. Checkpoints and reconciliation have a `run` of their own.
 pub async fn run(billing: Billing, wake: Wake) {
-    accrual::run(billing, wake).await;
+    tokio::join!(accrual::run(billing.clone(), wake.clone()), evaluations::run(billing, wake));
 }

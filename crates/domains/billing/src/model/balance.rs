@@ -38,6 +38,8 @@ pub struct Facts {
     pub unposted_parts: i64,
     pub threshold_minor: i64,
     pub window_seconds: i64,
+    /// A balance that lasts no longer than this is low, however much it is.
+    pub low_runway_seconds: i64,
     pub now: DateTime<Utc>,
 }
 
@@ -52,8 +54,13 @@ pub struct BalanceStatus {
 /// Something that people are told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    LowBalance,
-    AutoReleasePending { depletes_at: DateTime<Utc> },
+    /// With the end that can be foreseen, if any.
+    LowBalance {
+        depletes_at: Option<DateTime<Utc>>,
+    },
+    AutoReleasePending {
+        depletes_at: DateTime<Utc>,
+    },
     Depleted,
     Restored,
 }
@@ -66,7 +73,7 @@ impl Facts {
     }
 
     /// When the balance ends: the first whole second at which it is used up.
-    fn depletes_at(&self) -> Option<DateTime<Utc>> {
+    pub fn depletes_at(&self) -> Option<DateTime<Utc>> {
         if self.total_minor <= 0 || self.burn_per_hour <= 0 {
             return None;
         }
@@ -82,13 +89,18 @@ impl Facts {
 /// The state that follows from the facts, and what people are told when it is another than before.
 pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (BalanceStatus, Option<Notice>) {
     let depletes_at = facts.depletes_at();
-    let soon = facts.now + TimeDelta::seconds(facts.window_seconds.clamp(0, 86_400));
-    let ending = depletes_at.filter(|at| *at <= soon);
+    let within = |seconds: i64| {
+        let until = facts.now + TimeDelta::seconds(seconds.clamp(0, 86_400));
+        depletes_at.filter(|at| *at <= until)
+    };
+    let ending = within(facts.window_seconds);
     let state = if facts.total_minor <= 0 {
         BalanceState::Depleted
     } else if ending.is_some() {
         BalanceState::AutoReleasePending
-    } else if facts.total_minor <= facts.threshold_minor {
+    } else if facts.all_posted().total_minor <= facts.threshold_minor
+        || within(facts.low_runway_seconds).is_some()
+    {
         BalanceState::LowBalance
     } else {
         BalanceState::Healthy
@@ -101,7 +113,7 @@ pub fn decide(previous: Option<BalanceState>, facts: &Facts) -> (BalanceStatus, 
             ending.map(|depletes_at| Notice::AutoReleasePending { depletes_at })
         }
         // Who comes from below was told of worse before; the warning is for the way down.
-        (BalanceState::Healthy, BalanceState::LowBalance) => Some(Notice::LowBalance),
+        (BalanceState::Healthy, BalanceState::LowBalance) => Some(Notice::LowBalance { depletes_at }),
         (_, BalanceState::LowBalance) => None,
         (_, BalanceState::Healthy) => Some(Notice::Restored),
     };

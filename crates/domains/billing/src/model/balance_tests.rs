@@ -4,7 +4,19 @@ use super::*;
 
 fn facts(total_minor: i64, burn_per_hour: i64) -> Facts {
     let now = DateTime::UNIX_EPOCH;
-    Facts { total_minor, burn_per_hour, unposted_parts: 0, threshold_minor: 500, window_seconds: 60, now }
+    Facts {
+        total_minor,
+        burn_per_hour,
+        unposted_parts: 0,
+        threshold_minor: 500,
+        window_seconds: 60,
+        low_runway_seconds: 0,
+        now,
+    }
+}
+
+fn after(seconds: i64) -> Option<DateTime<Utc>> {
+    Some(DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds))
 }
 
 #[test]
@@ -18,7 +30,31 @@ fn a_balance_goes_down_through_every_state_and_each_is_told_once() {
         state = Some(status.state);
     }
     let depletes_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(60);
-    assert_eq!(told, [Notice::LowBalance, Notice::AutoReleasePending { depletes_at }, Notice::Depleted]);
+    let low = Notice::LowBalance { depletes_at: after(500) };
+    assert_eq!(told, [low, Notice::AutoReleasePending { depletes_at }, Notice::Depleted]);
+}
+
+#[test]
+fn a_balance_that_does_not_last_is_low_however_much_it_is() {
+    // 600.00 an hour, and an hour is what a launch must be able to pay for.
+    let costly = |total| Facts { low_runway_seconds: 3600, ..facts(total, 60_000) };
+    let state = |total| decide(Some(BalanceState::Healthy), &costly(total));
+    assert_eq!(state(60_001).0.state, BalanceState::Healthy);
+    let (status, notice) = state(60_000);
+    let low = Notice::LowBalance { depletes_at: after(3600) };
+    assert_eq!((status.state, notice), (BalanceState::LowBalance, Some(low)));
+    assert_eq!(state(1_000).0.state, BalanceState::AutoReleasePending);
+    let stopped = Facts { burn_per_hour: 0, ..costly(60_000) };
+    let (status, notice) = decide(Some(status.state), &stopped);
+    assert_eq!((status.state, notice), (BalanceState::Healthy, Some(Notice::Restored)));
+}
+
+#[test]
+fn what_was_used_and_not_posted_counts_towards_the_threshold() {
+    let used = |unposted_parts| Facts { unposted_parts, ..facts(510, 0) };
+    let state = |unposted_parts| decide(None, &used(unposted_parts)).0.state;
+    assert_eq!(state(3600 * 9 + 3599), BalanceState::Healthy);
+    assert_eq!(state(3600 * 10), BalanceState::LowBalance);
 }
 
 #[test]
@@ -26,7 +62,10 @@ fn a_top_up_restores_and_the_next_fall_is_told_again() {
     let (status, notice) = decide(Some(BalanceState::Depleted), &facts(10_000, 0));
     assert_eq!((status.state, notice), (BalanceState::Healthy, Some(Notice::Restored)));
     let (status, notice) = decide(Some(status.state), &facts(100, 0));
-    assert_eq!((status.state, notice), (BalanceState::LowBalance, Some(Notice::LowBalance)));
+    assert_eq!(
+        (status.state, notice),
+        (BalanceState::LowBalance, Some(Notice::LowBalance { depletes_at: None }))
+    );
     // A small top-up from nothing is no good news and no warning.
     assert_eq!(decide(Some(BalanceState::Depleted), &facts(100, 0)).1, None);
 }
@@ -61,10 +100,10 @@ fn nothing_depletes_when_nothing_is_left_or_nothing_runs() {
 proptest! {
     #[test]
     fn a_state_follows_from_the_facts_alone(total in any::<i64>(), burn in any::<i64>(), unposted in any::<i64>(),
-        threshold in 0..1_000_000_000i64, window in 10..3600i64) {
+        threshold in 0..1_000_000_000i64, window in 10..3600i64, runway in 0..100_000i64) {
         let now = DateTime::UNIX_EPOCH;
         let facts = Facts { total_minor: total, burn_per_hour: burn, unposted_parts: unposted, threshold_minor: threshold,
-            window_seconds: window, now };
+            window_seconds: window, low_runway_seconds: runway, now };
         let states = [BalanceState::Healthy, BalanceState::LowBalance, BalanceState::AutoReleasePending, BalanceState::Depleted];
         let (status, _) = decide(None, &facts);
         prop_assert_eq!(status.state == BalanceState::Depleted, total <= 0);

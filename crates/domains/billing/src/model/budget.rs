@@ -7,7 +7,10 @@ use chrono::{DateTime, Datelike as _, Months, NaiveDate, Utc};
 pub struct Spending {
     pub amount_minor: i64,
     pub threshold_percent: i32,
+    /// As it was posted.
     pub spent_minor: i64,
+    /// Used and not posted.
+    pub unposted_minor: i64,
     pub crossed_at: Option<DateTime<Utc>>,
     /// When the budget itself was last changed.
     pub updated_at: DateTime<Utc>,
@@ -22,9 +25,14 @@ pub struct Crossing {
 }
 
 impl Spending {
+    /// What was spent up to now, posted or not.
+    pub const fn spent_now_minor(&self) -> i64 {
+        self.spent_minor.saturating_add(self.unposted_minor)
+    }
+
     /// Whether as much was spent as the threshold says.
     pub fn reached(&self) -> bool {
-        i128::from(self.spent_minor) * 100
+        i128::from(self.spent_now_minor()) * 100
             >= i128::from(self.amount_minor) * i128::from(self.threshold_percent)
     }
 
@@ -54,7 +62,23 @@ mod tests {
 
     fn spending(spent_minor: i64, crossed_at: Option<DateTime<Utc>>) -> Spending {
         let updated_at = DateTime::UNIX_EPOCH;
-        Spending { amount_minor: 1000, threshold_percent: 80, spent_minor, crossed_at, updated_at }
+        Spending {
+            amount_minor: 1000,
+            threshold_percent: 80,
+            spent_minor,
+            unposted_minor: 0,
+            crossed_at,
+            updated_at,
+        }
+    }
+
+    #[test]
+    fn what_is_used_and_not_posted_counts_as_spent() {
+        let now = DateTime::UNIX_EPOCH + TimeDelta::hours(1);
+        let used = |unposted_minor| Spending { unposted_minor, ..spending(700, None) };
+        assert_eq!((used(99).reached(), used(100).reached()), (false, true));
+        assert_eq!(used(100).decide(now), Crossing { crossed_at: Some(now), told: true });
+        assert_eq!(used(i64::MAX).spent_now_minor(), i64::MAX);
     }
 
     #[test]

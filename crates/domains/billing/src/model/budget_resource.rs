@@ -10,6 +10,8 @@ use serde::Serialize;
 
 pub use events::billing::BudgetAction;
 
+use super::budget::Spending;
+
 /// What a project may spend in a calendar month (UTC).
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Budget {
@@ -20,8 +22,10 @@ pub struct Budget {
     /// Of the amount; when so much was spent, the action is taken.
     pub threshold_percent: i32,
     pub action: BudgetAction,
-    /// Spent in this month, as far as it was added up.
+    /// Spent in this month up to now, with what is used and not posted.
     pub spent_minor: i64,
+    /// Of that, used and not posted yet.
+    pub unposted_minor: i64,
     /// Of the amount, rounded down.
     pub spent_percent: i64,
     /// When the threshold was crossed in this month.
@@ -30,6 +34,17 @@ pub struct Budget {
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+}
+
+impl Budget {
+    /// With what was spent up to now.
+    pub fn with_spending(mut self, spending: &Spending) -> Self {
+        self.spent_minor = spending.spent_now_minor();
+        self.unposted_minor = spending.unposted_minor;
+        let percent = i128::from(self.spent_minor) * 100 / i128::from(self.amount_minor.max(1));
+        self.spent_percent = i64::try_from(percent).unwrap_or(i64::MAX);
+        self
+    }
 }
 
 /// What is wanted.

@@ -1,7 +1,12 @@
 //! Whether the money of an organization allows a launch, and what the launch sets aside. `meters_hold` decides the same
 //! in the database, with the chain locked; a property test compares them.
 
-use super::rating::usage_cost_rounded_up;
+use chrono::{DateTime, Utc};
+
+use super::{
+    balance::Facts,
+    rating::{hour_cost, usage_cost_rounded_up},
+};
 
 /// What decides about the money of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +19,23 @@ pub struct LaunchFunds {
     pub hold_seconds: i64,
     /// The budget of the project is used up and blocks launches.
     pub budget_blocked: bool,
+    /// All that is left to be used, with what is set aside.
+    pub total_minor: i64,
+    /// What everything that runs or starts costs in an hour.
+    pub burn_per_hour: i64,
+    /// Used and not posted, in 3600ths of a minor unit.
+    pub unposted_parts: i64,
+    pub window_seconds: i64,
+    pub now: DateTime<Utc>,
+}
+
+/// When the balance ends, with what would be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depletion {
+    pub at: DateTime<Utc>,
+    pub in_seconds: i64,
+    /// Within the time that a launch must be able to pay for, or within one window: whoever launches is warned.
+    pub is_soon: bool,
 }
 
 /// Machines of one kind and size, as their meters will count them.
@@ -65,6 +87,26 @@ impl LaunchFunds {
         Ok(needed_minor)
     }
 
+    /// When the balance ends if the launch runs from now on and everything else goes on. None when nothing costs anything, or
+    /// nothing is left.
+    pub fn depletion(&self, cost: LaunchCost<'_>) -> Option<Depletion> {
+        let more = hour_cost(cost.unit_price_minor, cost.units)
+            .and_then(|each| each.checked_mul(i64::from(cost.members)))
+            .unwrap_or(i64::MAX);
+        let facts = Facts {
+            total_minor: self.total_minor,
+            burn_per_hour: self.burn_per_hour.saturating_add(more),
+            unposted_parts: self.unposted_parts,
+            threshold_minor: 0,
+            window_seconds: self.window_seconds,
+            low_runway_seconds: self.hold_seconds,
+            now: self.now,
+        };
+        let at = facts.depletes_at()?;
+        let in_seconds = (at - self.now).num_seconds();
+        Some(Depletion { at, in_seconds, is_soon: in_seconds <= self.hold_seconds.max(self.window_seconds) })
+    }
+
     /// What the launch would set aside. A cost that no number holds is the largest.
     pub fn hold_minor(&self, cost: LaunchCost<'_>) -> i64 {
         let each = usage_cost_rounded_up(cost.unit_price_minor, cost.units, self.hold_seconds);
@@ -82,7 +124,35 @@ mod tests {
             currency: Some("USD".to_owned()),
             hold_seconds: 1800,
             budget_blocked: false,
+            total_minor: available_minor,
+            burn_per_hour: 0,
+            unposted_parts: 0,
+            window_seconds: 60,
+            now: DateTime::UNIX_EPOCH,
         }
+    }
+
+    #[test]
+    fn a_launch_is_warned_when_the_balance_ends_within_what_it_must_be_able_to_pay() {
+        // 600.00 an hour for two machines together.
+        let cost = cost(30_000, 1, 2);
+        let seconds = |funds: LaunchFunds| funds.depletion(cost).map(|end| (end.in_seconds, end.is_soon));
+        assert_eq!(seconds(funds(30_000)), Some((1800, true)));
+        assert_eq!(seconds(funds(30_017)), Some((1802, false)));
+        assert_eq!(funds(30_000).depletion(cost).map(|end| end.at.timestamp()), Some(1800));
+        // What runs already ends it sooner, and so does what was used.
+        assert_eq!(seconds(LaunchFunds { burn_per_hour: 60_000, ..funds(30_017) }), Some((901, true)));
+        assert_eq!(seconds(LaunchFunds { unposted_parts: 3600 * 17, ..funds(30_017) }), Some((1800, true)));
+        // Without a hold, a window is what counts.
+        let no_hold = |total| LaunchFunds { hold_seconds: 0, ..funds(total) };
+        assert_eq!(seconds(no_hold(1000)), Some((60, true)));
+        assert_eq!(seconds(no_hold(1017)), Some((62, false)));
+    }
+
+    #[test]
+    fn what_costs_nothing_never_ends_a_balance() {
+        assert_eq!(funds(1000).depletion(cost(0, 1, 1)), None);
+        assert_eq!(funds(0).depletion(cost(451, 1, 1)), None);
     }
 
     fn cost(unit_price_minor: i64, units: i32, members: u32) -> LaunchCost<'static> {

@@ -1,13 +1,14 @@
 //! The statement of a month: where the balance began, what moved it, and where it ended.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{OrgId, ProjectId};
+use kernel::ids::{AllocationId, OrgId, ProjectId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     account::{Balances, PostingKind},
     meter::MeterUnit,
+    particulars::{Buyer, Seller, Tax},
     report::Month,
 };
 
@@ -69,7 +70,15 @@ impl Changes {
 #[schemars(inline)]
 pub struct StatementUsage {
     pub project_id: ProjectId,
+    /// Absent when the project is not known any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub project_name: Option<String>,
     pub sku: String,
+    /// Absent when the product is not known any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub product_name: Option<String>,
     pub unit: MeterUnit,
     pub unit_seconds: i64,
     pub amount_minor: i64,
@@ -84,6 +93,13 @@ pub struct StatementMovement {
     pub kind: PostingKind,
     pub reason: String,
     pub amount_minor: i64,
+    /// When it is about one allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "AllocationId")]
+    pub allocation_id: Option<AllocationId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub allocation_name: Option<String>,
 }
 
 /// Movements that a statement shows one by one; the sums hold all.
@@ -92,7 +108,24 @@ pub const MOST_MOVEMENTS: i64 = 500;
 /// The statement of a month (UTC): what was posted in it. Opening, plus changes, is closing.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Statement {
+    /// One series for the seller without a gap; absent until the month has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub number: Option<String>,
+    /// When it got its number; seller, buyer and tax are as they were then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    pub issued_at: Option<DateTime<Utc>>,
     pub org_id: OrgId,
+    pub buyer: Buyer,
+    /// Absent when the installation names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Seller")]
+    pub seller: Option<Seller>,
+    /// On what was charged for use; absent when the installation configures none. The ledger does not know of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Tax")]
+    pub tax: Option<Tax>,
     pub month: Month,
     pub currency: String,
     /// The month is not over: the statement will change.
@@ -115,6 +148,10 @@ pub struct Statement {
 /// A month of which there is a statement.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StatementSummary {
+    /// Absent until the month has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub number: Option<String>,
     pub month: Month,
     pub currency: String,
     pub provisional: bool,
@@ -125,4 +162,19 @@ pub struct StatementSummary {
 /// All that the organization has, frozen money too.
 pub const fn whole(balances: Balances) -> i64 {
     balances.total() + balances.disputed_minor
+}
+
+/// As people quote it.
+pub fn number_text(number: i64) -> String {
+    format!("S-{number:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number_text;
+
+    #[test]
+    fn a_number_has_six_digits_or_more() {
+        assert_eq!([1, 123_456, 1_234_567].map(number_text), ["S-000001", "S-123456", "S-1234567"]);
+    }
 }

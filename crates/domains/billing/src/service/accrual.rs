@@ -25,7 +25,7 @@ use crate::{
     Billing,
     model::budget::month_of,
     service::{
-        balance::{Rules, evaluate_all},
+        balance::{Because, Rules, evaluate_all},
         budget_watch,
         clock::clock_agrees,
     },
@@ -246,7 +246,7 @@ async fn accrue_in(
     let accrued = meters::accrue(tx, orgs, target, limit).await?;
     let touched: Vec<Uuid> = accrued.iter().map(|accrued| accrued.org).collect();
     if !touched.is_empty() {
-        evaluate_all(tx, rules, &touched).await?;
+        evaluate_all(tx, rules, &touched, Because::Postings).await?;
         budget_watch::advance(tx, &touched).await?;
     }
     Ok(accrued)
@@ -277,7 +277,7 @@ async fn rewind_org(billing: &Billing, org: Uuid, beyond: &[Beyond]) -> Result<u
     for beyond in beyond {
         meters::rewind(&mut tx, beyond.meter, beyond.closed_at).await?;
     }
-    evaluate_all(&mut tx, &rules, &[org]).await?;
+    evaluate_all(&mut tx, &rules, &[org], Because::Postings).await?;
     budget_watch::advance(&mut tx, &[org]).await?;
     tx.commit(None).await?;
     Ok(u64::try_from(beyond.len())?)
@@ -317,7 +317,7 @@ async fn org_evaluate(billing: &Billing, org: Uuid) -> Result<(), Failure> {
     let mut tx = write(billing, "billing.evaluate").await?;
     let mut changed = false;
     if meters::chain_lock(&mut tx, org).await? {
-        changed |= evaluate_all(&mut tx, &rules, &[org]).await?.changed;
+        changed |= evaluate_all(&mut tx, &rules, &[org], Because::Postings).await?.changed;
         changed |= budget_watch::advance(&mut tx, &[org]).await?;
     }
     if changed {

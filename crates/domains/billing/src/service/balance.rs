@@ -14,6 +14,7 @@ use crate::{
         account::Balances,
         balance::{BalanceState, BalanceStatus, Facts, Notice, decide},
         events,
+        rating::PARTS,
     },
     store::{
         accounts::{self, Account},
@@ -44,7 +45,7 @@ pub async fn evaluate(billing: &Billing, tx: &mut WriteTx, org: OrgId) -> Result
     // The chain is held: nobody waits here for a second connection, which those may have who wait for the chain.
     billing.policies.warm(tx.conn(), &[None, Some(org)]).await?;
     let rules = Rules::load(billing, &[org.uuid()]).await?;
-    if evaluate_all(tx, &rules, &[org.uuid()]).await?.ending {
+    if evaluate_all(tx, &rules, &[org.uuid()], Because::Postings).await?.ending {
         accounts::wake_worker(tx).await?;
     }
     Ok(())
@@ -53,35 +54,49 @@ pub async fn evaluate(billing: &Billing, tx: &mut WriteTx, org: OrgId) -> Result
 /// What states are decided by. Read before a transaction begins, so that nobody waits for it with a chain in hand.
 pub struct Rules {
     pub window_seconds: i64,
-    thresholds: HashMap<Uuid, i64>,
+    orgs: HashMap<Uuid, OrgRules>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct OrgRules {
+    threshold_minor: i64,
+    low_runway_seconds: i64,
 }
 
 impl Rules {
     pub async fn load(billing: &Billing, orgs: &[Uuid]) -> Result<Self, Failure> {
         let setting = |key, org| billing.policies.setting_at(key, Where { org, ..Where::default() });
         let window = setting(keys::BILLING_WINDOW_SECONDS, None).await?.get();
-        let mut thresholds = HashMap::with_capacity(orgs.len());
+        let mut known = HashMap::with_capacity(orgs.len());
         for org in orgs {
-            let key = keys::BILLING_LOW_BALANCE_THRESHOLD_MINOR;
-            thresholds.insert(*org, setting(key, Some(OrgId::from(*org))).await?.get());
+            let place = Some(OrgId::from(*org));
+            let threshold = setting(keys::BILLING_LOW_BALANCE_THRESHOLD_MINOR, place).await?.get();
+            let runway = setting(keys::BILLING_LAUNCH_HOLD_SECONDS, place).await?.get();
+            known.insert(*org, OrgRules { threshold_minor: threshold, low_runway_seconds: runway });
         }
-        Ok(Self { window_seconds: window, thresholds })
+        Ok(Self { window_seconds: window, orgs: known })
     }
 
     fn facts(&self, account: &Account, now: DateTime<Utc>) -> Facts {
+        let OrgRules { threshold_minor, low_runway_seconds } =
+            self.orgs.get(&account.org.uuid()).copied().unwrap_or_default();
         Facts {
             total_minor: account.balances.total(),
             burn_per_hour: account.burn_per_hour,
             unposted_parts: account.unposted_parts,
-            threshold_minor: self.thresholds.get(&account.org.uuid()).copied().unwrap_or(0),
+            threshold_minor,
             window_seconds: self.window_seconds,
+            low_runway_seconds,
             now,
         }
     }
 }
 
 /// A clock that is ahead must not make a balance look used up.
-async fn agreed_time(conn: &mut Connection, claimed: DateTime<Utc>) -> Result<DateTime<Utc>, sqlx::Error> {
+pub async fn agreed_time(
+    conn: &mut Connection,
+    claimed: DateTime<Utc>,
+) -> Result<DateTime<Utc>, sqlx::Error> {
     Ok(claimed.min(accounts::database_clock(conn, claimed).await?))
 }
 
@@ -100,6 +115,15 @@ pub async fn status_now(
     }))
 }
 
+/// Why balances are evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// Something was posted.
+    Postings,
+    /// A meter started or stopped.
+    Meters,
+}
+
 /// What came of deciding.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evaluated {
@@ -110,7 +134,12 @@ pub struct Evaluated {
 
 /// Decides the states of organizations whose chains this transaction holds, writes those that changed and tells of
 /// them.
-pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Result<Evaluated, Failure> {
+pub async fn evaluate_all(
+    tx: &mut WriteTx,
+    rules: &Rules,
+    orgs: &[Uuid],
+    because: Because,
+) -> Result<Evaluated, Failure> {
     let claimed = tx.db().ambient().now();
     let now = agreed_time(tx.conn(), claimed).await?;
     let known = accounts::accounts(tx.conn(), orgs, now).await?;
@@ -119,6 +148,10 @@ pub async fn evaluate_all(tx: &mut WriteTx, rules: &Rules, orgs: &[Uuid]) -> Res
         let facts = rules.facts(&account, now);
         let threshold_minor = facts.threshold_minor;
         let (status, notice) = decide(account.state, &facts);
+        // A low balance that lasts again because something costly stopped was not restored.
+        let was_low = account.state == Some(BalanceState::LowBalance);
+        let stopped = because == Because::Meters && was_low;
+        let notice = notice.filter(|notice| !(stopped && *notice == Notice::Restored));
         let same = account.state == Some(status.state);
         if same && !moved(status, account.depletes_at) {
             continue;
@@ -158,11 +191,15 @@ fn notice_emit(
     threshold_minor: i64,
     account: Account,
 ) -> Result<(), Failure> {
-    let Account { org: org_id, currency, balances, .. } = account;
+    let Account { org: org_id, currency, balances, unposted_parts, .. } = account;
     let balance_minor = balances.total();
+    // What decided: with what was used and not posted.
+    let live_minor = balance_minor.saturating_sub(unposted_parts / PARTS);
     match notice {
-        Notice::LowBalance => {
-            let event = events::LowBalanceWarning { org_id, balance_minor, threshold_minor, currency };
+        Notice::LowBalance { depletes_at } => {
+            let balance_minor = live_minor;
+            let event =
+                events::LowBalanceWarning { org_id, balance_minor, threshold_minor, currency, depletes_at };
             tx.emit_for(org_id, None, &event)?;
         }
         Notice::AutoReleasePending { depletes_at } => {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     model::{budget::month_of, events::BudgetCrossed},
+    service::balance::agreed_time,
     store::budgets::{self, Progress},
 };
 
@@ -14,7 +15,8 @@ pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
     let now = tx.db().ambient().now();
     let months = month_of(now);
     let mut progress = Vec::new();
-    for budget in budgets::watched(tx.conn(), orgs, months).await? {
+    let until = agreed_time(tx.conn(), now).await?;
+    for budget in budgets::watched(tx.conn(), orgs, None, months, until).await? {
         let crossing = budget.spending.decide(now);
         if budget.through_seq == budget.seq && crossing.crossed_at == budget.spending.crossed_at {
             continue;
@@ -23,6 +25,7 @@ pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
             org: budget.org,
             project: budget.project,
             spent_minor: budget.spending.spent_minor,
+            unposted_minor: budget.spending.unposted_minor,
             through_seq: budget.seq,
             crossed_at: crossing.crossed_at,
         });
@@ -33,7 +36,7 @@ pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
                 action: budget.action,
                 amount_minor: budget.spending.amount_minor,
                 threshold_percent: budget.spending.threshold_percent,
-                spent_minor: budget.spending.spent_minor,
+                spent_minor: budget.spending.spent_now_minor(),
                 currency: budget.currency,
             };
             tx.emit_for(budget.org, Some(budget.project), &event)?;

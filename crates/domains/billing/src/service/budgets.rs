@@ -1,6 +1,7 @@
 //! Budgets: set, seen and removed. What a project spends is added up with every accrual (`service/budget_watch`), and a
 //! changed budget is looked at again there.
 
+use chrono::{DateTime, Utc};
 use kernel::{
     Failure, Page, PageQuery,
     ids::{OrgId, ProjectId},
@@ -13,7 +14,8 @@ use crate::{
         budget::month_of,
         budget_resource::{Budget, BudgetWanted},
     },
-    store::budget_rows as store,
+    service::balance::agreed_time,
+    store::{budget_rows as store, budgets as spending},
 };
 
 async fn load(
@@ -22,8 +24,41 @@ async fn load(
     org: OrgId,
     project: ProjectId,
 ) -> Result<Option<Budget>, Failure> {
-    let month = month_of(billing.db.ambient().now()).0;
-    Ok(store::get(conn, org, project, month, billing.currency()).await?)
+    let now = billing.db.ambient().now();
+    let budget = store::get(conn, org, project, month_of(now).0, billing.currency()).await?;
+    Ok(with_spending(conn, org, budget.into_iter().collect(), now).await?.pop())
+}
+
+/// With what was spent up to now, whether it was posted or not.
+async fn with_spending(
+    conn: &mut Connection,
+    org: OrgId,
+    budgets: Vec<Budget>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Budget>, Failure> {
+    if budgets.is_empty() {
+        return Ok(budgets);
+    }
+    let until = agreed_time(conn, now).await?;
+    let projects: Vec<_> = budgets.iter().map(|budget| budget.project_id.uuid()).collect();
+    let watched = spending::watched(conn, &[org.uuid()], Some(&projects), month_of(now), until).await?;
+    let spent = |budget: &Budget| watched.iter().find(|watched| watched.project == budget.project_id);
+    Ok(budgets
+        .into_iter()
+        .map(|budget| match spent(&budget) {
+            Some(watched) => budget.with_spending(&watched.spending),
+            None => budget,
+        })
+        .collect())
+}
+
+/// Whether something ends the spending of the project: a budget that blocks launches or releases what runs.
+pub async fn project_is_limited(
+    conn: &mut Connection,
+    org: OrgId,
+    project: ProjectId,
+) -> Result<bool, Failure> {
+    Ok(store::is_limited(conn, org, project).await?)
 }
 
 pub async fn budget_get(
@@ -41,8 +76,9 @@ pub async fn budget_list(
     org: OrgId,
     page: &PageQuery,
 ) -> Result<Page<Budget>, Failure> {
-    let month = month_of(billing.db.ambient().now()).0;
-    let rows = store::list(tx.conn(), org, page, month, billing.currency()).await?;
+    let now = billing.db.ambient().now();
+    let rows = store::list(tx.conn(), org, page, month_of(now).0, billing.currency()).await?;
+    let rows = with_spending(tx.conn(), org, rows, now).await?;
     Ok(page.page(rows, |row| row.project_id.uuid()))
 }
 

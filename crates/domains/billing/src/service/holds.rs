@@ -13,9 +13,11 @@ use identity::api::Where;
 use crate::{
     Billing,
     model::{
-        launch_funds::{FundsRefusal, LaunchFunds},
+        account::Balances,
+        launch_funds::{Depletion, FundsRefusal, LaunchFunds},
         meter::{Launch, LaunchMeter},
     },
+    service::accrual::window_seconds,
     store::{ledger, meters},
 };
 
@@ -29,17 +31,34 @@ pub async fn launch_funds(
 ) -> Result<LaunchFunds, Failure> {
     let hold_seconds = hold_seconds(billing, org, project).await?;
     let now = billing.db.ambient().now();
-    let (balances, budget_blocked) = ledger::launch_balances(conn, org, project, now).await?;
-    let available_minor = balances.as_ref().map_or(0, |(balances, _)| balances.available());
-    let currency = balances.map(|(_, currency)| currency);
-    Ok(LaunchFunds { available_minor, currency, hold_seconds, budget_blocked })
+    let known = ledger::launch_balances(conn, org, project, now).await?;
+    let (balances, currency) = match known.balances {
+        Some((balances, currency)) => (balances, Some(currency)),
+        None => (Balances::default(), None),
+    };
+    Ok(LaunchFunds {
+        available_minor: balances.available(),
+        currency,
+        hold_seconds,
+        budget_blocked: known.budget_blocked,
+        total_minor: balances.total(),
+        burn_per_hour: known.burn_per_hour,
+        unposted_parts: known.unposted_parts,
+        window_seconds: window_seconds(billing).await?,
+        now,
+    })
 }
 
-/// Whether there is enough for a launch, without setting anything aside: a refusal before any work is done.
-pub async fn funds_check(billing: &Billing, conn: &mut Connection, launch: &Launch) -> Result<(), Failure> {
+/// Whether there is enough for a launch, without setting anything aside: a refusal before any work is done. Answers when
+/// the balance ends with it.
+pub async fn funds_check(
+    billing: &Billing,
+    conn: &mut Connection,
+    launch: &Launch,
+) -> Result<Option<Depletion>, Failure> {
     let funds = launch_funds(billing, conn, launch.org, launch.project).await?;
     match funds.decide(launch.cost()) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(funds.depletion(launch.cost())),
         Err(refusal) => Err(funds_problem(refusal, &launch.currency).into()),
     }
 }
@@ -91,7 +110,7 @@ pub fn funds_problem(refusal: FundsRefusal, currency: &str) -> Problem {
                 .detail("available_minor", available_minor)
                 .detail("needed_minor", needed_minor)
                 .detail("currency", currency)
-                .suggest("Top up with POST /api/v1/orgs/{org_id}/billing/topups, or `gpuaas billing topup`.")
+                .suggest("Top up with `gpuaas billing topup AMOUNT`.")
         }
     };
     problem.detail("reason", refusal.reason())

@@ -8,6 +8,7 @@ const STYLE: &str = "body{font:14px/1.5 Helvetica,Arial,sans-serif;color:#111;ma
     table{border-collapse:collapse;width:100%;margin:0 0 1.5rem}td{padding:.2rem 0;vertical-align:top;overflow-wrap:anywhere}\
     td+td{text-align:right;white-space:nowrap;padding-left:1rem;font-variant-numeric:tabular-nums}\
     tr.total td{border-top:1px solid #111;font-weight:bold}h2{font-size:1.05rem;margin:1.5rem 0 .4rem}p{margin:.1rem 0}\
+    .parties{display:flex;gap:2rem;flex-wrap:wrap;margin:0 0 1rem}.parties div{flex:1 1 16rem}.note{color:#666;font-size:.85rem}\
     @page{size:A4;margin:18mm}@media print{body{margin:0;max-width:none}tr{break-inside:avoid}}";
 
 /// The whole page.
@@ -17,6 +18,7 @@ pub fn html(page: &StatementPage) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
          </head>\n<body>\n<h1>{title}</h1>\n"
     );
+    out += &parties(page);
     for line in &page.about {
         out += &format!("<p>{}</p>\n", html_escape(line));
     }
@@ -31,8 +33,21 @@ pub fn html(page: &StatementPage) -> String {
         }
         out += "</table>\n";
     }
+    for note in &page.notes {
+        out += &format!("<p class=\"note\">{}</p>\n", html_escape(note));
+    }
     out += "</body>\n</html>\n";
     out
+}
+
+/// Seller and buyer beside each other; without a seller the buyer alone.
+fn parties(page: &StatementPage) -> String {
+    let party = |label: &str, lines: &[String]| {
+        let lines: Vec<String> = lines.iter().map(|line| format!("<p>{}</p>", html_escape(line))).collect();
+        format!("<div><p class=\"note\">{label}</p>{}</div>\n", lines.concat())
+    };
+    let seller = if page.seller.is_empty() { String::new() } else { party("Seller", &page.seller) };
+    format!("<div class=\"parties\">\n{seller}{}</div>\n", party("Customer", &page.buyer))
 }
 
 #[cfg(test)]
@@ -44,7 +59,11 @@ mod tests {
     fn what_people_wrote_cannot_become_markup() {
         let line = ("<script>alert('1')</script> & \"more\"".to_owned(), "1.00".to_owned());
         let section = Section { heading: "H", lines: vec![line], total: None };
-        let made = html(&StatementPage { title: "T".to_owned(), about: Vec::new(), sections: vec![section] });
+        let made = html(&StatementPage {
+            title: "T".to_owned(),
+            sections: vec![section],
+            ..StatementPage::default()
+        });
         assert!(!made.contains("<script"), "{made}");
         assert!(made.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt; &amp; &quot;more&quot;"));
     }

@@ -11,13 +11,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::balance::{balances_of, status_now};
+use super::{
+    balance::{balances_of, status_now},
+    ledger_items::ledger_items,
+};
 pub use crate::store::ledger::Filter;
 use crate::{
     Billing,
     model::{
         account::Balances,
         balance::{BalanceState, BalanceStatus},
+        ledger_item::LedgerItem,
         rating::PARTS,
     },
     store,
@@ -96,14 +100,17 @@ impl Balance {
 
 /// Newest first; the cursor is the place in the chain.
 pub async fn ledger_list(
+    billing: &Billing,
     tx: &mut ReadTx,
     org: OrgId,
     filter: &Filter,
     page: &PageQuery,
-) -> Result<Page<Posting>, Failure> {
+) -> Result<Page<LedgerItem>, Failure> {
     let before = i64::try_from(page.before().as_u128()).unwrap_or(i64::MAX);
     let rows = store::ledger::list(tx.conn(), org, filter, before, page.limit()).await?;
-    Ok(page.page(rows, |row| Uuid::from_u128(u128::from(row.seq.unsigned_abs()))))
+    let Page { items, next_cursor } =
+        page.page(rows, |row| Uuid::from_u128(u128::from(row.seq.unsigned_abs())));
+    Ok(Page { items: ledger_items(billing, tx.conn(), org, items).await?, next_cursor })
 }
 
 /// A posting with its lines.

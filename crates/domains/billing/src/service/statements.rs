@@ -1,5 +1,7 @@
 //! Statements: read from the ledger, up to one posting, so that what is shown belongs together while the ledger grows.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use kernel::{Failure, Page, PageQuery, Problem, ids::OrgId};
 use pg::ReadTx;
@@ -9,9 +11,13 @@ use crate::{
     Billing,
     model::{
         report::Month,
-        statement::{MOST_MOVEMENTS, Statement, StatementSummary, whole},
+        statement::{
+            MOST_MOVEMENTS, Statement, StatementMovement, StatementSummary, StatementUsage, number_text,
+            whole,
+        },
     },
-    store::statements as store,
+    service::{resource_names::Named, statement_numbers::particulars},
+    store::{statement_numbers, statements as store},
 };
 
 pub async fn statement_get(
@@ -33,10 +39,25 @@ pub async fn statement_get(
     let opening = store::position_before(tx.conn(), org, span.from).await?;
     let opening = opening.map(|at| at.balances).unwrap_or_default();
     let changes = store::changes(tx.conn(), org, span, closing.seq).await?;
-    let usage = store::usage(tx.conn(), org, span, closing.seq).await?;
-    let (movements, all) = store::movements(tx.conn(), org, span, closing.seq, MOST_MOVEMENTS).await?;
+    let mut usage = store::usage(tx.conn(), org, span, closing.seq).await?;
+    let (mut movements, all) = store::movements(tx.conn(), org, span, closing.seq, MOST_MOVEMENTS).await?;
+    name_all(billing, tx, &mut usage, &mut movements).await?;
+    let issued = statement_numbers::issued(tx.conn(), org, span.from.date_naive()).await?;
+    let (number, particulars) = match issued {
+        Some(issued) => (Some((issued.number, issued.issued_at)), issued.particulars),
+        None => {
+            let name = identity::api::org_names(tx.conn(), &[org]).await?.remove(&org);
+            (None, particulars(billing, name.unwrap_or_else(|| org.to_string())))
+        }
+    };
+    let charged: i64 = usage.iter().map(|used| used.amount_minor).sum();
     Ok(Statement {
+        number: number.map(|(number, _)| number_text(number)),
+        issued_at: number.map(|(_, at)| at),
         org_id: org,
+        buyer: particulars.buyer,
+        seller: particulars.seller,
+        tax: particulars.tax.map(|rule| rule.tax(charged)),
         month,
         currency: closing.currency,
         provisional: span.to > billing.db.ambient().now(),
@@ -50,6 +71,29 @@ pub async fn statement_get(
         usage,
         movements,
     })
+}
+
+/// Projects, products and allocations by name, as far as they are known.
+async fn name_all(
+    billing: &Billing,
+    tx: &mut ReadTx,
+    usage: &mut [StatementUsage],
+    movements: &mut [StatementMovement],
+) -> Result<(), Failure> {
+    let named = Named {
+        allocations: movements.iter().filter_map(|moved| moved.allocation_id).collect(),
+        projects: usage.iter().map(|used| used.project_id).collect(),
+        skus: usage.iter().map(|used| used.sku.clone()).collect(),
+    };
+    let names = named.load(billing, tx.conn()).await?;
+    for used in usage {
+        used.project_name = names.projects.get(&used.project_id).cloned();
+        used.product_name = names.products.get(&used.sku).cloned();
+    }
+    for moved in movements {
+        moved.allocation_name = moved.allocation_id.and_then(|id| names.allocations.get(&id)).cloned();
+    }
+    Ok(())
 }
 
 /// Every month from the first posting on, newest first.
@@ -67,10 +111,14 @@ pub async fn statement_list(
     let months = months(first, last, page);
     let bounds: Vec<_> = months.iter().map(|month| month.span()).collect();
     let balances = store::span_balances(tx.conn(), org, &bounds).await?;
+    let first_days: Vec<_> = bounds.iter().map(|span| span.from.date_naive()).collect();
+    let numbers: HashMap<_, _> =
+        statement_numbers::numbers(tx.conn(), org, &first_days).await?.into_iter().collect();
     let items: Vec<StatementSummary> = months
         .iter()
         .zip(balances)
         .map(|(month, (opening, closing, currency))| StatementSummary {
+            number: numbers.get(&month.span().from.date_naive()).map(|number| number_text(*number)),
             month: *month,
             currency,
             provisional: month.span().to > now,

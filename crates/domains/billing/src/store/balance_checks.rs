@@ -36,7 +36,7 @@ pub async fn budget_releases(
                WHERE b.project_id = $1 AND b.action = 'release' AND g.crossed_at IS NOT NULL
                    AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date
                    -- The budget may have been raised since.
-                   AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent) AS "over!""#,
+                   AND (g.spent_minor + g.unposted_minor)::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent) AS "over!""#,
         project.uuid(),
         now,
     )
@@ -55,7 +55,7 @@ pub async fn budgets_overdue(
         "SELECT b.org_id, b.project_id FROM budgets b JOIN budget_progress g USING (project_id)
          WHERE b.action = 'release' AND b.project_id > $1 AND g.crossed_at IS NOT NULL
              AND g.month = date_trunc('month', $2::timestamptz AT TIME ZONE 'UTC')::date
-             AND g.spent_minor::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
+             AND (g.spent_minor + g.unposted_minor)::numeric * 100 >= b.amount_minor::numeric * b.threshold_percent
              AND EXISTS (SELECT FROM meters m WHERE m.org_id = b.org_id AND m.project_id = b.project_id
                  AND m.state IN ('held', 'open', 'paused'))
          ORDER BY b.project_id LIMIT $3",

@@ -20,14 +20,11 @@ struct Row {
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
     currency: Option<String>,
-    spent_minor: Option<i64>,
     crossed_at: Option<DateTime<Utc>>,
 }
 
 impl Row {
     fn shown(self, currency: &str) -> Budget {
-        let spent = self.spent_minor.unwrap_or(0);
-        let percent = i128::from(spent) * 100 / i128::from(self.amount_minor.max(1));
         Budget {
             project_id: ProjectId::from(self.project_id),
             org_id: OrgId::from(self.org_id),
@@ -35,8 +32,9 @@ impl Row {
             currency: self.currency.unwrap_or_else(|| currency.to_owned()),
             threshold_percent: self.threshold_percent,
             action: self.action,
-            spent_minor: spent,
-            spent_percent: i64::try_from(percent).unwrap_or(i64::MAX),
+            spent_minor: 0,
+            unposted_minor: 0,
+            spent_percent: 0,
             crossed_at: self.crossed_at,
             version: self.version,
             created_at: self.created_at,
@@ -45,7 +43,7 @@ impl Row {
     }
 }
 
-/// The budget of a project, with what was spent in the month; `currency` is that of organizations without a ledger.
+/// The budget of a project, without what was spent, which [`super::budgets::watched`] adds up; `currency` is that of organizations without a ledger.
 pub async fn get(
     conn: &mut Connection,
     org: OrgId,
@@ -58,7 +56,7 @@ pub async fn get(
         r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
              b.threshold_percent AS "threshold_percent!", b.action AS "action!: BudgetAction", b.version AS "version!",
              b.created_at AS "created_at!", b.updated_at AS "updated_at!",
-             c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
+             c.currency AS "currency?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id
            LEFT JOIN budget_progress g ON g.project_id = b.project_id AND g.month = $3
            WHERE b.org_id = $1 AND b.project_id = $2"#,
@@ -83,7 +81,7 @@ pub async fn list(
         r#"SELECT b.project_id AS "project_id!", b.org_id AS "org_id!", b.amount_minor AS "amount_minor!",
              b.threshold_percent AS "threshold_percent!", b.action AS "action!: BudgetAction", b.version AS "version!",
              b.created_at AS "created_at!", b.updated_at AS "updated_at!",
-             c.currency AS "currency?", g.spent_minor AS "spent_minor?", g.crossed_at AS "crossed_at?"
+             c.currency AS "currency?", g.crossed_at AS "crossed_at?"
            FROM budgets b LEFT JOIN ledger_chains c ON c.org_id = b.org_id
            LEFT JOIN budget_progress g ON g.project_id = b.project_id AND g.month = $4
            WHERE b.org_id = $1 AND b.project_id > $2 ORDER BY b.project_id LIMIT $3"#,
@@ -174,5 +172,17 @@ async fn current(conn: &mut Connection, org: OrgId, project: ProjectId) -> Resul
         project.uuid()
     )
     .fetch_optional(conn)
+    .await
+}
+
+/// Whether a project has a budget that ends its spending: one that releases what runs. Refused launches alone end nothing.
+pub async fn is_limited(conn: &mut Connection, org: OrgId, project: ProjectId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM budgets WHERE org_id = $1 AND project_id = $2 AND action = 'release')
+               AS "limited!""#,
+        org.uuid(),
+        project.uuid(),
+    )
+    .fetch_one(conn)
     .await
 }

@@ -6,7 +6,10 @@ use pg::{ActorKind, Connection, WriteTx};
 use uuid::Uuid;
 
 use super::chains::PostingRow;
-use crate::model::account::{Balances, Posted, Posting, PostingKind};
+use crate::model::{
+    account::{Balances, Posted, Posting, PostingKind},
+    rating::PARTS,
+};
 
 /// Appends a posting, as `gpuaas_system`. Nothing when its reference was posted before.
 pub async fn append(
@@ -90,26 +93,53 @@ pub async fn balances(conn: &mut Connection, org: OrgId) -> Result<Option<(Balan
     }))
 }
 
-/// The same with its currency, and whether the budget of the project blocks launches, in one round trip.
+/// What the money of a launch is decided from.
+pub struct LaunchBalances {
+    /// With their currency; none when the organization never had any.
+    pub balances: Option<(Balances, String)>,
+    pub budget_blocked: bool,
+    /// Of what runs and what starts.
+    pub burn_per_hour: i64,
+    /// Used and not posted, in 3600ths of a minor unit.
+    pub unposted_parts: i64,
+}
+
+/// The same, whether the budget of the project blocks launches, and what is used up at this moment, in one round trip.
 pub async fn launch_balances(
     conn: &mut Connection,
     org: OrgId,
     project: ProjectId,
     now: DateTime<Utc>,
-) -> Result<(Option<(Balances, String)>, bool), sqlx::Error> {
+) -> Result<LaunchBalances, sqlx::Error> {
     let row = sqlx::query!(
         r#"SELECT b.blocked AS "blocked!", c.currency AS "currency?", p.prepaid_after AS "prepaid?", p.held_after AS "held?",
-             p.promo_after AS "promo?", p.disputed_after AS "disputed?"
+             p.promo_after AS "promo?", p.disputed_after AS "disputed?",
+             least(u.burn + s.burn, $4::bigint)::bigint AS "burn!", u.unposted AS "unposted!", u.carry AS "carry!"
            FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b
            LEFT JOIN ledger_chains c ON c.org_id = $1
            LEFT JOIN LATERAL (
                SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after
                FROM ledger_postings l WHERE l.org_id = c.org_id AND l.seq >= c.seq AND l.posted_at = c.posted_at
                ORDER BY l.seq LIMIT 1
-           ) AS p ON p.seq = c.seq"#,
+           ) AS p ON p.seq = c.seq
+           CROSS JOIN LATERAL (
+               SELECT coalesce(sum(hour.amount) FILTER (WHERE m.state = 'open'), 0) AS burn,
+                 least(coalesce(sum(used.amount), 0), $4::bigint)::bigint AS unposted, coalesce(sum(used.carry), 0)::bigint AS carry
+               FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour,
+                 usage_cost(m.carry, m.unit_price_minor, m.units, least(
+                     greatest(floor(extract(epoch FROM least($3, m.closed_at) - m.accrued_until)), 0)::bigint,
+                     ($4::bigint - 3599) / greatest(m.unit_price_minor, 1) / greatest(m.units, 1))) AS used
+               WHERE m.org_id = $1 AND m.state IN ('open', 'closed')
+           ) AS u
+           CROSS JOIN LATERAL (
+               SELECT coalesce(sum(hour.amount), 0) AS burn
+               FROM meters m, usage_cost(0, m.unit_price_minor, m.units, 3600) AS hour
+               WHERE m.org_id = $1 AND m.state = 'held'
+           ) AS s"#,
         org.uuid(),
         project.uuid(),
         now,
+        i64::MAX,
     )
     .fetch_one(conn)
     .await?;
@@ -119,7 +149,12 @@ pub async fn launch_balances(
         promo_minor: row.promo.unwrap_or(0),
         disputed_minor: row.disputed.unwrap_or(0),
     };
-    Ok((row.currency.map(|currency| (balances, currency)), row.blocked))
+    Ok(LaunchBalances {
+        balances: row.currency.map(|currency| (balances, currency)),
+        budget_blocked: row.blocked,
+        burn_per_hour: row.burn,
+        unposted_parts: row.unposted.saturating_mul(PARTS).saturating_add(row.carry),
+    })
 }
 
 /// What a list of postings is narrowed to.

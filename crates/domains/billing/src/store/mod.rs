@@ -8,13 +8,16 @@ pub mod budgets;
 pub mod chains;
 pub mod checkpoints;
 pub mod consistency_queries;
+pub mod evaluations;
 pub mod fault_credits;
 pub mod findings;
 pub mod ledger;
+pub mod ledger_items;
 pub mod meters;
 pub mod pauses;
 pub mod provider_findings;
 pub mod reports;
+pub mod statement_numbers;
 pub mod statements;
 
 use crate::model::{

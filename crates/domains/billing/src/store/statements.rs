@@ -1,7 +1,7 @@
 //! What statements are made of.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{OrgId, ProjectId};
+use kernel::ids::{AllocationId, OrgId, ProjectId};
 use pg::Connection;
 
 use crate::model::{
@@ -98,7 +98,9 @@ pub async fn usage(
         .into_iter()
         .map(|row| StatementUsage {
             project_id: ProjectId::from(row.project_id),
+            project_name: None,
             sku: row.sku,
+            product_name: None,
             unit: row.unit,
             unit_seconds: row.unit_seconds,
             amount_minor: row.amount,
@@ -115,7 +117,8 @@ pub async fn movements(
     limit: i64,
 ) -> Result<(Vec<StatementMovement>, i64), sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT p.seq, p.posted_at, p.kind AS "kind: PostingKind", p.reason, p.found AS "found!", sum(l.amount_minor)::bigint AS "amount!"
+        r#"SELECT p.seq, p.posted_at, p.kind AS "kind: PostingKind", p.reason, p.found AS "found!", sum(l.amount_minor)::bigint AS "amount!",
+             CASE WHEN count(DISTINCT l.allocation_id) = 1 THEN min(l.allocation_id::text)::uuid END AS allocation_id
            FROM (
              SELECT seq, posted_at, kind, reason, count(*) OVER () AS found FROM ledger_postings
              WHERE org_id = $1 AND posted_at >= $2 AND posted_at < $3 AND seq <= $4
@@ -140,6 +143,8 @@ pub async fn movements(
         kind: row.kind,
         reason: row.reason,
         amount_minor: row.amount,
+        allocation_id: row.allocation_id.map(AllocationId::from),
+        allocation_name: None,
     });
     Ok((shown.collect(), all))
 }

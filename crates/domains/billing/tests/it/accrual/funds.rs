@@ -2,7 +2,7 @@
 
 use billing::{
     api::{Launch, LaunchFunds, launch_funds},
-    model::budget_resource::BudgetWanted,
+    model::{balance::BalanceState, budget_resource::BudgetWanted},
 };
 use events::billing::BudgetAction;
 use kernel::{CorrelationId, Failure};
@@ -66,4 +66,48 @@ async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
     }
     let all = ["budget_blocked", "currency", "funds", "held"].map(str::to_owned);
     assert_eq!(outcomes, all.into_iter().collect());
+}
+
+#[tokio::test]
+async fn when_the_balance_ends_is_said_before_a_launch_as_it_is_after_it() {
+    let kit = Kit::new().await;
+    kit.policy("billing.launch_hold_seconds", 600).await;
+    let place = (kit.org, kit.project);
+    let mut runner = TestRunner::deterministic();
+    let any = ((0..600i64, 0..400_000i64), (0..100_000i64, 1..9i32, 1..4usize), 0..4u8);
+    let mut warned = std::collections::BTreeSet::new();
+    for _ in 0..40 {
+        let ((seconds, amount), (price, units, members), choice) =
+            any.new_tree(&mut runner).unwrap().current();
+        // What runs and what starts, whether it was posted or not.
+        kit.pass(seconds);
+        if choice > 1 {
+            kit.tick().await;
+        }
+        kit.fund(kit.org, amount + 1).await;
+        let mut launch = launch_request(&kit.test.db, place, price, units);
+        launch.allocations = (0..members).map(|_| kit.test.db.ambient().id()).collect();
+        let known = funds(&kit).await;
+        if known.decide(launch.cost()).is_err() {
+            continue;
+        }
+        let said = known.depletion(launch.cost());
+        let started = kit.money.launch(launch).await.unwrap();
+        // When more was used than there is, it ends now.
+        let after = kit.balance().await;
+        let over = (after.state == BalanceState::Depleted).then(|| kit.now());
+        assert_eq!(said.map(|end| end.at), after.projected_depletion_at.or(over), "{known:?}");
+        warned.extend(said.map(|end| end.is_soon));
+        // A worker warns of what the launch was warned of, unless the balance is low for another reason.
+        if said.is_some_and(|end| end.is_soon) {
+            kit.evaluate().await;
+            assert_ne!(kit.state().await, "healthy");
+        }
+        if choice == 0 {
+            for machine in started {
+                kit.close(machine).await;
+            }
+        }
+    }
+    assert_eq!(warned.len(), 2, "both with and without a warning");
 }

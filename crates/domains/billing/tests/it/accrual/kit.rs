@@ -6,6 +6,7 @@ use billing::{
     Billing,
     service::{
         accrual::{Ticked, tick},
+        evaluations::{QueueTurn, queue_evaluate},
         ledger::{Balance, balance_get},
     },
 };
@@ -83,6 +84,11 @@ impl Kit {
 
     pub async fn tick(&self) -> Ticked {
         tick(&self.billing).await.unwrap()
+    }
+
+    /// What the worker does when it hears that a meter changed.
+    pub async fn evaluate(&self) -> QueueTurn {
+        queue_evaluate(&self.billing).await.unwrap()
     }
 
     pub async fn try_tick(&self) -> Result<Ticked, Failure> {

@@ -59,8 +59,10 @@ async fn the_list_goes_back_page_by_page_and_is_narrowed_by_kind_project_and_tim
             None => serde_json::from_value(json!({ "page_size": 4 })).unwrap(),
             Some(cursor) => serde_json::from_value(json!({ "page_size": 4, "cursor": cursor })).unwrap(),
         };
-        let page = ledger_list(&mut read(&kit).await, kit.org, &Filter::default(), &page).await.unwrap();
-        seen.extend(page.items.iter().map(|posting| posting.seq));
+        let page = ledger_list(&kit.billing, &mut read(&kit).await, kit.org, &Filter::default(), &page)
+            .await
+            .unwrap();
+        seen.extend(page.items.iter().map(|item| item.posting.seq));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
@@ -68,8 +70,10 @@ async fn the_list_goes_back_page_by_page_and_is_narrowed_by_kind_project_and_tim
     }
     assert_eq!(seen, (1..=all).rev().collect::<Vec<_>>());
     let narrowed = async |filter: Filter| {
-        let page = ledger_list(&mut read(&kit).await, kit.org, &filter, &PageQuery::default()).await.unwrap();
-        page.items.into_iter().map(|posting| posting.kind).collect::<Vec<_>>()
+        let page = ledger_list(&kit.billing, &mut read(&kit).await, kit.org, &filter, &PageQuery::default())
+            .await
+            .unwrap();
+        page.items.into_iter().map(|item| item.posting.kind).collect::<Vec<_>>()
     };
     assert_eq!(
         narrowed(Filter { kind: Some(PostingKind::Topup), ..Filter::default() }).await,
@@ -89,6 +93,32 @@ async fn the_list_goes_back_page_by_page_and_is_narrowed_by_kind_project_and_tim
 }
 
 #[tokio::test]
+async fn amounts_of_a_list_are_what_the_lines_of_the_organization_sum_to() {
+    let kit = Kit::busy().await;
+    let page: PageQuery = serde_json::from_value(json!({ "page_size": 200 })).unwrap();
+    let listed =
+        ledger_list(&kit.billing, &mut read(&kit).await, kit.org, &Filter::default(), &page).await.unwrap();
+    assert!(listed.next_cursor.is_none());
+    for item in &listed.items {
+        let sum = format!(
+            "SELECT coalesce(sum(amount_minor), 0)::bigint FROM ledger_lines
+             WHERE seq = {} AND account IN ('prepaid', 'held', 'promo', 'disputed')",
+            item.posting.seq
+        );
+        assert_eq!(item.amount_minor, kit.one::<i64>(&sum).await, "{item:?}");
+        assert_eq!(item.direction.name() == "transfer", item.amount_minor == 0, "{item:?}");
+        assert!(!item.description.is_empty());
+    }
+    let has = |kind: &str, part: &str| {
+        listed.items.iter().any(|item| item.posting.kind == kind && item.description.contains(part))
+    };
+    assert!(has("hold", "set aside for"), "{listed:?}");
+    assert!(has("usage", "Usage: "), "{listed:?}");
+    let held = listed.items.iter().find(|item| item.description.contains("set aside for")).unwrap();
+    assert!(held.moved_minor > 0 && !held.allocations.is_empty(), "{held:?}");
+}
+
+#[tokio::test]
 async fn a_posting_is_shown_with_its_lines_and_only_to_its_organization() {
     let kit = Kit::busy().await;
     let entry = ledger_get(&mut read(&kit).await, kit.org, 3).await.unwrap();
@@ -101,7 +131,9 @@ async fn a_posting_is_shown_with_its_lines_and_only_to_its_organization() {
     let other = kit.permit(Role::OrgOwner, Scope::Org(kit.test.db.ambient().id()), Permission::BillingRead);
     let mut other = kit.test.db.read(&other).await.unwrap();
     assert!(ledger_get(&mut other, kit.org, 3).await.is_err());
-    let page = ledger_list(&mut other, kit.org, &Filter::default(), &PageQuery::default()).await.unwrap();
+    let page = ledger_list(&kit.billing, &mut other, kit.org, &Filter::default(), &PageQuery::default())
+        .await
+        .unwrap();
     assert!(page.items.is_empty());
     assert_eq!(balance_get(&kit.billing, &mut other, kit.org).await.unwrap().total_minor, 0);
 }

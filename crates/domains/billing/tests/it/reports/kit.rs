@@ -74,11 +74,17 @@ impl Kit {
     }
 
     pub async fn at(at: &str) -> Self {
+        Self::with(at, |billing| billing).await
+    }
+
+    /// Billing as an installation configures it.
+    pub async fn with(at: &str, configured: impl FnOnce(Billing) -> Billing) -> Self {
         let clock = ManualClock::starting_at(at.parse().unwrap());
         let ambient = clock.ambient();
         let test = TestDb::create_with(ambient.clone()).await;
         test.lift_rate_limits().await;
-        let money = TestMoney::new(&test.db);
+        let mut money = TestMoney::new(&test.db);
+        money.billing = configured(money.billing);
         let billing = money.billing.clone();
         let tenants = Tenants::new(&test.db);
         let Tenant { org, project, owner } = tenants.tenant("acme").await;

@@ -6,5 +6,6 @@ mod budgets;
 mod findings;
 pub mod kit;
 mod paper;
+mod statement_pages;
 mod statements;
 mod usage;

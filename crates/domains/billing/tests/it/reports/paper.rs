@@ -1,26 +1,27 @@
 //! What can be read on a page and on paper.
 
-/// The text of a PDF that is not compressed, line by line as it was shown.
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+/// The text of a PDF as a reader program extracts it: the cells of each line, from top to bottom.
+#[allow(clippy::disallowed_methods, reason = "the one program that these tests run")]
 pub fn of_pdf(bytes: &[u8]) -> Vec<String> {
     assert!(bytes.starts_with(b"%PDF-"), "not a PDF");
-    let mut shown = Vec::new();
-    let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|byte| *byte == b'(') {
-        rest = &rest[at + 1..];
-        let (mut text, mut end) = (Vec::new(), 0);
-        while rest[end] != b')' {
-            if rest[end] == b'\\' {
-                end += 1;
-            }
-            text.push(rest[end]);
-            end += 1;
-        }
-        rest = &rest[end + 1..];
-        if rest.starts_with(b" Tj") {
-            shown.push(String::from_utf8_lossy(&text).into_owned());
-        }
-    }
-    shown
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let read = Command::new("pdftotext")
+        .args(["-layout", "-enc", "UTF-8"])
+        .arg(file.path())
+        .arg("-")
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("pdftotext is in Debian's poppler-utils; scripts/tools.sh installs it");
+    assert!(read.status.success(), "pdftotext refuses the file");
+    let text = String::from_utf8(read.stdout).unwrap();
+    let cells = text.lines().flat_map(|line| line.split("  ")).map(|cell| cell.trim().to_owned());
+    cells.filter(|cell| !cell.is_empty()).collect()
 }
 
 /// The cells of a page's tables, as they are read.

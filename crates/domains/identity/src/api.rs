@@ -5,7 +5,7 @@ pub use crate::{
     issuer::sign_ins_end,
     jobs::run as run_jobs,
     model::{
-        invitation::OpenInvitation,
+        invitation::{InvitedProject, OpenInvitation},
         invitation_link::InvitationLinks,
         person::Recipient,
         policy::{PolicyExplanation, PolicyScope},
@@ -14,8 +14,10 @@ pub use crate::{
     service::{
         invitations::invitation_find_open,
         orgs::org_find,
+        owner_labels::{OwnedBy, owner_labels},
         policy_cache::{Policies, Where},
         recipients::{member_recipient, org_recipients, permission_recipients, platform_recipients},
+        resource_names::{org_names, project_names},
         ssh_keys::member_ssh_keys,
     },
 };

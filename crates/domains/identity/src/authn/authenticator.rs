@@ -23,7 +23,10 @@ use super::{
     store,
     verify::{TrustedIssuer, check_expiry, verify},
 };
-use crate::service::policy_cache::{Policies, Where};
+use crate::{
+    model::service_account::ServiceAccountRole,
+    service::policy_cache::{Policies, Where},
+};
 
 const LONGEST_TOKEN_BYTES: usize = 16 * 1024;
 const MOST_TOKENS: usize = 20_000;
@@ -245,7 +248,14 @@ impl Authn {
         if row.revoked || row.expires_at.is_some_and(|at| at <= now) {
             return Err(refused(Code::TokenRevoked));
         }
-        Ok(Caller::ServiceAccount { id, org: OrgId::from(row.org_id), project })
+        Ok(Caller::ServiceAccount {
+            id,
+            org: OrgId::from(row.org_id),
+            project,
+            role: ServiceAccountRole::of_stored(row.role.as_deref()),
+            key,
+            token_expires_at: verified.expires_at,
+        })
     }
 }
 

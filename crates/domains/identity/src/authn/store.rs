@@ -60,6 +60,7 @@ pub(crate) struct ServiceAccountRow {
     pub revoked: bool,
     pub expires_at: Option<DateTime<Utc>>,
     pub secret_hash: Vec<u8>,
+    pub role: Option<String>,
 }
 
 /// A service account's key with the account it belongs to.
@@ -69,7 +70,7 @@ pub(crate) async fn service_account_key(
 ) -> Result<Option<ServiceAccountRow>, Error> {
     sqlx::query_as!(
         ServiceAccountRow,
-        r#"SELECT a.id AS account_id, a.org_id, a.project_id, k.expires_at, k.secret_hash,
+        r#"SELECT a.id AS account_id, a.org_id, a.project_id, k.expires_at, k.secret_hash, a.role,
                (k.revoked_at IS NOT NULL OR a.disabled_at IS NOT NULL) AS "revoked!"
            FROM service_account_keys k JOIN service_accounts a ON a.id = k.service_account_id
            WHERE k.id = $1"#,

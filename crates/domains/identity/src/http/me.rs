@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::Given;
 use crate::{
     Identity,
-    model::person::{Me, User},
-    service::me::{CallerGrants, me_get, me_update},
+    model::person::{Me, User, WhoAmI},
+    service::me::{CallerGrants, me_get, me_update, whoami_get},
 };
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
@@ -19,6 +19,11 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Person)
             .needs(Permission::SelfRead)
             .handle(identity.clone(), show),
+        get("/api/v1/whoami", "whoami_get", "Show who a token stands for")
+            .describe("For users and for service accounts.")
+            .in_scope(ScopeKind::Person)
+            .needs(Permission::SelfIdentify)
+            .handle(identity.clone(), whoami),
         patch("/api/v1/me", "me_update", "Change your name")
             .in_scope(ScopeKind::Person)
             .errors(&[Code::Conflict])
@@ -35,6 +40,15 @@ async fn show(_: Identity, mut tx: ReadTx, input: In<Empty, Empty, ()>) -> Resul
     let projects = grants.projects.iter().map(|(id, role)| (*id, *role)).collect();
     let caller = CallerGrants { user: *id, session: *session, platform: grants.platform.clone(), projects };
     Ok(Json(me_get(&mut tx, caller).await?))
+}
+
+async fn whoami(
+    identity: Identity,
+    mut tx: ReadTx,
+    input: In<Empty, Empty, ()>,
+) -> Result<Json<WhoAmI>, Failure> {
+    let caller = input.access.caller().ok_or_else(|| Problem::from_code(Code::TokenMissing))?;
+    Ok(Json(whoami_get(identity.db(), &mut tx, caller).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::Given;
 use crate::{
     Identity,
-    model::org::{Org, OrgMembership},
-    service::orgs::{org_get, org_list_of, org_update},
+    model::org::{Org, OrgDetails, OrgMembership},
+    service::orgs::{org_get_details, org_list_of, org_update},
 };
 
 pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
@@ -40,8 +40,12 @@ async fn list(
     Ok(Json(org_list_of(&mut tx, input.access.user()?, &input.query).await?))
 }
 
-async fn show(_: Identity, mut tx: ReadTx, input: In<OrgPath, Empty, ()>) -> Result<Json<Org>, Failure> {
-    Ok(Json(org_get(&mut tx, input.path.org_id).await?))
+async fn show(
+    _: Identity,
+    mut tx: ReadTx,
+    input: In<OrgPath, Empty, ()>,
+) -> Result<Json<OrgDetails>, Failure> {
+    Ok(Json(org_get_details(&mut tx, input.path.org_id).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::{Given, ServiceAccountPath};
 use crate::{
     Identity,
-    model::service_account::ServiceAccount,
+    model::service_account::{ServiceAccount, ServiceAccountRole},
     service::service_accounts::{
-        AccountChange, service_account_create, service_account_delete, service_account_get,
+        AccountChange, NewAccount, service_account_create, service_account_delete, service_account_get,
         service_account_list, service_account_update,
     },
 };
@@ -27,6 +27,11 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .needs(Permission::ServiceAccountRead)
             .handle(identity.clone(), list),
         post(ALL, "service_account_create", "Create a service account")
+            .describe(
+                "A `reader` reads what a viewer of the project reads. A `launcher` also launches, and releases and \
+                 restarts what it launched, while the project has a budget that blocks launches or releases \
+                 allocations.",
+            )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::AlreadyExists])
             .needs(Permission::ServiceAccountManage)
@@ -36,8 +41,12 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
             .in_scope(ScopeKind::Project)
             .needs(Permission::ServiceAccountRead)
             .handle(identity.clone(), show),
-        patch(ONE, "service_account_update", "Rename, disable or enable a service account")
-            .describe("The tokens of a disabled account stop working within five seconds.")
+        patch(ONE, "service_account_update", "Change a service account")
+            .describe(
+                "Name, role, SSH keys, disabled or enabled. The tokens of a disabled account stop working within \
+                 five seconds, and its SSH keys are removed from the machines that it launched; these run on until \
+                 an admin of the project releases them.",
+            )
             .in_scope(ScopeKind::Project)
             .errors(&[Code::AlreadyExists, Code::Conflict])
             .needs(Permission::ServiceAccountManage)
@@ -65,6 +74,13 @@ async fn list(
 #[serde(deny_unknown_fields)]
 struct ServiceAccountCreate {
     name: Name,
+    /// What it may do in the project; `reader` if missing.
+    #[serde(default)]
+    role: Given<ServiceAccountRole>,
+    /// Public keys that log in to the machines which the account launches.
+    #[serde(default)]
+    #[schemars(length(max = 20))]
+    ssh_public_keys: Vec<String>,
 }
 
 async fn create(
@@ -73,7 +89,13 @@ async fn create(
     input: In<ProjectPath, Empty, Json<ServiceAccountCreate>>,
 ) -> Result<Created<ServiceAccount>, Failure> {
     let (org, project) = (input.access.org()?, input.path.project_id);
-    Ok(Created(service_account_create(&mut tx, org, project, input.body.0.name).await?))
+    let body = input.body.0;
+    let new = NewAccount {
+        name: body.name,
+        role: body.role.0.unwrap_or(ServiceAccountRole::Reader),
+        ssh_public_keys: body.ssh_public_keys,
+    };
+    Ok(Created(service_account_create(&mut tx, org, project, new).await?))
 }
 
 async fn show(
@@ -90,6 +112,12 @@ struct ServiceAccountUpdate {
     #[serde(default)]
     name: Given<Name>,
     #[serde(default)]
+    role: Given<ServiceAccountRole>,
+    /// All of them: those that are missing are removed, also from running machines.
+    #[serde(default)]
+    #[schemars(length(max = 20))]
+    ssh_public_keys: Given<Vec<String>>,
+    #[serde(default)]
     disabled: Given<bool>,
 }
 
@@ -99,7 +127,12 @@ async fn update(
     input: In<ServiceAccountPath, Empty, Json<ServiceAccountUpdate>>,
 ) -> Result<Json<ServiceAccount>, Failure> {
     let (path, body) = (input.path, input.body.0);
-    let change = AccountChange { name: body.name.0, disabled: body.disabled.0 };
+    let change = AccountChange {
+        name: body.name.0,
+        role: body.role.0,
+        ssh_public_keys: body.ssh_public_keys.0,
+        disabled: body.disabled.0,
+    };
     let (project, account) = (path.project_id, path.service_account_id);
     Ok(Json(service_account_update(&mut tx, project, account, change, input.if_match).await?))
 }

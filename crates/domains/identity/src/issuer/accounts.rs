@@ -10,6 +10,7 @@ use pg::{Origin, Permit, WriteTx};
 use super::{
     Issuer,
     guesses::GuessedBy,
+    invitations::not_accepted,
     model::{self, Account},
     sessions::{Browser, by_themselves},
     store::{accounts as store, guesses},
@@ -20,7 +21,10 @@ use crate::{
         store as people,
     },
     model::{
-        events::AccountDisabled, invitation_link::MailedLink, role::PlatformRole,
+        events::AccountDisabled,
+        invitation::{AcceptedWith, Standing},
+        invitation_link::OpenedLink,
+        role::PlatformRole,
         sensitive_change::check_reset_alone,
     },
     service::invitations::invitation_accept,
@@ -50,8 +54,8 @@ pub enum SignUpBy {
     Address(Option<Email>),
     /// The token that the inviter was shown. It says nothing about the address.
     Token(Secret),
-    /// The link that was mailed to the address, which it proves.
-    Link(MailedLink),
+    /// A link to the invitation. The mailed one proves the address; the one with the token is as good as the token.
+    Link(OpenedLink),
 }
 
 /// How a new account begins.
@@ -67,7 +71,7 @@ const BY_ADMINISTRATOR: Made = Made { must_change_password: true, email_verified
 pub(crate) const WRONG: &str = "The e-mail address or the password is wrong, or there were too many failed attempts from your network address. In that case, wait some minutes or sign in from another network.";
 pub(crate) const NOT_INVITED: &str =
     "The invitation is not valid: it was used, revoked, or has expired. Ask for a new invitation.";
-const USE_THE_LINK: &str = "To create an account, open the link that was mailed to the invited address; the token alone does not prove that the address is yours. If you do not have the mail, ask for a new invitation.";
+pub(crate) const USE_THE_LINK: &str = "To create an account, open the link that was mailed to the invited address; the token alone does not prove that the address is yours. If you do not have the mail, ask for a new invitation.";
 
 impl Issuer {
     /// Whether what was proved still holds: neither a new password nor an end of the account came between.
@@ -113,9 +117,13 @@ impl Issuer {
                 found => (None, found.map(|invited| (invited, token))),
             },
             SignUpBy::Link(link) => {
+                email_verified = link.secret.proves_address();
+                if !email_verified && self.0.links.is_mailed() {
+                    return Ok(Err(USE_THE_LINK));
+                }
                 let found = self.invitation_by_link(&link).await?;
-                email_verified = found.is_some();
-                (None, found.map(|invited| (invited, link.proof)))
+                let open = found.filter(|sent| sent.standing(self.now()) == Standing::Open);
+                (None, open.map(|sent| (sent.invitation, link.secret.parameter().1.clone())))
             }
         };
         let of_invitation =
@@ -135,11 +143,12 @@ impl Issuer {
         let user = provision(&mut tx, &account.identity(&self.0.config.public_url)).await?;
         if let (Some(user), Some((invited, secret))) = (user, &invited) {
             // The invitation is consumed with what it was for, or neither happens: it makes one account, once.
-            match invitation_accept(&mut tx, &self.0.links, invited.org_id, invited.id, secret, user).await {
+            let (at, with) = ((invited.org_id, invited.id), AcceptedWith::Secret(secret));
+            match invitation_accept(&mut tx, &self.0.links, at, with, user).await {
                 Ok(_) => tx.audit_in_org(invited.org_id),
-                Err(Failure::Problem(_)) => {
+                Err(Failure::Problem(problem)) => {
                     tx.roll_back().await;
-                    return Ok(Err(NOT_INVITED));
+                    return Ok(Err(not_accepted(&problem)));
                 }
                 Err(internal) => return Err(internal),
             }

@@ -27,6 +27,7 @@ mod grants;
 mod guesses;
 mod http;
 mod invitations;
+mod key_exchange_document;
 mod keys;
 mod limits;
 pub mod model;
@@ -44,6 +45,7 @@ use pg::Db;
 pub use accounts::{NewAccount, OneTimePassword, SignUp, SignUpBy};
 pub use config::{Argon2Params, IssuerConfig, Rates};
 pub use endpoints::endpoints;
+pub use key_exchange_document::{key_exchange_schemas, key_exchange_scheme};
 pub use keys::{KeyError, KeyRing};
 pub use sessions::sign_ins_end;
 

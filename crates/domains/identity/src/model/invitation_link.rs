@@ -1,7 +1,7 @@
-//! The link in the mail of an invitation.
+//! The links of an invitation: the one in its mail, and the one that the inviter may pass on.
 //!
-//! Whoever invites sees a token and could sign up with it as anybody whom they name. The mailed link holds a proof
-//! instead: a tag over invitation and address under a key that is derived from the master key. It is computed when the
+//! Whoever invites sees a token and could sign up with it as anybody whom they name; the link that they are shown holds that
+//! token. The mailed link holds a proof instead: a tag over invitation and address under a key that is derived from the master key. It is computed when the
 //! mail is sent and when it comes back, and stands nowhere in between, so only the receiver of the mail can show it. It
 //! is worth something while the invitation is pending.
 
@@ -23,9 +23,31 @@ struct Inner {
 
 /// What somebody shows who opened a link.
 #[derive(Clone, Debug)]
-pub struct MailedLink {
+pub struct OpenedLink {
     pub invitation_id: InvitationId,
-    pub proof: Secret,
+    pub secret: LinkSecret,
+}
+
+#[derive(Clone, Debug)]
+pub enum LinkSecret {
+    /// Of the mail: whoever shows it reads mail at the invited address.
+    Proof(Secret),
+    /// The inviter's token. It says nothing about the address.
+    Token(Secret),
+}
+
+impl LinkSecret {
+    /// The parameter of the address, and its value.
+    pub fn parameter(&self) -> (&'static str, &Secret) {
+        match self {
+            Self::Proof(secret) => ("proof", secret),
+            Self::Token(secret) => ("token", secret),
+        }
+    }
+
+    pub fn proves_address(&self) -> bool {
+        matches!(self, Self::Proof(_))
+    }
 }
 
 impl InvitationLinks {
@@ -45,7 +67,20 @@ impl InvitationLinks {
     /// The address that the mail leads to. It is a secret: who holds it can sign up as the receiver.
     pub fn link(&self, id: InvitationId, email: &str) -> Secret {
         let proof = BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.0.key, message(id, email).as_bytes()));
-        Secret::new(format!("{}{}", self.0.public_url, link_path(id, &proof)))
+        self.address(&OpenedLink { invitation_id: id, secret: LinkSecret::Proof(Secret::new(proof)) })
+    }
+
+    /// The address that the inviter passes on. Also a secret: who holds it can join in the receiver's place.
+    pub fn link_to_pass_on(&self, id: InvitationId, token: &Secret) -> Secret {
+        self.address(&OpenedLink { invitation_id: id, secret: LinkSecret::Token(token.clone()) })
+    }
+
+    fn address(&self, link: &OpenedLink) -> Secret {
+        Secret::new(format!("{}{}", self.0.public_url, link.path().expose()))
+    }
+
+    pub fn public_url(&self) -> &str {
+        &self.0.public_url
     }
 
     /// Whether `proof` is of the mail that was sent to `email` for this invitation; takes the same time for every wrong one.
@@ -55,15 +90,12 @@ impl InvitationLinks {
     }
 }
 
-impl MailedLink {
+impl OpenedLink {
     /// Where the issuer shows it.
     pub fn path(&self) -> Secret {
-        Secret::new(link_path(self.invitation_id, self.proof.expose()))
+        let (name, secret) = self.secret.parameter();
+        Secret::new(format!("/auth/invitation?invitation={}&{name}={}", self.invitation_id, secret.expose()))
     }
-}
-
-fn link_path(id: InvitationId, proof: &str) -> String {
-    format!("/auth/invitation?invitation={id}&proof={proof}")
 }
 
 fn message(id: InvitationId, email: &str) -> String {
@@ -105,10 +137,15 @@ mod tests {
                 .starts_with(&format!("https://gpu.example.org/auth/invitation?invitation={id}&proof="))
         );
         assert!(!format!("{link:?}").contains("proof"));
-        let mailed =
-            MailedLink { invitation_id: id, proof: Secret::new(proof(&links, id, "ada@example.org")) };
+        let shown = Secret::new(proof(&links, id, "ada@example.org"));
+        let mailed = OpenedLink { invitation_id: id, secret: LinkSecret::Proof(shown) };
         assert!(link.expose().ends_with(mailed.path().expose()));
+        let token = Secret::new("the-token".to_owned());
+        let passed = links.link_to_pass_on(id, &token);
+        let expected = format!("https://gpu.example.org/auth/invitation?invitation={id}&token=the-token");
+        assert_eq!(passed.expose(), &expected);
     }
+
     #[test]
     fn an_installation_says_whether_it_sends_mail() {
         for is_mailed in [true, false] {

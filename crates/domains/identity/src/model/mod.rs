@@ -4,6 +4,7 @@ pub mod invitation;
 pub mod invitation_link;
 pub mod membership;
 pub mod org;
+pub mod owner_label;
 pub mod person;
 pub mod policy;
 pub mod policy_catalog;

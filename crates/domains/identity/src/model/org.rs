@@ -52,6 +52,24 @@ pub struct Org {
     pub updated_at: DateTime<Utc>,
 }
 
+/// An organization with the people to ask for access.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OrgDetails {
+    #[serde(flatten)]
+    pub org: Org,
+    /// Owners and administrators, who can add you to projects and change roles; the first ten.
+    pub contacts: Vec<OrgContact>,
+}
+
+/// Somebody who can give access to an organization and its projects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OrgContact {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    pub role: MemberRole,
+}
+
 impl Org {
     /// Suspending and resuming each work once.
     pub fn check_suspension(&self, suspend: bool) -> Result<(), Problem> {

@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use kernel::{
     Code, Problem,
-    ids::{ProjectId, SessionId, UserId},
+    ids::{OrgId, ProjectId, ServiceAccountKeyId, SessionId, UserId},
+    principal::{PrincipalId, PrincipalKind},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -43,6 +44,34 @@ pub struct Me {
     pub orgs: Vec<OrgMembership>,
     /// Projects in which you hold a role of your own.
     pub projects: Vec<ProjectRole>,
+}
+
+/// Who the token of a request stands for: a user or a service account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct WhoAmI {
+    pub kind: PrincipalKind,
+    pub id: PrincipalId,
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    /// Of a user, on the platform; of a service account, in its project.
+    pub roles: Vec<String>,
+    /// The organization of a service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org_id: Option<OrgId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub org_name: Option<String>,
+    /// The project of a service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_name: Option<String>,
+    /// The key that the token of a service account was given for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<ServiceAccountKeyId>,
+    /// When the token of a service account expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_expires_at: Option<DateTime<Utc>>,
 }
 
 /// Where somebody is signed in.

@@ -101,8 +101,8 @@ pub fn check_policy_alone(key: &str) -> Result<(), Problem> {
     let text =
         format!("{key} controls when a second person is needed, so its changes need two administrators.");
     let then = format!(
-        "Propose it with `gpuaas platform changes propose-policy {key} VALUE --reason WHY` \
-         (POST /api/v1/platform/policies/{key}/proposals) and let another platform administrator approve it."
+        "Propose it with `gpuaas platform changes propose-policy {key} VALUE --reason WHY`, \
+         and let another platform administrator approve it."
     );
     Err(Problem::new(Code::InsufficientPermissions, text)
         .detail("reason", "second_approver_required")
@@ -120,10 +120,12 @@ pub fn check_appoint_alone(others_may_approve: bool, ever_changed: bool) -> Resu
         return Ok(());
     }
     let text = "These roles include the permission to approve, so the change needs two administrators.";
-    Err(Problem::new(Code::InsufficientPermissions, text).detail("reason", "second_approver_required").suggest(
-        "Propose it with `gpuaas platform changes propose-roles USER ROLES --reason WHY` \
-         (POST /api/v1/platform/users/{user_id}/roles/proposals) and let another platform administrator approve it.",
-    ))
+    Err(Problem::new(Code::InsufficientPermissions, text)
+        .detail("reason", "second_approver_required")
+        .suggest(
+            "Propose it with `gpuaas platform changes propose-roles USER ROLES --reason WHY`, \
+         and let another platform administrator approve it.",
+        ))
 }
 
 /// Whether one person may reset the password of somebody with these roles: the one who knows the password of somebody who may

@@ -6,7 +6,7 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use kernel::{
-    Code, Problem, Secret,
+    Code, Problem, Role, Secret,
     digest::sha256,
     ids::{ProjectId, ServiceAccountId, ServiceAccountKeyId},
     policy::Setting,
@@ -15,10 +15,55 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::ssh_key;
+
 pub use events::identity::ServiceAccountState;
 
 lifecycle::named_enum! {
     ServiceAccountKeyState = "service account key state" { Active = "active", Expired = "expired", Revoked = "revoked" }
+}
+
+lifecycle::named_enum! {
+    /// What a service account may do in its project, from the least to the most.
+    ServiceAccountRole = "service account role" {
+        /// Read what a viewer of the project reads.
+        Reader = "reader",
+        /// Also launch, and operate what it launched.
+        Launcher = "launcher",
+    }
+}
+
+impl ServiceAccountRole {
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Reader => Role::ServiceAccountReader,
+            Self::Launcher => Role::ServiceAccountLauncher,
+        }
+    }
+
+    /// What an account may do whose role is stored as this text. One that this release does not know gives nothing.
+    pub fn of_stored(stored: Option<&str>) -> Role {
+        stored.and_then(|name| name.parse::<Self>().ok()).map_or(Role::ServiceAccount, Self::role)
+    }
+}
+
+/// As many as a person may have by default.
+const MOST_SSH_KEYS: usize = 20;
+
+/// The keys of the machines that a service account launches, each once, in the form that is kept.
+pub fn check_ssh_keys(given: &[String]) -> Result<Vec<String>, Problem> {
+    const FIELD: &str = "ssh_public_keys";
+    if given.len() > MOST_SSH_KEYS {
+        return Err(Problem::field(FIELD, format!("must be at most {MOST_SSH_KEYS} keys")));
+    }
+    let mut keys = Vec::with_capacity(given.len());
+    for text in given {
+        let key = ssh_key::check_text(text).map_err(|message| Problem::field(FIELD, message))?.public_key;
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -26,6 +71,12 @@ pub struct ServiceAccount {
     pub id: ServiceAccountId,
     pub project_id: ProjectId,
     pub name: String,
+    /// Missing for an account from before there were roles, until somebody gives it one: it reads the project, its
+    /// allocations and the catalog.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<ServiceAccountRole>,
+    /// Public keys that log in to the machines which the account launches.
+    pub ssh_public_keys: Vec<String>,
     pub state: ServiceAccountState,
     pub version: i64,
     pub created_at: DateTime<Utc>,
@@ -122,6 +173,27 @@ mod tests {
         assert_eq!(key_state(Some(now), None, now), ServiceAccountKeyState::Expired);
         assert_eq!(key_state(Some(now), Some(now), later), ServiceAccountKeyState::Revoked);
     }
+
+    #[test]
+    fn a_role_that_is_not_known_gives_what_none_gives() {
+        for role in ServiceAccountRole::ALL {
+            assert_eq!(ServiceAccountRole::of_stored(Some(role.name())), role.role());
+        }
+        for unknown in [None, Some("operator"), Some("")] {
+            assert_eq!(ServiceAccountRole::of_stored(unknown), Role::ServiceAccount);
+        }
+    }
+
+    #[test]
+    fn keys_are_checked_and_kept_once() {
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        let twice = [format!("{key} ci@host"), key.to_owned()];
+        assert_eq!(check_ssh_keys(&twice).ok(), Some(vec![key.to_owned()]));
+        assert!(check_ssh_keys(&["-----BEGIN OPENSSH PRIVATE KEY-----".to_owned()]).is_err());
+        assert!(check_ssh_keys(&vec![key.to_owned(); MOST_SSH_KEYS]).is_ok());
+        assert!(check_ssh_keys(&vec![key.to_owned(); MOST_SSH_KEYS + 1]).is_err());
+    }
+
     #[test]
     fn an_account_has_as_many_live_keys_as_the_policy_says() {
         let limit = keys::KEYS_PER_SERVICE_ACCOUNT.read(&serde_json::json!(2));

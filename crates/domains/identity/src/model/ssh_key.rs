@@ -44,7 +44,7 @@ pub fn check(text: &str) -> Result<CheckedKey, Problem> {
     check_text(text).map_err(|message| Problem::field("public_key", message))
 }
 
-fn check_text(text: &str) -> Result<CheckedKey, String> {
+pub(super) fn check_text(text: &str) -> Result<CheckedKey, String> {
     if text.len() > MAX_KEY_BYTES {
         return Err(format!("is longer than {MAX_KEY_BYTES} bytes"));
     }

@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{
     Code, Failure, Page, PageQuery, Problem, Role, Secret,
     digest::sha256,
-    ids::{InvitationId, OrgId, UserId},
+    ids::{InvitationId, OrgId, ProjectId, UserId},
     text::Email,
 };
 use pg::{Connection, Db, ReadTx, WriteTx};
@@ -14,16 +14,22 @@ use subtle::ConstantTimeEq as _;
 use super::{changed, created, found, orgs::check_takes_members};
 use crate::{
     model::{
-        events::{InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded},
+        events::{
+            InvitationAccepted, InvitationCreated, InvitationExpired, InvitationRevoked, MemberAdded,
+            ProjectMemberSet,
+        },
         invitation::{
-            Invitation, InvitationEvent, InvitationLimits, InvitationState, OpenInvitation,
-            another_invitation,
+            AcceptedWith, Invitation, InvitationEvent, InvitationLimits, InvitationState, OpenInvitation,
+            ReceivedInvitation, SentInvitation, another_invitation, check_inviter,
         },
         invitation_link::InvitationLinks,
         membership::Member,
         role::{Authority, MemberRole},
     },
-    store::{self, invitations::NewInvitation},
+    store::{
+        self,
+        invitations::{AnsweredBy, NewInvitation},
+    },
 };
 
 /// The time that limits count over.
@@ -32,6 +38,8 @@ const WITHIN: TimeDelta = TimeDelta::hours(24);
 pub struct Invite {
     pub email: Email,
     pub role: MemberRole,
+    /// The project that they also join, and their role there.
+    pub project: Option<(ProjectId, MemberRole)>,
     pub invited_by: UserId,
 }
 
@@ -47,6 +55,9 @@ pub async fn invitation_create(
     let (now, email) = (ambient.now(), invite.email.as_str());
     check_takes_members(tx, org).await?;
     Authority::in_org(actor).reaches(invite.role)?;
+    if let Some((_, role)) = invite.project {
+        Authority::in_project(actor).reaches(role)?;
+    }
     if store::members::has_member_with_email(tx.conn(), org, email).await? {
         return Err(
             Problem::new(Code::AlreadyExists, "Somebody with this address is a member already.").into()
@@ -64,6 +75,7 @@ pub async fn invitation_create(
         org,
         email,
         role: invite.role,
+        project: invite.project,
         token_hash: sha256(token.expose()),
         invited_by: invite.invited_by,
         expires_at: now + TimeDelta::days(limits.ttl_days.get()),
@@ -85,6 +97,53 @@ pub async fn invitation_create(
 
 pub async fn invitation_get(tx: &mut ReadTx, org: OrgId, id: InvitationId) -> Result<Invitation, Failure> {
     Ok(found(store::invitations::get(tx.conn(), org, id).await?, "invitation")?)
+}
+
+/// The invitation whatever became of it: for whoever shows its secret.
+pub async fn invitation_find_sent(
+    conn: &mut Connection,
+    id: InvitationId,
+) -> Result<Option<SentInvitation>, Failure> {
+    Ok(store::invitations::get_sent(conn, id).await?)
+}
+
+/// The open invitations of the caller's own address.
+pub async fn invitation_list_received(
+    tx: &mut ReadTx,
+    now: DateTime<Utc>,
+    page: &PageQuery,
+) -> Result<Page<ReceivedInvitation>, Failure> {
+    let received = store::invitations::received(tx.conn(), None, page, now).await?;
+    Ok(page.page(received, |invitation| invitation.id.uuid()))
+}
+
+async fn is_for_own_address(tx: &mut WriteTx, id: InvitationId) -> Result<bool, Failure> {
+    let now = tx.db().ambient().now();
+    let received = store::invitations::received(tx.conn(), Some(id), &PageQuery::default(), now).await?;
+    Ok(!received.is_empty())
+}
+
+/// The invited user does not want to join.
+pub async fn invitation_decline(
+    tx: &mut WriteTx,
+    org: OrgId,
+    id: InvitationId,
+    user: UserId,
+) -> Result<(), Failure> {
+    let now = tx.db().ambient().now();
+    let is_own = is_for_own_address(tx, id).await?;
+    let (before, _) = found(store::invitations::lock(tx.conn(), org, id).await?, "invitation")?;
+    if !is_own {
+        return Err(Problem::not_found("invitation").into());
+    }
+    let to = before.after(InvitationEvent::Revoke)?;
+    let swap =
+        store::invitations::transition(tx.conn(), &before, to, AnsweredBy::Declined(user), now).await?;
+    let after = swap.or_problem("invitation")?;
+    changed(tx, "invitation", id, &before, &after)?;
+    tx.emit(&InvitationRevoked { org_id: org, invitation_id: id })?;
+    tx.invalidate(format!("invitation:{}", id.uuid()));
+    Ok(())
 }
 
 /// The invitation when it is pending and its time is not over.
@@ -118,7 +177,7 @@ pub async fn invitation_revoke(
         return Err(Problem::version_conflict(before.version).into());
     }
     let to = before.after(InvitationEvent::Revoke)?;
-    let swap = store::invitations::transition(tx.conn(), &before, to, None, now).await?;
+    let swap = store::invitations::transition(tx.conn(), &before, to, AnsweredBy::Nobody, now).await?;
     let after = swap.or_problem("invitation")?;
     changed(tx, "invitation", id, &before, &after)?;
     tx.emit(&InvitationRevoked { org_id: org, invitation_id: id })?;
@@ -126,30 +185,48 @@ pub async fn invitation_revoke(
     Ok(())
 }
 
-/// `secret` is the token that the inviter was shown, or the proof of the mailed link.
+/// Joins the organization, and the project of the invitation if it is still there, with the roles that the inviter chose and
+/// may still give.
 pub async fn invitation_accept(
     tx: &mut WriteTx,
     links: &InvitationLinks,
-    org: OrgId,
-    id: InvitationId,
-    secret: &Secret,
+    (org, id): (OrgId, InvitationId),
+    with: AcceptedWith<'_>,
     user: UserId,
 ) -> Result<Member, Failure> {
     let now = tx.db().ambient().now();
+    let is_own = match with {
+        AcceptedWith::OwnAddress => is_for_own_address(tx, id).await?,
+        AcceptedWith::Secret(_) => false,
+    };
     // The lock makes concurrent acceptances take turns; the second finds the state changed.
     let (before, hash) = found(store::invitations::lock(tx.conn(), org, id).await?, "invitation")?;
-    let is_token = bool::from(hash[..].ct_eq(&sha256(secret.expose())[..]));
-    let is_proof = links.proves(id, &before.email, secret.expose());
-    let to = before.accept(is_token | is_proof, now)?;
+    let is_right = match with {
+        AcceptedWith::Secret(secret) => {
+            let is_token = bool::from(hash[..].ct_eq(&sha256(secret.expose())[..]));
+            is_token | links.proves(id, &before.email, secret.expose())
+        }
+        AcceptedWith::OwnAddress => is_own,
+    };
+    let to = before.accept(is_right, now)?;
+    if store::orgs::get(tx.conn(), org).await?.is_some_and(|org| org.suspended_at.is_some()) {
+        return Err(Problem::from_code(Code::TenantSuspended).into());
+    }
+    check_inviter(&before, &store::invitations::inviter_roles(tx.conn(), id).await?)?;
     if !store::members::insert(tx.conn(), org, user, before.role, now).await? {
         return Err(Problem::new(Code::AlreadyExists, "You are a member of the organization already.").into());
     }
-    let swap = store::invitations::transition(tx.conn(), &before, to, Some(user), now).await?;
-    let after = swap.or_problem("invitation")?;
+    let by = AnsweredBy::Accepted(user);
+    let after =
+        store::invitations::transition(tx.conn(), &before, to, by, now).await?.or_problem("invitation")?;
     let member = found(store::members::get(tx.conn(), org, user).await?, "member")?;
     changed(tx, "invitation", id, &before, &after)?;
     tx.emit(&InvitationAccepted { org_id: org, invitation_id: id, user_id: user })?;
     tx.emit(&MemberAdded { org_id: org, user_id: user, role: member.role })?;
+    if let (Some(project), Some(role)) = (before.project_id, before.project_role) {
+        store::project_members::insert(tx.conn(), org, project, user, role, now).await?;
+        tx.emit(&ProjectMemberSet { project_id: project, user_id: user, role })?;
+    }
     tx.invalidate(format!("user:{}", user.uuid()));
     tx.invalidate(format!("invitation:{}", id.uuid()));
     Ok(member)
@@ -159,7 +236,7 @@ pub async fn invitation_accept(
 async fn expire(tx: &mut WriteTx, overdue: &Invitation) -> Result<Invitation, Failure> {
     let now = tx.db().ambient().now();
     let to = overdue.after(InvitationEvent::Expire)?;
-    let swap = store::invitations::transition(tx.conn(), overdue, to, None, now).await?;
+    let swap = store::invitations::transition(tx.conn(), overdue, to, AnsweredBy::Nobody, now).await?;
     let after = swap.or_problem("invitation")?;
     tx.emit(&InvitationExpired { org_id: after.org_id, invitation_id: after.id })?;
     tx.invalidate(format!("invitation:{}", after.id.uuid()));
@@ -205,8 +282,9 @@ pub async fn invitation_close_for_member(tx: &mut WriteTx, org: OrgId, user: Use
     };
     let now = tx.db().ambient().now();
     let to = before.after(InvitationEvent::Revoke)?;
-    let after =
-        store::invitations::transition(tx.conn(), &before, to, None, now).await?.or_problem("invitation")?;
+    let after = store::invitations::transition(tx.conn(), &before, to, AnsweredBy::Nobody, now)
+        .await?
+        .or_problem("invitation")?;
     changed(tx, "invitation", after.id, &before, &after)?;
     tx.emit(&InvitationRevoked { org_id: org, invitation_id: after.id })?;
     tx.invalidate(format!("invitation:{}", after.id.uuid()));

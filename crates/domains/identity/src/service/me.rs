@@ -1,18 +1,19 @@
 //! The signed-in person.
 
-use kernel::Role;
+use endpoint::Caller;
 use kernel::{
-    Failure,
+    CorrelationId, Failure, Role,
     ids::{ProjectId, SessionId, UserId},
+    principal::PrincipalKind,
     text::Name,
 };
-use pg::{ReadTx, WriteTx};
+use pg::{Db, Origin, Permit, ReadTx, WriteTx};
 use uuid::Uuid;
 
 use super::{changed, found};
 use crate::{
     model::{
-        person::{Me, ProjectRole, User},
+        person::{Me, ProjectRole, User, WhoAmI},
         role::{MemberRole, PlatformRole},
     },
     store,
@@ -43,6 +44,48 @@ pub async fn me_get(tx: &mut ReadTx, caller: CallerGrants) -> Result<Me, Failure
         orgs,
         projects,
     })
+}
+
+/// Who the token stands for. A machine is read with the rights of the system: as somebody who belongs to no organization it
+/// could not read its own row.
+pub async fn whoami_get(db: &Db, tx: &mut ReadTx, caller: &Caller) -> Result<WhoAmI, Failure> {
+    match caller {
+        Caller::User { id, grants, .. } => {
+            let user = found(store::people::get(tx.conn(), *id).await?, "user")?;
+            Ok(WhoAmI {
+                kind: PrincipalKind::User,
+                id: caller.principal(),
+                name: user.name,
+                email: user.email,
+                roles: grants.platform.iter().map(|role| role.name().to_owned()).collect(),
+                org_id: None,
+                org_name: None,
+                project_id: None,
+                project_name: None,
+                key_id: None,
+                token_expires_at: None,
+            })
+        }
+        Caller::ServiceAccount { id, org, project, role, key, token_expires_at } => {
+            let origin = Origin::internal(CorrelationId(db.ambient().uuid()));
+            let permit = Permit::system("a service account asks who it is", origin);
+            let mut read = db.read(&permit).await?;
+            let names = found(store::service_accounts::names(read.conn(), *id).await?, "service_account")?;
+            Ok(WhoAmI {
+                kind: PrincipalKind::ServiceAccount,
+                id: caller.principal(),
+                name: names.name,
+                email: None,
+                roles: vec![role.name().to_owned()],
+                org_id: Some(*org),
+                org_name: Some(names.org_name),
+                project_id: Some(*project),
+                project_name: Some(names.project_name),
+                key_id: Some(*key),
+                token_expires_at: Some(*token_expires_at),
+            })
+        }
+    }
 }
 
 pub async fn me_update(

@@ -11,12 +11,15 @@ use super::{changed, created, found};
 use crate::{
     model::{
         events::{MemberAdded, OrgCreated, OrgResumed, OrgSuspended, ProjectCreated},
-        org::{Org, OrgKind, OrgMembership},
+        org::{Org, OrgDetails, OrgKind, OrgMembership},
         project::DEFAULT_PROJECT,
         role::MemberRole,
     },
     store,
 };
+
+/// Somebody who needs access asks one of them; more would only be read past.
+const CONTACTS_SHOWN: i64 = 10;
 
 /// A new enterprise organization with its first owner and the project `default`, which that owner owns too.
 pub async fn org_create(tx: &mut WriteTx, name: Name, slug: Slug, owner: UserId) -> Result<Org, Failure> {
@@ -42,6 +45,12 @@ pub async fn org_create(tx: &mut WriteTx, name: Name, slug: Slug, owner: UserId)
 
 pub async fn org_get(tx: &mut ReadTx, id: OrgId) -> Result<Org, Failure> {
     Ok(found(store::orgs::get(tx.conn(), id).await?, "organization")?)
+}
+
+/// With the people to ask for access, who are among the members that every member may see.
+pub async fn org_get_details(tx: &mut ReadTx, id: OrgId) -> Result<OrgDetails, Failure> {
+    let org = org_get(tx, id).await?;
+    Ok(OrgDetails { org, contacts: store::members::contacts(tx.conn(), id, CONTACTS_SHOWN).await? })
 }
 
 /// For other domains, in a transaction of theirs; nothing when there is no such organization.

@@ -5,18 +5,20 @@ use kernel::{
     Failure, Page, PageQuery, Secret,
     ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
     policy::Setting,
-    text::Name,
 };
 use pg::{ReadTx, WriteTx};
 
 use super::{changed, created, found, removed};
+pub use crate::store::service_accounts::{AccountChange, NewAccount};
 use crate::{
     model::{
         events::{
             ServiceAccountChanged, ServiceAccountCreated, ServiceAccountDeleted, ServiceAccountKeyCreated,
             ServiceAccountKeyRevoked,
         },
-        service_account::{ServiceAccount, ServiceAccountKey, another_key, key_hash, key_text},
+        service_account::{
+            ServiceAccount, ServiceAccountKey, another_key, check_ssh_keys, key_hash, key_text,
+        },
     },
     store,
 };
@@ -25,10 +27,11 @@ pub async fn service_account_create(
     tx: &mut WriteTx,
     org: OrgId,
     project: ProjectId,
-    name: Name,
+    new: NewAccount,
 ) -> Result<ServiceAccount, Failure> {
     let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<ServiceAccountId>());
-    let account = store::service_accounts::insert(tx.conn(), org, project, id, name.as_str(), now).await?;
+    let new = NewAccount { ssh_public_keys: check_ssh_keys(&new.ssh_public_keys)?, ..new };
+    let account = store::service_accounts::insert(tx.conn(), org, project, id, &new, now).await?;
     created(tx, "service_account", id, &account)?;
     tx.emit(&ServiceAccountCreated { project_id: project, service_account_id: id })?;
     Ok(account)
@@ -52,12 +55,6 @@ pub async fn service_account_list(
     Ok(page.page(accounts, |account| account.id.uuid()))
 }
 
-#[derive(Default)]
-pub struct AccountChange {
-    pub name: Option<Name>,
-    pub disabled: Option<bool>,
-}
-
 pub async fn service_account_update(
     tx: &mut WriteTx,
     project: ProjectId,
@@ -67,8 +64,9 @@ pub async fn service_account_update(
 ) -> Result<ServiceAccount, Failure> {
     let now = tx.db().ambient().now();
     let before = found(store::service_accounts::lock(tx.conn(), project, id).await?, "service_account")?;
-    let name = change.name.as_ref().map(Name::as_str);
-    let swap = store::service_accounts::update(tx.conn(), project, id, name, change.disabled, if_match, now);
+    let ssh_public_keys = change.ssh_public_keys.as_deref().map(check_ssh_keys).transpose()?;
+    let change = AccountChange { ssh_public_keys, ..change };
+    let swap = store::service_accounts::update(tx.conn(), project, id, &change, if_match, now);
     let after = swap.await?.or_problem("service_account")?;
     changed(tx, "service_account", id, &before, &after)?;
     let state = after.state;

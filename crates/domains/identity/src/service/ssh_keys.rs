@@ -7,6 +7,7 @@ use kernel::{
     text::Name,
 };
 use pg::{Connection, ReadTx, WriteTx};
+use uuid::Uuid;
 
 use super::{created, found, removed};
 use crate::{
@@ -40,13 +41,14 @@ pub async fn ssh_key_list(tx: &mut ReadTx, user: UserId, page: &PageQuery) -> Re
     Ok(page.page(store::ssh_keys::list(tx.conn(), user, page).await?, |key| key.id.uuid()))
 }
 
-/// The public keys of those of `users` who can enter the project; of anybody else nothing.
+/// The public keys of those of `principals` who can enter the project: its people, and its own service accounts. Of anybody
+/// else nothing.
 pub async fn member_ssh_keys(
     conn: &mut Connection,
     project: ProjectId,
-    users: &[UserId],
-) -> Result<Vec<(UserId, String)>, Failure> {
-    Ok(store::ssh_keys::of_members(conn, project, users).await?)
+    principals: &[Uuid],
+) -> Result<Vec<(Uuid, String)>, Failure> {
+    Ok(store::ssh_keys::of_members(conn, project, principals).await?)
 }
 
 pub async fn ssh_key_delete(tx: &mut WriteTx, user: UserId, id: SshKeyId) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use kernel::{
 };
 use pg::{Connection, Swap};
 
-use crate::model::{membership::Member, role::MemberRole};
+use crate::model::{membership::Member, org::OrgContact, role::MemberRole};
 
 /// False when the person is a member already.
 pub async fn insert(
@@ -55,6 +55,20 @@ pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result
         org.uuid(),
         page.after(),
         page.limit(),
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Owners first, then administrators.
+pub async fn contacts(conn: &mut Connection, org: OrgId, limit: i64) -> Result<Vec<OrgContact>, sqlx::Error> {
+    sqlx::query_as!(
+        OrgContact,
+        r#"SELECT u.name, u.email, m.role AS "role: MemberRole"
+           FROM tenant_memberships m JOIN users u ON u.id = m.user_id
+           WHERE m.org_id = $1 AND m.role IN ('owner', 'admin') ORDER BY m.role = 'owner' DESC, m.created_at, u.id LIMIT $2"#,
+        org.uuid(),
+        limit,
     )
     .fetch_all(conn)
     .await

@@ -7,11 +7,13 @@ pub mod audit;
 pub mod invitations;
 pub mod members;
 pub mod orgs;
+pub mod owner_labels;
 pub mod people;
 pub mod policies;
 pub mod project_members;
 pub mod projects;
 pub mod recipients;
+pub mod resource_names;
 pub mod sensitive_changes;
 pub mod service_account_keys;
 pub mod service_accounts;
@@ -24,10 +26,11 @@ use crate::model::{
     invitation::InvitationState,
     org::{OrgKind, OrgState},
     sensitive_change::{SensitiveChangeKind, SensitiveChangeState},
+    service_account::ServiceAccountRole,
 };
 
 pg::named_columns! {
-    InvitationState, OrgKind, OrgState, SensitiveChangeKind, SensitiveChangeState,
+    InvitationState, OrgKind, OrgState, SensitiveChangeKind, SensitiveChangeState, ServiceAccountRole,
 }
 
 /// What to say when a constraint is violated.

@@ -4,10 +4,33 @@ use chrono::{DateTime, Utc};
 use kernel::{
     Code, Failure, PageQuery, Problem,
     ids::{OrgId, ProjectId, ServiceAccountId},
+    text::Name,
 };
 use pg::{Connection, Swap};
 
-use crate::model::service_account::{ServiceAccount, ServiceAccountState};
+use crate::model::service_account::{ServiceAccount, ServiceAccountRole, ServiceAccountState};
+
+pub struct NewAccount {
+    pub name: Name,
+    pub role: ServiceAccountRole,
+    pub ssh_public_keys: Vec<String>,
+}
+
+impl NewAccount {
+    /// That launches nothing.
+    pub const fn reader(name: Name) -> Self {
+        Self { name, role: ServiceAccountRole::Reader, ssh_public_keys: Vec::new() }
+    }
+}
+
+/// What is not given stays as it is.
+#[derive(Default)]
+pub struct AccountChange {
+    pub name: Option<Name>,
+    pub role: Option<ServiceAccountRole>,
+    pub ssh_public_keys: Option<Vec<String>>,
+    pub disabled: Option<bool>,
+}
 
 fn name_taken(error: sqlx::Error) -> Failure {
     super::violated(
@@ -30,19 +53,22 @@ pub async fn insert(
     org: OrgId,
     project: ProjectId,
     id: ServiceAccountId,
-    name: &str,
+    new: &NewAccount,
     now: DateTime<Utc>,
 ) -> Result<ServiceAccount, Failure> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"INSERT INTO service_accounts (id, org_id, project_id, name, created_at, updated_at)
-           VALUES ($1, $2, $3, $4, $5, $5)
-           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
+        r#"INSERT INTO service_accounts (id, org_id, project_id, name, created_at, updated_at, role, ssh_public_keys)
+           VALUES ($1, $2, $3, $4, $5, $5, $6, $7)
+           RETURNING id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         id.uuid(),
         org.uuid(),
         project.uuid(),
-        name,
+        new.name.as_str(),
         now,
+        new.role.name(),
+        &new.ssh_public_keys,
     )
     .fetch_one(conn)
     .await
@@ -56,9 +82,29 @@ pub async fn get(
 ) -> Result<Option<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE project_id = $1 AND id = $2"#,
         project.uuid(),
+        id.uuid(),
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// What an account is called, and where it is.
+pub struct Names {
+    pub name: String,
+    pub project_name: String,
+    pub org_name: String,
+}
+
+pub async fn names(conn: &mut Connection, id: ServiceAccountId) -> Result<Option<Names>, sqlx::Error> {
+    sqlx::query_as!(
+        Names,
+        r#"SELECT a.name, p.name AS project_name, o.name AS org_name
+           FROM service_accounts a JOIN projects p ON p.id = a.project_id JOIN organizations o ON o.id = a.org_id
+           WHERE a.id = $1"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -73,7 +119,8 @@ pub async fn lock(
 ) -> Result<Option<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE project_id = $1 AND id = $2 FOR UPDATE"#,
         project.uuid(),
         id.uuid(),
@@ -90,7 +137,8 @@ pub async fn list(
 ) -> Result<Vec<ServiceAccount>, sqlx::Error> {
     sqlx::query_as!(
         ServiceAccount,
-        r#"SELECT id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
+        r#"SELECT id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at FROM service_accounts
            WHERE org_id = $1 AND project_id = $2 AND id > $3 ORDER BY id LIMIT $4"#,
         org.uuid(),
         project.uuid(),
@@ -105,24 +153,27 @@ pub async fn update(
     conn: &mut Connection,
     project: ProjectId,
     id: ServiceAccountId,
-    name: Option<&str>,
-    disabled: Option<bool>,
+    change: &AccountChange,
     if_match: Option<i64>,
     now: DateTime<Utc>,
 ) -> Result<Swap<ServiceAccount>, Failure> {
     let updated = sqlx::query_as!(
         ServiceAccount,
-        r#"UPDATE service_accounts SET name = coalesce($3, name),
+        r#"UPDATE service_accounts SET name = coalesce($3, name), role = coalesce($7, role),
+               ssh_public_keys = coalesce($8, ssh_public_keys),
                disabled_at = CASE $4::boolean WHEN true THEN coalesce(disabled_at, $6) WHEN false THEN NULL ELSE disabled_at END,
                version = version + 1, updated_at = $6
            WHERE project_id = $1 AND id = $2 AND version = coalesce($5, version)
-           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
+           RETURNING id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         project.uuid(),
         id.uuid(),
-        name,
-        disabled,
+        change.name.as_ref().map(Name::as_str),
+        change.disabled,
         if_match,
         now,
+        change.role.map(ServiceAccountRole::name),
+        change.ssh_public_keys.as_deref(),
     )
     .fetch_optional(&mut *conn)
     .await
@@ -143,7 +194,8 @@ pub async fn delete(
     let deleted = sqlx::query_as!(
         ServiceAccount,
         r#"DELETE FROM service_accounts WHERE project_id = $1 AND id = $2 AND version = coalesce($3, version)
-           RETURNING id, project_id, name, state AS "state: ServiceAccountState", version, created_at, updated_at"#,
+           RETURNING id, project_id, name, role AS "role: ServiceAccountRole", ssh_public_keys,
+               state AS "state: ServiceAccountState", version, created_at, updated_at"#,
         project.uuid(),
         id.uuid(),
         if_match,

@@ -6,6 +6,7 @@ use kernel::{
     ids::{ProjectId, SshKeyId, UserId},
 };
 use pg::Connection;
+use uuid::Uuid;
 
 use crate::model::ssh_key::{CheckedKey, SshKey};
 
@@ -94,19 +95,18 @@ pub async fn delete(
     .await
 }
 
-/// The public keys of those of `users` who can enter the project; of anybody else nothing.
+/// The public keys of those of `principals` who can enter the project; of anybody else nothing.
 pub async fn of_members(
     conn: &mut Connection,
     project: ProjectId,
-    users: &[UserId],
-) -> Result<Vec<(UserId, String)>, sqlx::Error> {
-    let users: Vec<_> = users.iter().map(|user| user.uuid()).collect();
+    principals: &[Uuid],
+) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"SELECT user_id AS "user_id!", public_key AS "public_key!" FROM member_ssh_keys($1, $2)"#,
         project.uuid(),
-        &users,
+        principals,
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.user_id.into(), row.public_key)).collect())
+    Ok(rows.into_iter().map(|row| (row.user_id, row.public_key)).collect())
 }

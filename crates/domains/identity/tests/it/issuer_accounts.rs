@@ -212,8 +212,8 @@ async fn without_self_signup_an_account_needs_an_open_invitation_and_gets_its_ad
     let hash = hex::encode(kernel::digest::sha256("the-token"));
     sql(&kit.db, &format!(
         "INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)
-         SELECT gen_random_uuid(), id, 'Bob@example.org', 'member', '\\x{hash}', gen_random_uuid(), now() + interval '1 day', now(), now()
-         FROM organizations"
+         SELECT gen_random_uuid(), o.id, 'Bob@example.org', 'member', '\\x{hash}', b.user_id, now() + interval '1 day', now(), now()
+         FROM organizations o, platform_bindings b"
     )).await;
     let attempt = async |token: &str, email: &str| {
         let mut browser = Browser::default();

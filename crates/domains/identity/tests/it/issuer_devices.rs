@@ -5,8 +5,8 @@ use endpoint::Caller;
 use identity::{
     model::service_account::key_text,
     service::service_accounts::{
-        AccountChange, service_account_create, service_account_key_create, service_account_key_revoke,
-        service_account_update,
+        AccountChange, NewAccount, service_account_create, service_account_key_create,
+        service_account_key_revoke, service_account_update,
     },
 };
 use kernel::{
@@ -222,7 +222,10 @@ async fn keys_overlap_during_a_rotation_and_end_when_revoked_expired_or_their_ac
 
     let limit = keys::KEYS_PER_SERVICE_ACCOUNT.default_setting();
     let mut tx = write().await;
-    let robot = service_account_create(&mut tx, org, project, Name::parse("robot").unwrap()).await.unwrap();
+    let robot =
+        service_account_create(&mut tx, org, project, NewAccount::reader(Name::parse("robot").unwrap()))
+            .await
+            .unwrap();
     let mut made = Vec::new();
     for days in [None, None, Some(1)] {
         let (key, secret) =

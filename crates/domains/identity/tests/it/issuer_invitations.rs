@@ -18,8 +18,8 @@ async fn invited(change: impl FnOnce(IssuerConfig) -> IssuerConfig) -> (Kit, Url
     let id: InvitationId = kit.db.db.ambient().id();
     sql(&kit.db, &format!(
         "INSERT INTO invitations (id, org_id, email, role, token_hash, invited_by, expires_at, created_at, updated_at)
-         SELECT '{}', id, 'Ada@example.org', 'viewer', '\\x{}', gen_random_uuid(), now() + interval '1 day', now(), now()
-         FROM organizations",
+         SELECT '{}', o.id, 'Ada@example.org', 'viewer', '\\x{}', b.user_id, now() + interval '1 day', now(), now()
+         FROM organizations o, platform_bindings b",
         id.uuid(),
         hex::encode(kernel::digest::sha256(TOKEN)),
     ))
@@ -108,6 +108,7 @@ async fn where_people_sign_in_elsewhere_the_link_shows_how_to_accept() {
     let mut browser = Browser::default();
     let page = browser.open(link.clone(), None).await;
     assert_eq!(page.status, 200);
+    assert!(page.html.contains("gpuaas auth login --server http"), "{}", page.html);
     assert!(page.html.contains("gpuaas invitations accept inv_"), "{}", page.html);
     assert!(page.html.contains(&crate::kit::param(&link, "proof").unwrap()), "{}", page.html);
     let answer = kit.http.post(kit.url("/auth/invitation")).form(&[("x", "y")]).send().await.unwrap();

@@ -6,7 +6,6 @@ mod device;
 mod documents;
 mod flow;
 mod invitation;
-mod page;
 mod password;
 mod sign_in;
 mod sign_up;
@@ -22,6 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use pages as page;
 
 use super::Issuer;
 

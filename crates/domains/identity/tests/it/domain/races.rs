@@ -1,12 +1,17 @@
 //! Rules that must hold when requests meet.
 
 use identity::{
-    model::{invitation::InvitationLimits, invitation_link::InvitationLinks, role::MemberRole},
+    model::{
+        invitation::{AcceptedWith, InvitationLimits},
+        invitation_link::InvitationLinks,
+        role::MemberRole,
+    },
     service::{
         invitations::{Invite, invitation_accept, invitation_create, invitations_expire},
         members::{member_delete, member_update},
         people::platform_roles_set,
         project_members::project_member_set,
+        projects::project_delete,
     },
 };
 use kernel::{Code, Failure, Permission, Role, text::Email};
@@ -83,7 +88,7 @@ async fn invite(
 ) -> (kernel::ids::InvitationId, kernel::Secret) {
     let mut tx = world.write_in(owner, org, "invitation.create").await;
     let email = Email::parse("guest@example.com").unwrap();
-    let invite = Invite { email, role: MemberRole::Member, invited_by: owner };
+    let invite = Invite { email, role: MemberRole::Member, project: None, invited_by: owner };
     let (invitation, token) =
         invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner])
             .await
@@ -109,7 +114,7 @@ async fn an_invitation_accepted_many_times_at_once_makes_one_membership() {
             let permit = world.permit(guest, Role::Person, Scope::Org(org), Permission::InvitationAccept);
             let mut tx = world.db().write(permit, "invitation.accept").await?;
             let links = InvitationLinks::new(&kernel::Secret::new([7; 32]), "https://gpuaas.test", false);
-            invitation_accept(&mut tx, &links, org, id, token, guest).await?;
+            invitation_accept(&mut tx, &links, (org, id), AcceptedWith::Secret(token), guest).await?;
             tx.commit(None).await?;
             Ok::<_, Failure>(())
         }
@@ -119,6 +124,46 @@ async fn an_invitation_accepted_many_times_at_once_makes_one_membership() {
     assert_eq!(outcomes.iter().filter(|o| o.is_none()).count(), 1, "{outcomes:?}");
     assert!(outcomes.iter().flatten().all(|c| *c == Code::InvalidTransition), "{outcomes:?}");
     assert_eq!(world.count("SELECT count(*) FROM tenant_memberships WHERE org_id = $1", org.uuid()).await, 2);
+}
+
+#[tokio::test]
+async fn a_project_that_is_deleted_while_its_invitation_is_accepted_stands_in_nobodys_way() {
+    let world = World::new().await;
+    let owner = world.user("owner").await;
+    let org = world.org("host", owner).await.id;
+    let links = InvitationLinks::new(&kernel::Secret::new([7; 32]), "https://gpuaas.test", false);
+    for n in 0..8 {
+        let project = world.project(owner, org, &format!("p{n}")).await.id;
+        let guest = world.user(&format!("guest{n}")).await;
+        let mut tx = world.write_in(owner, org, "invitation.create").await;
+        let email = Email::parse(format!("guest{n}@example.org")).unwrap();
+        let project_role = Some((project, MemberRole::Member));
+        let invite = Invite { email, role: MemberRole::Member, project: project_role, invited_by: owner };
+        let limits = InvitationLimits::default();
+        let (invitation, token) =
+            invitation_create(&mut tx, org, invite, limits, &[Role::OrgOwner]).await.unwrap();
+        tx.commit(None).await.unwrap();
+        let accept = async {
+            let permit = world.permit(guest, Role::Person, Scope::Org(org), Permission::InvitationAccept);
+            let mut tx = world.db().write(permit, "invitation.accept").await?;
+            let with = AcceptedWith::Secret(&token);
+            invitation_accept(&mut tx, &links, (org, invitation.id), with, guest).await?;
+            tx.commit(None).await?;
+            Ok::<_, Failure>(())
+        };
+        let delete = async {
+            let mut tx = world.write_in(owner, org, "project.delete").await;
+            project_delete(&mut tx, org, project, None).await?;
+            tx.commit(None).await?;
+            Ok::<_, Failure>(())
+        };
+        let (accepted, deleted) = tokio::join!(accept, delete);
+        assert_eq!((code(accepted), code(deleted)), (None, None), "{n}");
+        let member = "SELECT count(*) FROM tenant_memberships WHERE user_id = $1";
+        assert_eq!(world.count(member, guest.uuid()).await, 1);
+        let left = "SELECT count(*) FROM project_memberships WHERE user_id = $1";
+        assert_eq!(world.count(left, guest.uuid()).await, 0);
+    }
 }
 
 #[tokio::test]
@@ -208,7 +253,7 @@ async fn a_personal_organization_takes_nobody_in() {
     world.tamper("UPDATE organizations SET kind = 'personal'").await;
     let mut tx = world.write_in(owner, org, "invitation.create").await;
     let email = Email::parse("guest@example.com").unwrap();
-    let invite = Invite { email, role: MemberRole::Viewer, invited_by: owner };
+    let invite = Invite { email, role: MemberRole::Viewer, project: None, invited_by: owner };
     let refused =
         invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner]).await;
     assert_eq!(code(refused), Some(Code::Unprocessable));

@@ -1,5 +1,5 @@
 use identity::service::service_accounts::{
-    service_account_create, service_account_key_create, service_account_key_revoke,
+    NewAccount, service_account_create, service_account_key_create, service_account_key_revoke,
 };
 use kernel::{
     Code, Failure,
@@ -17,7 +17,10 @@ async fn an_account_has_no_more_live_keys_than_the_policy_allows() {
     let project = world.project(owner, org, "bots").await.id;
     let two = keys::KEYS_PER_SERVICE_ACCOUNT.read(&2.into());
     let mut tx = world.write_in(owner, org, "service_account.create").await;
-    let account = service_account_create(&mut tx, org, project, Name::parse("bot").unwrap()).await.unwrap();
+    let account =
+        service_account_create(&mut tx, org, project, NewAccount::reader(Name::parse("bot").unwrap()))
+            .await
+            .unwrap();
     let first = service_account_key_create(&mut tx, (org, project), account.id, None, two).await.unwrap();
     service_account_key_create(&mut tx, (org, project), account.id, None, two).await.unwrap();
     let third = service_account_key_create(&mut tx, (org, project), account.id, None, two).await;

@@ -5,7 +5,7 @@ use identity::{
     service::{
         invitations::{Invite, invitation_create},
         policies::{NewPolicy, Place, policy_set},
-        service_accounts::{service_account_create, service_account_key_create},
+        service_accounts::{NewAccount, service_account_create, service_account_key_create},
     },
 };
 use kernel::{
@@ -29,11 +29,12 @@ async fn furnished(world: &World, slug: &str) -> (UserId, OrgId) {
     let invite = Invite {
         email: Email::parse("guest@example.org").unwrap(),
         role: MemberRole::Member,
+        project: None,
         invited_by: owner,
     };
     invitation_create(&mut tx, org, invite, InvitationLimits::default(), &[Role::OrgOwner]).await.unwrap();
-    let account =
-        service_account_create(&mut tx, org, project.id, Name::parse("bot").unwrap()).await.unwrap();
+    let bot = NewAccount::reader(Name::parse("bot").unwrap());
+    let account = service_account_create(&mut tx, org, project.id, bot).await.unwrap();
     let limit = keys::KEYS_PER_SERVICE_ACCOUNT.default_setting();
     service_account_key_create(&mut tx, (org, project.id), account.id, None, limit).await.unwrap();
     policy_set(

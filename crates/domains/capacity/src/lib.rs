@@ -30,6 +30,8 @@ use pg::{Db, Wake};
 pub use service::{
     billed::Billed,
     money::{Money, Unbilled},
+    occupants::occupancy,
+    resource_names::CapacityNames,
     running::ActiveAllocations,
 };
 pub use workflow::reimage::Reimager;

@@ -6,6 +6,7 @@ pub use crate::{
         credit_finding::CreditFinding,
         inventory::{NodeInventory, SlotFacts},
         node::NodeState,
+        occupant::{NodeOccupant, NodeOccupants, OccupantState},
         slot::{SlotKind, SlotState},
         waiter::{Waiter, Waiting},
     },
@@ -13,11 +14,13 @@ pub use crate::{
         completion::{CompletedTask, Completion, TaskEnding},
         credits::{credit_finding_lock, credit_findings_open},
         inventories::{
-            node_inventories, node_is_simulated, nodes_compared, nodes_uncompared, nodes_unheard, slot_facts,
+            node_inventories, node_is_simulated, nodes_compared, nodes_simulated, nodes_uncompared,
+            nodes_unheard, slot_facts,
         },
         key_waits::node_key_blocker,
         node_identity::{Rekey, node_rekey},
         nodes::cordon_once,
+        occupancy::Occupancy,
         orders::{ORDER_LATE, OrderedRequest, OrderedWork},
         slot_steps::{
             slots_block, slots_clean, slots_cleaned, slots_doubt, slots_force_cleaned, slots_occupy,

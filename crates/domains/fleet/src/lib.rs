@@ -27,11 +27,15 @@ use std::{path::PathBuf, sync::Arc};
 use endpoint::{Endpoint, PolicySource};
 use kernel::{
     Failure,
+    ids::NodeId,
     policy::{IntegerKey, Setting},
 };
 use pg::{Db, Wake};
 
 pub use authority::Trust;
+use model::occupant::{MOST_NAMED, NodeOccupants};
+use service::occupancy::Occupancy;
+
 pub use service::completion::{Completion, Completions, Waiter};
 
 /// What the installation says about its fleet.
@@ -58,6 +62,7 @@ pub struct Fleet {
     node_trust: service::node_trust::NodeTrustCache,
     wake: Option<Wake>,
     programs: install::Programs,
+    occupancy: Option<Arc<dyn Occupancy>>,
 }
 
 impl Fleet {
@@ -82,6 +87,24 @@ impl Fleet {
             completions,
             node_trust,
             wake: None,
+            occupancy: None,
+        }
+    }
+
+    /// With whoever knows what is on a node.
+    pub fn with_occupancy(mut self, occupancy: Arc<dyn Occupancy>) -> Self {
+        self.occupancy = Some(occupancy);
+        self
+    }
+
+    pub(crate) async fn occupants(
+        &self,
+        conn: &mut pg::Connection,
+        node: NodeId,
+    ) -> Result<NodeOccupants, Failure> {
+        match &self.occupancy {
+            Some(occupancy) => occupancy.occupants(conn, node, MOST_NAMED).await,
+            None => Ok(NodeOccupants::default()),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     },
     service::{
         allocations::{self, Wait},
-        launch::{Creator, ImageName, Wanted, launch},
+        launch::{Creator, ImageName, Launched, Wanted, launch},
     },
 };
 
@@ -95,7 +95,7 @@ struct AllocationCreate {
 }
 
 pub(super) fn creator(access: &endpoint::Access) -> Result<Creator, Problem> {
-    Ok(Creator { org: access.org()?, project: access.project()?, user: access.user()? })
+    Ok(Creator { org: access.org()?, project: access.project()?, principal: access.principal()? })
 }
 
 async fn create(
@@ -113,9 +113,10 @@ async fn create(
         name: body.name.0,
         image: body.image.0,
     };
-    let made = AllocationView::from(launch(&capacity, &mut tx, creator, wanted).await?);
+    let Launched { made, warnings } = launch(&capacity, &mut tx, creator, wanted).await?;
+    let made = AllocationView::from(made);
     created(&mut tx, "allocation", made.id, &made)?;
-    Ok(Accepted(made))
+    Ok(Accepted(AllocationView { warnings, ..made }))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -155,7 +156,8 @@ async fn list(
         group: query.group_id.0,
         ..Filter::default()
     };
-    Ok(Json(allocations::list(&mut tx, filter, &query.page).await?.map(AllocationView::from)))
+    let Page { items, next_cursor } = allocations::list(&mut tx, filter, &query.page).await?;
+    Ok(Json(Page { items: allocations::views(tx.conn(), items).await?, next_cursor }))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -175,6 +177,5 @@ async fn show(
 ) -> Result<Json<AllocationView>, Failure> {
     let wait = Wait { past: input.query.state.0, patience: input.query.wait.patience()? };
     let path = input.path;
-    let found = allocations::get(&capacity, tx, path.project_id, path.allocation_id, wait).await?;
-    Ok(Json(found.into()))
+    Ok(Json(allocations::get(&capacity, tx, path.project_id, path.allocation_id, wait).await?))
 }

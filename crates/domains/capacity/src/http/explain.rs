@@ -1,7 +1,7 @@
 //! Why something can or cannot be launched.
 
 use endpoint::{Endpoint, Given, In, Json, ProjectPath, ScopeKind, get};
-use kernel::{Code, Failure, Permission, Problem, text::Term};
+use kernel::{Code, Failure, Permission, text::Term};
 use pg::ReadTx;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -69,13 +69,11 @@ async fn show(
     input: In<ProjectPath, ExplainQuery, ()>,
 ) -> Result<Json<Explanation>, Failure> {
     let access = &input.access;
-    let caller = access.caller().ok_or_else(|| Problem::from_code(Code::TokenMissing))?;
     let may_launch = access.permissions().holds(Permission::AllocationCreate);
     let asker = Asker {
         org: access.org()?,
         project: access.project()?,
-        id: caller.id(),
-        user: caller.user(),
+        principal: access.principal()?,
         may_launch,
         sees_money: may_launch || access.permissions().holds(Permission::BillingRead),
     };

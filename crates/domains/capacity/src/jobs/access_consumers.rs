@@ -5,26 +5,35 @@ use bus::{ConsumeError, ConsumerPolicy, Reconciler};
 use events::{
     ConsumerName,
     fleet::NodeRecovered,
-    identity::{AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted},
+    identity::{
+        AccountDisabled, MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, ServiceAccountChanged,
+        ServiceAccountDeleted, SshKeyDeleted,
+    },
 };
-use kernel::{event::Envelope, ids::UserId};
+use kernel::event::Envelope;
 
 use super::{envelope_origin, reconciler_policy};
 use crate::{Capacity, model::access::MachinesOf, service::key_removal::keys_remove};
 
 events::event_set! {
-    /// Somebody left, lost a role, deleted a key, or was disabled.
-    pub AccessLost { MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted, AccountDisabled }
+    /// Somebody left, lost a role, deleted a key, or was disabled; a service account was changed or deleted.
+    pub AccessLost {
+        MemberRemoved, MemberRoleChanged, ProjectMemberRemoved, SshKeyDeleted, AccountDisabled, ServiceAccountChanged,
+        ServiceAccountDeleted
+    }
 }
 
 impl AccessLost {
-    fn user_id(&self) -> UserId {
+    fn machines(&self) -> MachinesOf {
+        let person = MachinesOf::Person;
         match self {
-            Self::MemberRemoved(event) => event.user_id,
-            Self::MemberRoleChanged(event) => event.user_id,
-            Self::ProjectMemberRemoved(event) => event.user_id,
-            Self::SshKeyDeleted(event) => event.user_id,
-            Self::AccountDisabled(event) => event.user_id,
+            Self::MemberRemoved(event) => person(event.user_id),
+            Self::MemberRoleChanged(event) => person(event.user_id),
+            Self::ProjectMemberRemoved(event) => person(event.user_id),
+            Self::SshKeyDeleted(event) => person(event.user_id),
+            Self::AccountDisabled(event) => person(event.user_id),
+            Self::ServiceAccountChanged(event) => MachinesOf::ServiceAccount(event.service_account_id),
+            Self::ServiceAccountDeleted(event) => MachinesOf::ServiceAccount(event.service_account_id),
         }
     }
 }
@@ -44,7 +53,7 @@ impl Reconciler for AccessLostConsumer {
     }
 
     async fn reconcile(&self, event: &AccessLost, envelope: &Envelope) -> Result<(), ConsumeError> {
-        keys_remove(&self.0, MachinesOf::Person(event.user_id()), &envelope_origin(envelope)).await?;
+        keys_remove(&self.0, event.machines(), &envelope_origin(envelope)).await?;
         Ok(())
     }
 }

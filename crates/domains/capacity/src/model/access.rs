@@ -1,7 +1,7 @@
 //! Who may log in.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{NodeId, UserId};
+use kernel::ids::{NodeId, ServiceAccountId, UserId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,5 +20,7 @@ pub enum MachinesOf {
     Everybody,
     /// Who made the allocation, or has a grant.
     Person(UserId),
+    /// What it launched.
+    ServiceAccount(ServiceAccountId),
     Node(NodeId),
 }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::sku::PriceUnit;
+use super::{launch_warning::LaunchWarning, sku::PriceUnit};
 
 lifecycle::lifecycle! {
     /// From the request to the end. `failed` means that a launch came to nothing, `released` that somebody wanted the
@@ -174,6 +174,9 @@ pub struct Connection {
     pub ssh_host: String,
     pub ssh_port: i32,
     pub username: String,
+    /// True when there is no machine behind it: SSH leads nowhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
 }
 
 /// What its project may know: nothing about nodes and slots.
@@ -208,6 +211,10 @@ pub struct AllocationView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Connection")]
     pub connection: Option<Connection>,
+    /// Whether the machine is simulated; told where allocations are listed, shown or followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub simulated: Option<bool>,
     /// False while the machine does not have the newest key set yet.
     pub access_current: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,6 +228,20 @@ pub struct AllocationView {
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+    /// What whoever launches it should know; in the answer to the launch only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<LaunchWarning>,
+}
+
+impl AllocationView {
+    /// With whether its machine is simulated.
+    pub fn with_simulated(mut self, simulated: bool) -> Self {
+        self.simulated = Some(simulated);
+        if let Some(connection) = &mut self.connection {
+            connection.simulated = simulated;
+        }
+        self
+    }
 }
 
 impl From<Allocation> for AllocationView {
@@ -229,6 +250,7 @@ impl From<Allocation> for AllocationView {
             ssh_host: a.ssh_host.clone(),
             ssh_port: a.ssh_port,
             username: a.username.clone(),
+            simulated: false,
         });
         let creator_id = match a.creator_user() {
             Some(user) => user.to_string(),
@@ -256,6 +278,7 @@ impl From<Allocation> for AllocationView {
             state_changed_at: a.state_changed_at,
             release_cause: a.release_cause,
             connection,
+            simulated: None,
             access_current: a.installed_access >= a.access_version,
             active_at: a.active_at,
             meter_opened_at: a.meter_opened_at,
@@ -264,6 +287,7 @@ impl From<Allocation> for AllocationView {
             version: a.version,
             created_at: a.created_at,
             updated_at: a.updated_at,
+            warnings: Vec::new(),
         }
     }
 }

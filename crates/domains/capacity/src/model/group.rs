@@ -1,11 +1,17 @@
 //! Allocations that are made together, all or none.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{GroupId, ProjectId, UserId};
+use kernel::{
+    ids::{GroupId, ProjectId},
+    principal::PrincipalId,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::allocation::{AllocationState, AllocationView};
+use super::{
+    allocation::{AllocationState, AllocationView},
+    launch_warning::LaunchWarning,
+};
 
 /// So many allocations can be made at once.
 pub const MOST_MEMBERS: u32 = 64;
@@ -55,7 +61,7 @@ pub struct Group {
     /// How many allocations it was made of.
     pub members: i32,
     pub state: GroupState,
-    pub created_by: UserId,
+    pub created_by: PrincipalId,
     pub created_at: DateTime<Utc>,
 }
 
@@ -65,6 +71,9 @@ pub struct GroupDetail {
     #[serde(flatten)]
     pub group: Group,
     pub allocations: Vec<AllocationView>,
+    /// What whoever launches it should know; in the answer to the launch only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<LaunchWarning>,
 }
 
 #[cfg(test)]

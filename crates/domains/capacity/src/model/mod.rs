@@ -5,6 +5,7 @@ pub mod allocation;
 pub mod discrepancy;
 pub mod group;
 pub mod history;
+pub mod launch_warning;
 pub mod money;
 pub mod placement;
 pub mod restore;

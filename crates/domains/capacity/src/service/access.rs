@@ -76,7 +76,7 @@ pub async fn grant_create(
         );
         return Err(Problem::new(Code::Unprocessable, text).detail("limit", MOST_GRANTS).into());
     }
-    if member_ssh_keys(tx.conn(), before.project_id, &[user]).await?.is_empty() {
+    if member_ssh_keys(tx.conn(), before.project_id, &[user.uuid()]).await?.is_empty() {
         let text = "The user has no access to the project, or no SSH key. Add them to the project, and ask them to add a key.";
         return Err(Problem::new(Code::Unprocessable, text).into());
     }

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
+use fleet::api::nodes_simulated;
 use kernel::{
     Failure, Page, PageQuery, Problem,
-    ids::{AllocationId, ProjectId},
+    ids::{AllocationId, NodeId, ProjectId},
 };
-use pg::ReadTx;
+use pg::{Connection, ReadTx};
 
 use super::watching::allocation_watch;
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationState, Filter},
+        allocation::{Allocation, AllocationState, AllocationView, Filter},
         history::History,
     },
     store,
@@ -25,6 +26,17 @@ pub async fn list(
 ) -> Result<Page<Allocation>, Failure> {
     let found = store::allocations::list(tx.conn(), filter, page).await?;
     Ok(page.page(found, |allocation| allocation.id.uuid()))
+}
+
+/// As its project sees them, with whether their machines are simulated.
+pub async fn views(conn: &mut Connection, found: Vec<Allocation>) -> Result<Vec<AllocationView>, Failure> {
+    let nodes: Vec<NodeId> = found.iter().map(|allocation| allocation.node_id).collect();
+    let simulated = if nodes.is_empty() { Vec::new() } else { nodes_simulated(conn, &nodes).await? };
+    let view = |allocation: Allocation| {
+        let is_simulated = simulated.contains(&allocation.node_id);
+        AllocationView::from(allocation).with_simulated(is_simulated)
+    };
+    Ok(found.into_iter().map(view).collect())
 }
 
 /// Any tenant's allocation, with what its workflows did: for the platform.
@@ -76,7 +88,7 @@ pub async fn get(
     project: ProjectId,
     id: AllocationId,
     wait: Wait,
-) -> Result<Allocation, Failure> {
+) -> Result<AllocationView, Failure> {
     let permit = tx.permit().clone();
     let deadline = tokio::time::Instant::now() + wait.patience;
     // Before the first look, so that no change falls between looking and waiting.
@@ -84,7 +96,8 @@ pub async fn get(
     loop {
         let allocation = store::allocations::of_project(tx.conn(), project, id).await?;
         if wait.is_met_by(&allocation) || tokio::time::Instant::now() >= deadline {
-            return Ok(allocation);
+            let simulated = nodes_simulated(tx.conn(), &[allocation.node_id]).await?;
+            return Ok(AllocationView::from(allocation).with_simulated(!simulated.is_empty()));
         }
         // Nobody holds a connection while waiting.
         drop(tx);

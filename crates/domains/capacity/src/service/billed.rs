@@ -9,7 +9,7 @@ use kernel::{
 };
 use pg::{Connection, WriteTx};
 
-use super::money::{Due, Fault, LaunchFunds, Meter, Money};
+use super::money::{Depletion, Due, Fault, LaunchFunds, Meter, Money};
 use crate::model::sku::PriceUnit;
 
 /// What is used is paid for.
@@ -52,6 +52,15 @@ impl Billed {
 
 #[async_trait]
 impl Money for Billed {
+    async fn is_limited(
+        &self,
+        conn: &mut Connection,
+        org: OrgId,
+        project: ProjectId,
+    ) -> Result<bool, Failure> {
+        api::project_is_limited(conn, org, project).await
+    }
+
     async fn launch_funds(
         &self,
         conn: &mut Connection,
@@ -61,10 +70,10 @@ impl Money for Billed {
         Ok(Some(api::launch_funds(&self.0, conn, org, project).await?))
     }
 
-    async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure> {
+    async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<Option<Depletion>, Failure> {
         match launch(meters) {
             Some(launch) => api::funds_check(&self.0, tx.conn(), &launch).await,
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 

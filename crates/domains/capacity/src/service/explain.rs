@@ -11,6 +11,7 @@ use crate::{
     Capacity,
     model::{
         group::MOST_MEMBERS,
+        launch_warning::LaunchWarning,
         placement::{Refusal, Request},
         sku::{PriceUnit, Product},
     },
@@ -54,6 +55,9 @@ pub struct Explanation {
     #[schemars(with = "QuotedFunds")]
     pub funds: Option<QuotedFunds>,
     pub limits: QuotedLimits,
+    /// What whoever launches it should know, although nothing is refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<LaunchWarning>,
 }
 
 /// What it would cost.
@@ -88,7 +92,7 @@ pub async fn explain(
         other_sizes: product.other_sizes(profile.gpus),
     };
     let of = SlotsOf { kind: product.sku.slot_kind, model: &product.sku.slot_model };
-    let who = Where { org: Some(asker.org), project: Some(asker.project), user: asker.user };
+    let who = Where { org: Some(asker.org), project: Some(asker.project), user: asker.principal.user() };
     let isolation = placing::isolation(capacity, who).await?;
     let installs = placing::needed(capacity, product.sku.capacity_shape, isolation);
     let outlook = placing::outlook(conn, of, &request, installs).await?;
@@ -112,6 +116,7 @@ pub async fn explain(
         may_launch: asker.may_launch,
         price: price(&product, gpus, count)?,
         funds: checks.quote(count),
+        warnings: if refusal.is_none() { checks.warnings(count) } else { Vec::new() },
         limits: checks.limits,
         region: outlook.region.filter(|_| refusal.is_none()),
         refusal,

@@ -8,7 +8,8 @@ use kernel::{
 use pg::{Connection, ReadTx, WriteTx, created};
 
 use super::{
-    launch::{Creator, Together, Wanted, launch_all},
+    allocations::views,
+    launch::{Creator, Launched, Together, Wanted, launch_all},
     release::{may_operate, release_one},
 };
 use crate::{
@@ -32,19 +33,20 @@ pub async fn create(
     }
     let name = wanted.name.clone().map_or_else(|| wanted.sku.clone(), Name::into_string);
     let together = Together { id: tx.db().ambient().id(), name, members };
-    let made = launch_all(capacity, tx, creator, wanted, Some(&together)).await?;
+    let Launched { made, warnings } = launch_all(capacity, tx, creator, wanted, Some(&together)).await?;
     let group = Group {
         id: together.id,
         project_id: creator.project,
         name: together.name,
         members: i32::try_from(members)?,
         state: GroupState::Requested,
-        created_by: creator.user,
+        created_by: creator.principal,
         created_at: made.first().map_or_else(|| tx.db().ambient().now(), |first| first.created_at),
     };
-    let detail = GroupDetail { group, allocations: made.into_iter().map(AllocationView::from).collect() };
+    let allocations = made.into_iter().map(AllocationView::from).collect();
+    let detail = GroupDetail { group, allocations, warnings: Vec::new() };
     created(tx, "allocation_group", detail.group.id, &detail)?;
-    Ok(detail)
+    Ok(GroupDetail { warnings, ..detail })
 }
 
 pub async fn list(tx: &mut ReadTx, project: ProjectId, page: &PageQuery) -> Result<Page<Group>, Failure> {
@@ -56,8 +58,8 @@ pub async fn get(conn: &mut Connection, project: ProjectId, id: GroupId) -> Resu
     let group =
         store::groups::get(conn, project, id).await?.ok_or_else(|| Problem::not_found("allocation group"))?;
     let allocations = store::allocations::of_group(conn, id).await?;
-    let allocations = allocations.into_iter().map(AllocationView::from).collect();
-    Ok(GroupDetail { group, allocations })
+    let allocations = views(conn, allocations).await?;
+    Ok(GroupDetail { group, allocations, warnings: Vec::new() })
 }
 
 /// Releases every member that is not ending yet, or none. `any`: the caller may operate what others made.

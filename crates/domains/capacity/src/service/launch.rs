@@ -6,7 +6,7 @@ use kernel::{
     Code, Failure, Problem,
     ids::{AllocationId, GroupId, OrgId, ProjectId, UserId},
     policy::{IsolationModel, keys},
-    principal::PrincipalKind,
+    principal::PrincipalId,
     text::Name,
 };
 use node_proto::catalog::{
@@ -22,17 +22,20 @@ use crate::{
     model::{
         allocation::{Allocation, AllocationState, ProfileSnapshot, Shape},
         events::AllocationRequested,
+        launch_warning::LaunchWarning,
         placement::{Packing, Request},
         sku::Product,
     },
     service::{
-        launch_checks::{Asker, LaunchChecks, no_ssh_key},
+        launch_checks::{
+            Asker, LaunchChecks, check_spending_is_limited, depletion_warnings, limit_problem, no_ssh_key,
+        },
         money::Meter,
         placing::{self, NotPlaced, PlacedMember},
     },
     store::{
-        claims, machine_keys,
-        reserve::{Limit, Limits, Reserved, reserve},
+        machine_keys,
+        reserve::{Limits, Reserved, reserve},
     },
     workflow::{LaunchInput, provision_saga},
 };
@@ -58,13 +61,17 @@ pub(super) const BEGIN_WITHIN: TimeDelta = TimeDelta::days(1);
 pub struct Creator {
     pub org: OrgId,
     pub project: ProjectId,
-    pub user: UserId,
+    pub principal: PrincipalId,
 }
 
 impl Creator {
+    pub const fn user(org: OrgId, project: ProjectId, user: UserId) -> Self {
+        Self { org, project, principal: PrincipalId::User(user) }
+    }
+
     const fn asker(self) -> Asker {
-        let Self { org, project, user } = self;
-        Asker { org, project, id: user.uuid(), user: Some(user), may_launch: true, sees_money: true }
+        let Self { org, project, principal } = self;
+        Asker { org, project, principal, may_launch: true, sees_money: true }
     }
 }
 
@@ -87,16 +94,22 @@ pub struct Together {
     pub members: u32,
 }
 
+/// What was made, and what whoever launched it is warned of.
+pub struct Launched<T> {
+    pub made: T,
+    pub warnings: Vec<LaunchWarning>,
+}
+
 /// Makes one allocation.
 pub async fn launch(
     capacity: &Capacity,
     tx: &mut WriteTx,
     creator: Creator,
     wanted: Wanted,
-) -> Result<Allocation, Failure> {
-    let made = launch_all(capacity, tx, creator, wanted, None).await?;
+) -> Result<Launched<Allocation>, Failure> {
+    let Launched { made, warnings } = launch_all(capacity, tx, creator, wanted, None).await?;
     let nothing = || Failure::bug("a launch made nothing");
-    made.into_iter().next().ok_or_else(nothing)
+    Ok(Launched { made: made.into_iter().next().ok_or_else(nothing)?, warnings })
 }
 
 /// Makes one allocation, or all members of a group.
@@ -106,7 +119,7 @@ pub async fn launch_all(
     creator: Creator,
     wanted: Wanted,
     group: Option<&Together>,
-) -> Result<Vec<Allocation>, Failure> {
+) -> Result<Launched<Vec<Allocation>>, Failure> {
     let count = group.map_or(1, |group| group.members);
     let product = capacity.catalog.product(&wanted.sku).await?;
     let mut profile = product.profile_for(wanted.gpus, wanted.profile.as_deref())?;
@@ -117,7 +130,8 @@ pub async fn launch_all(
     let ids: Vec<AllocationId> = (0..count).map(|_| tx.db().ambient().id()).collect();
 
     let meters: Vec<Meter> = ids.iter().map(|id| meter(&product, &profile, creator, *id)).collect();
-    capacity.money.check_funds(tx, &meters).await?;
+    check_spending_is_limited(capacity, tx, creator).await?;
+    let depletion = capacity.money.check_funds(tx, &meters).await?;
 
     let asked_at = tx.db().ambient().now();
     let request = Request {
@@ -178,7 +192,7 @@ pub async fn launch_all(
     capacity.money.hold(tx, &meters).await?;
     metrics::counter!("allocations_requested_total", "shape" => product.sku.capacity_shape.name())
         .increment(u64::from(count));
-    Ok(made)
+    Ok(Launched { made, warnings: depletion_warnings(depletion) })
 }
 
 fn image(product: &Product, wanted: Option<&ImageName>) -> Result<Option<String>, Problem> {
@@ -207,7 +221,7 @@ async fn policies(
 ) -> Result<(Limits, IsolationModel, Packing), Failure> {
     let org = Where { org: Some(creator.org), ..Where::default() };
     let project = Where { project: Some(creator.project), ..org };
-    let place = Where { user: Some(creator.user), ..project };
+    let place = Where { user: creator.principal.user(), ..project };
     let policies = &capacity.policies;
     // What holds for everybody together does not depend on who asks.
     let limits = Limits {
@@ -231,12 +245,13 @@ async fn begin_within(capacity: &Capacity) -> Result<TimeDelta, Failure> {
 }
 
 async fn creator_keys(tx: &mut WriteTx, creator: Creator) -> Result<Vec<String>, Failure> {
-    let found = identity::api::member_ssh_keys(tx.conn(), creator.project, &[creator.user]).await?;
+    let principal = creator.principal;
+    let found = identity::api::member_ssh_keys(tx.conn(), creator.project, &[principal.uuid()]).await?;
     let mut keys: Vec<String> = found.into_iter().map(|(_, key)| key).collect();
     keys.sort_unstable();
     keys.dedup();
     if keys.is_empty() {
-        return Err(no_ssh_key().into());
+        return Err(no_ssh_key(principal).into());
     }
     Ok(keys)
 }
@@ -246,7 +261,7 @@ fn meter(product: &Product, profile: &ProfileSnapshot, creator: Creator, id: All
         allocation: id,
         org: creator.org,
         project: creator.project,
-        person: Some(creator.user.uuid()),
+        person: Some(creator.principal.uuid()),
         sku: product.sku.sku.clone(),
         price_unit: product.price.unit,
         units: product.units(profile.gpus),
@@ -271,8 +286,8 @@ fn allocation(
         project_id: creator.project,
         group_id: None,
         name,
-        creator_kind: PrincipalKind::User,
-        creator_id: creator.user.uuid(),
+        creator_kind: creator.principal.kind(),
+        creator_id: creator.principal.uuid(),
         sku: product.sku.sku.clone(),
         shape: product.sku.capacity_shape,
         region: place.placed.region.clone(),
@@ -357,37 +372,4 @@ fn taken() -> Problem {
         .detail("reason", "no_capacity_in_region")
         .suggest("Try again.")
         .retry_after(1)
-}
-
-async fn limit_problem(
-    tx: &mut WriteTx,
-    creator: Creator,
-    made: &[Allocation],
-    limit: Limit,
-    limits: Limits,
-) -> Result<Problem, Failure> {
-    // What is read here has this request in it.
-    let [org, project, person] =
-        claims::quota_usage(tx.conn(), creator.org, creator.project, creator.user.uuid()).await?;
-    let asked_gpus: i64 = made.iter().map(|a| i64::from(a.gpus)).sum();
-    let asked = i64::try_from(made.len())?;
-    let (whose, name, unit, limit, held, asked) = match limit {
-        Limit::Org => ("The organization", "org", "GPUs", limits.org_gpus, org.gpus - asked_gpus, asked_gpus),
-        Limit::Project => {
-            ("The project", "project", "GPUs", limits.project_gpus, project.gpus - asked_gpus, asked_gpus)
-        }
-        Limit::Person => {
-            let held = person.allocations - asked;
-            ("You", "person", "allocations", limits.person_allocations, held, asked)
-        }
-    };
-    let verb = if name == "person" { "hold" } else { "holds" };
-    let text =
-        format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would exceed the limit.");
-    Ok(Problem::new(Code::QuotaExceeded, text)
-        .detail("reason", "quota")
-        .detail("limit", name)
-        .detail("allowed", limit)
-        .detail("held", held)
-        .detail("asked", asked))
 }

@@ -4,26 +4,33 @@
 //! An explanation finds all of it here and writes nothing. A launch has the database decide money and limits when it writes,
 //! and asks here only when there is no room: for a change that would succeed.
 
-use billing::api::{FundsRefusal, LaunchCost, LaunchFunds, funds_problem};
+use billing::api::{Depletion, FundsRefusal, LaunchCost, LaunchFunds, funds_problem};
+use chrono::{DateTime, Utc};
 use identity::api::Where;
 use kernel::{
     Code, Failure, Problem,
-    ids::{OrgId, ProjectId, UserId},
+    ids::{OrgId, ProjectId},
     policy::{UNLIMITED, keys},
+    principal::PrincipalId,
 };
-use pg::Connection;
+use pg::{Connection, WriteTx};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use uuid::Uuid;
 
 use crate::{
     Capacity,
     model::{
+        allocation::Allocation,
+        launch_warning::LaunchWarning,
         placement::{Refusal, RefusalReason},
         sku::Product,
     },
-    store::claims::{self, QuotaUsage},
+    service::launch::Creator,
+    store::{
+        claims::{self, QuotaUsage},
+        reserve::{Limit, Limits},
+    },
 };
 
 /// Who asks, and where.
@@ -31,9 +38,7 @@ use crate::{
 pub struct Asker {
     pub org: OrgId,
     pub project: ProjectId,
-    /// A person or a service account.
-    pub id: Uuid,
-    pub user: Option<UserId>,
+    pub principal: PrincipalId,
     /// Others ask what a member of the project would be told; their own keys do not matter.
     pub may_launch: bool,
     /// Others are told that money is missing, not how much there is.
@@ -78,6 +83,14 @@ pub struct QuotedFunds {
     pub hold_minor: i64,
     pub hold_seconds: i64,
     pub currency: String,
+    /// When the balance ends if the launch and everything else of the organization runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DateTime<Utc>")]
+    pub runs_out_at: Option<DateTime<Utc>>,
+    /// In so many seconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub runs_out_in_seconds: Option<i64>,
 }
 
 /// As it is now, for one product.
@@ -87,6 +100,8 @@ pub struct LaunchChecks<'a> {
     gpus: i32,
     asker: Asker,
     has_key: bool,
+    /// A machine launches only where something ends what it spends.
+    is_limited: bool,
     /// None where nobody pays.
     funds: Option<LaunchFunds>,
     pub limits: QuotedLimits,
@@ -100,13 +115,15 @@ impl<'a> LaunchChecks<'a> {
         product: &'a Product,
         gpus: i32,
     ) -> Result<Self, Failure> {
-        let has_key = match asker.user.filter(|_| asker.may_launch) {
-            Some(user) => !identity::api::member_ssh_keys(conn, asker.project, &[user]).await?.is_empty(),
-            None => true,
-        };
+        let Asker { org, project, principal, may_launch, .. } = asker;
+        let has_key = !may_launch
+            || !identity::api::member_ssh_keys(conn, project, &[principal.uuid()]).await?.is_empty();
+        let is_limited = principal.user().is_some()
+            || !may_launch
+            || capacity.money.is_limited(conn, org, project).await?;
         let funds = capacity.money.launch_funds(conn, asker.org, asker.project).await?;
         let limits = limits(capacity, conn, asker).await?;
-        Ok(Self { product, gpus, asker, has_key, funds, limits })
+        Ok(Self { product, gpus, asker, has_key, is_limited, funds, limits })
     }
 
     /// Why so many of the wanted size would be refused before capacity is looked for.
@@ -129,7 +146,10 @@ impl<'a> LaunchChecks<'a> {
 
     fn before(&self, gpus: i32, count: u32) -> Option<Refusal> {
         if !self.has_key {
-            return Some(refusal(RefusalReason::NoSshKey, no_ssh_key()));
+            return Some(refusal(RefusalReason::NoSshKey, no_ssh_key(self.asker.principal)));
+        }
+        if !self.is_limited {
+            return Some(refusal(RefusalReason::BudgetBlocked, no_budget()));
         }
         let cost = self.cost(gpus, count);
         let refused = self.funds.as_ref()?.decide(cost).err()?;
@@ -164,11 +184,25 @@ impl<'a> LaunchChecks<'a> {
     }
 
     /// None where nobody pays, for whoever may not see it, and where balance and price cannot be compared.
+    fn visible_funds(&self) -> Option<&LaunchFunds> {
+        let price = &self.product.price.currency;
+        let same = |currency: &Option<String>| currency.as_deref().is_none_or(|own| own == price);
+        self.funds.as_ref().filter(|funds| self.asker.sees_money && same(&funds.currency))
+    }
+
+    /// What whoever launches so many would be warned of.
+    pub fn warnings(&self, count: u32) -> Vec<LaunchWarning> {
+        let depletion = self.visible_funds().and_then(|funds| funds.depletion(self.cost(self.gpus, count)));
+        depletion_warnings(depletion)
+    }
+
     pub fn quote(&self, count: u32) -> Option<QuotedFunds> {
         let cost = self.cost(self.gpus, count);
-        let same = |currency: &Option<String>| currency.as_deref().is_none_or(|own| own == cost.currency);
-        let funds = self.funds.as_ref().filter(|funds| self.asker.sees_money && same(&funds.currency))?;
+        let funds = self.visible_funds()?;
+        let depletion = funds.depletion(cost);
         Some(QuotedFunds {
+            runs_out_at: depletion.map(|end| end.at),
+            runs_out_in_seconds: depletion.map(|end| end.in_seconds),
             available_minor: funds.available_minor,
             hold_minor: funds.hold_minor(cost),
             hold_seconds: funds.hold_seconds,
@@ -183,12 +217,83 @@ impl<'a> LaunchChecks<'a> {
     }
 }
 
-pub fn no_ssh_key() -> Problem {
+/// A balance that ends soon is warned of.
+pub fn depletion_warnings(depletion: Option<Depletion>) -> Vec<LaunchWarning> {
+    let soon = depletion.filter(|end| end.is_soon);
+    soon.map(|end| LaunchWarning::balance_runs_out(end.at, end.in_seconds)).into_iter().collect()
+}
+
+/// A service account spends only within a budget.
+pub fn no_budget() -> Problem {
+    let text = "A service account launches only in a project with a budget that releases allocations when it is \
+                spent, and this project has none.";
+    Problem::new(Code::InsufficientBalance, text)
+        .detail("reason", json!(RefusalReason::BudgetBlocked))
+        .suggest("Ask an owner or admin of the organization for one: gpuaas billing budgets set --amount AMOUNT --action release")
+}
+
+pub fn no_ssh_key(principal: PrincipalId) -> Problem {
+    if let PrincipalId::ServiceAccount(id) = principal {
+        let text = "The service account has no SSH key: nobody could log in to the machine.";
+        let how = format!(
+            "Ask an owner or admin of the project to give it a public key: gpuaas service-accounts update {id} --ssh-key FILE"
+        );
+        return Problem::new(Code::Unprocessable, text)
+            .detail("reason", json!(RefusalReason::NoSshKey))
+            .suggest(how);
+    }
     let text =
         "You have no SSH key, or are not a member of this project: nobody could log in to the machine.";
     Problem::new(Code::Unprocessable, text)
         .detail("reason", json!(RefusalReason::NoSshKey))
-        .suggest("Add a public key with POST /api/v1/me/ssh-keys, then launch again.")
+        .suggest("Add your public key with `gpuaas ssh-keys create FILE`, then launch again.")
+}
+
+/// A machine that spends has a limit that it cannot change.
+pub async fn check_spending_is_limited(
+    capacity: &Capacity,
+    tx: &mut WriteTx,
+    creator: Creator,
+) -> Result<(), Failure> {
+    let PrincipalId::ServiceAccount(_) = creator.principal else { return Ok(()) };
+    if capacity.money.is_limited(tx.conn(), creator.org, creator.project).await? {
+        return Ok(());
+    }
+    Err(no_budget().into())
+}
+
+/// The limit that a launch exceeds, in a transaction that has written it.
+pub async fn limit_problem(
+    tx: &mut WriteTx,
+    creator: Creator,
+    made: &[Allocation],
+    limit: Limit,
+    limits: Limits,
+) -> Result<Problem, Failure> {
+    // What is read here has this request in it.
+    let [org, project, person] =
+        claims::quota_usage(tx.conn(), creator.org, creator.project, creator.principal.uuid()).await?;
+    let asked_gpus: i64 = made.iter().map(|a| i64::from(a.gpus)).sum();
+    let asked = i64::try_from(made.len())?;
+    let (whose, name, unit, limit, held, asked) = match limit {
+        Limit::Org => ("The organization", "org", "GPUs", limits.org_gpus, org.gpus - asked_gpus, asked_gpus),
+        Limit::Project => {
+            ("The project", "project", "GPUs", limits.project_gpus, project.gpus - asked_gpus, asked_gpus)
+        }
+        Limit::Person => {
+            let held = person.allocations - asked;
+            ("You", "person", "allocations", limits.person_allocations, held, asked)
+        }
+    };
+    let verb = if name == "person" { "hold" } else { "holds" };
+    let text =
+        format!("{whose} {verb} {held} of at most {limit} {unit}; {asked} more would exceed the limit.");
+    Ok(Problem::new(Code::QuotaExceeded, text)
+        .detail("reason", "quota")
+        .detail("limit", name)
+        .detail("allowed", limit)
+        .detail("held", held)
+        .detail("asked", asked))
 }
 
 fn refusal(reason: RefusalReason, problem: Problem) -> Refusal {
@@ -199,13 +304,13 @@ fn refusal(reason: RefusalReason, problem: Problem) -> Refusal {
 async fn limits(capacity: &Capacity, conn: &mut Connection, asker: Asker) -> Result<QuotedLimits, Failure> {
     let org = Where { org: Some(asker.org), ..Where::default() };
     let project = Where { project: Some(asker.project), ..org };
-    let own = Where { user: asker.user, ..project };
+    let own = Where { user: asker.principal.user(), ..project };
     let policies = &capacity.policies;
     let org_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_ORG, org).await?.get();
     let project_gpus = policies.setting_at(keys::QUOTA_GPUS_PER_PROJECT, project).await?.get();
     let own_allocations = policies.setting_at(keys::ALLOCATION_MAX_CONCURRENT_PER_USER, own).await?.get();
     let [of_org, of_project, of_own]: [QuotaUsage; 3] =
-        claims::quota_usage(conn, asker.org, asker.project, asker.id).await?;
+        claims::quota_usage(conn, asker.org, asker.project, asker.principal.uuid()).await?;
     Ok(QuotedLimits {
         org_gpus: Limited::new(of_org.gpus, org_gpus),
         project_gpus: Limited::new(of_project.gpus, project_gpus),

@@ -9,7 +9,7 @@ use kernel::{
 use pg::{Connection, WriteTx};
 
 pub use crate::model::money::{Due, Meter};
-pub use billing::api::{Fault, LaunchFunds};
+pub use billing::api::{Depletion, Fault, LaunchFunds};
 
 /// Money as capacity sees it. Each call is part of the transaction of the change; an error rolls both back.
 #[async_trait]
@@ -23,8 +23,14 @@ pub trait Money: Send + Sync {
     ) -> Result<Option<LaunchFunds>, Failure> {
         Ok(None)
     }
-    /// Before any work is done: is there enough for these meters? Nothing is held, so it decides nothing.
-    async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure>;
+    /// Whether something ends the spending of the project: a budget that blocks or releases. Where nobody pays, nothing is
+    /// spent.
+    async fn is_limited(&self, _: &mut Connection, _: OrgId, _: ProjectId) -> Result<bool, Failure> {
+        Ok(true)
+    }
+    /// Before any work is done: is there enough for these meters? Nothing is held, so it decides nothing. Answers when the
+    /// balance ends with them, if it does.
+    async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<Option<Depletion>, Failure>;
     /// Capacity is reserved: money is set aside for these meters, which are made now, or the launch is refused. They are of
     /// one launch: only the allocations differ.
     async fn hold(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<(), Failure>;
@@ -79,8 +85,8 @@ pub struct Unbilled;
 
 #[async_trait]
 impl Money for Unbilled {
-    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
+    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<Option<Depletion>, Failure> {
+        Ok(None)
     }
 
     async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {

@@ -17,10 +17,13 @@ use pg::{Permit, ReadTx, Wake};
 use tokio::{sync::broadcast, time::Instant};
 use uuid::Uuid;
 
-use super::watching::{CHANNEL, LOOK_AGAIN};
+use super::{
+    allocations::views,
+    watching::{CHANNEL, LOOK_AGAIN},
+};
 use crate::{
     Capacity,
-    model::allocation::{Allocation, AllocationView, Filter},
+    model::allocation::{AllocationView, Filter},
     store,
 };
 
@@ -118,8 +121,9 @@ impl ProjectSource {
     ) -> Result<(), Failure> {
         let mut tx = self.capacity.db.read(&self.permit).await?;
         let found = store::allocations::among(tx.conn(), self.project, &ids).await?;
+        let found = views(tx.conn(), found).await?;
         drop(tx);
-        found.into_iter().try_for_each(|allocation| self.push(allocation, frames))
+        found.into_iter().try_for_each(|view| self.push(view, frames))
     }
 
     async fn allocations_read_all(&mut self, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
@@ -136,15 +140,15 @@ impl ProjectSource {
                 break;
             }
         }
+        let live = views(tx.conn(), live).await?;
         drop(tx);
         let seen: BTreeSet<_> = live.iter().map(|allocation| allocation.id).collect();
         let gone = self.told.keys().filter(|id| !seen.contains(id)).map(|id| id.uuid()).collect::<Vec<_>>();
-        live.into_iter().try_for_each(|allocation| self.push(allocation, frames))?;
+        live.into_iter().try_for_each(|view| self.push(view, frames))?;
         if gone.is_empty() { Ok(()) } else { self.allocations_read(gone, frames).await }
     }
 
-    fn push(&mut self, allocation: Allocation, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
-        let view = AllocationView::from(allocation);
+    fn push(&mut self, view: AllocationView, frames: &mut VecDeque<SseFrame>) -> Result<(), Failure> {
         let over = view.state.is_over();
         if self.told.get(&view.id) == Some(&view) {
             return Ok(());

@@ -146,6 +146,7 @@ pub async fn outdated(
     let (user, node) = match of {
         MachinesOf::Everybody => (None, None),
         MachinesOf::Person(user) => (Some(user.uuid()), None),
+        MachinesOf::ServiceAccount(account) => (Some(account.uuid()), None),
         MachinesOf::Node(node) => (None, Some(node.uuid())),
     };
     let ids = sqlx::query_scalar!(

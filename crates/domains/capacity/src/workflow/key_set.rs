@@ -25,9 +25,10 @@ pub const FIRST_KEYS: i64 = 1;
 
 /// Every key of everybody who may log in, sorted and without repetition, so that the same people give the same set.
 pub(crate) async fn entitled_keys(tx: &mut WriteTx, allocation: &Allocation) -> Result<Vec<String>, Failure> {
-    let mut people = access::granted(tx.conn(), allocation.id).await?;
-    people.extend(allocation.creator_user());
-    let keys = member_ssh_keys(tx.conn(), allocation.project_id, &people).await?;
+    let granted = access::granted(tx.conn(), allocation.id).await?;
+    let mut entitled: Vec<_> = granted.into_iter().map(|user| user.uuid()).collect();
+    entitled.push(allocation.creator_id);
+    let keys = member_ssh_keys(tx.conn(), allocation.project_id, &entitled).await?;
     let mut keys: Vec<String> = keys.into_iter().map(|(_, key)| key).collect();
     keys.sort_unstable();
     keys.dedup();

@@ -2,7 +2,10 @@
 //! count.
 
 use async_trait::async_trait;
-use capacity::{Money, service::money::Meter};
+use capacity::{
+    Money,
+    service::money::{Depletion, Meter},
+};
 use chrono::{DateTime, Utc};
 use kernel::{Failure, ids::AllocationId};
 use pg::WriteTx;
@@ -31,8 +34,8 @@ async fn record(tx: &mut WriteTx, allocation: AllocationId, what: &str) -> Resul
 
 #[async_trait]
 impl Money for RecordingMoney {
-    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {
-        Ok(())
+    async fn check_funds(&self, _: &mut WriteTx, _: &[Meter]) -> Result<Option<Depletion>, Failure> {
+        Ok(None)
     }
 
     async fn hold(&self, _: &mut WriteTx, _: &[Meter]) -> Result<(), Failure> {

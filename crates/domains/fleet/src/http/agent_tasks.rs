@@ -4,12 +4,12 @@ use endpoint::{Accepted, Empty, Endpoint, In, Json, ScopeKind, Write, post};
 use kernel::{Code, Failure, Permission};
 use node_proto::catalog::CollectPart;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Because, NodePath};
 use crate::{
     Fleet,
-    model::{node::Node, task::TaskView, text::Sha256Hex},
+    model::{node::Node, occupant::NodeOccupants, task::TaskView, text::Sha256Hex},
     service::agent_tasks::{
         node_agent_update, node_collect, node_drain, node_quarantine, node_reboot, node_release, node_remove,
         node_retire, node_undrain,
@@ -27,6 +27,7 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
     const ERRORS: &[Code] = &[Code::Conflict, Code::InvalidTransition];
     vec![
         post("/api/v1/platform/nodes/{node_id}/drain", "node_drain", "Drain a node")
+            .describe("It takes no new allocations; those that it has run to their end, and are named in the response.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition, Code::ServiceUnavailable])
             .needs(Permission::FleetManage)
@@ -62,7 +63,7 @@ fn service(fleet: &Fleet) -> Vec<Endpoint> {
         .audited("node.release")
         .handle(fleet.clone(), release),
         post("/api/v1/platform/nodes/{node_id}/retire", "node_retire", "Retire a drained node")
-            .describe("Refused while any of its slots is in use.")
+            .describe("Refused while any of its slots is in use; `details.allocations` names whose allocations are on it.")
             .in_scope(ScopeKind::Platform)
             .errors(&[Code::Conflict, Code::InvalidTransition, Code::InUse])
             .needs(Permission::FleetManage)
@@ -116,8 +117,19 @@ fn work(fleet: &Fleet) -> Vec<Endpoint> {
 
 type Reasoned = In<NodePath, Empty, Json<Because>>;
 
-async fn drain(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<Node>, Failure> {
-    Ok(Accepted(node_drain(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
+/// A node that takes no new allocations, and those that it still has.
+#[derive(Serialize, JsonSchema)]
+struct NodeDrainStarted {
+    #[serde(flatten)]
+    node: Node,
+    occupants: NodeOccupants,
+}
+
+async fn drain(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<NodeDrainStarted>, Failure> {
+    let (id, reason) = (input.path.node_id, input.body.0.reason);
+    let node = node_drain(&fleet, &mut tx, id, &reason, input.if_match).await?;
+    let occupants = fleet.occupants(tx.conn(), id).await?;
+    Ok(Accepted(NodeDrainStarted { node, occupants }))
 }
 
 async fn undrain(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<Node>, Failure> {
@@ -134,8 +146,8 @@ async fn release(_: Fleet, mut tx: Write, input: Reasoned) -> Result<Json<Node>,
     Ok(Json(node_release(&mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
 }
 
-async fn retire(_: Fleet, mut tx: Write, input: Reasoned) -> Result<Json<Node>, Failure> {
-    Ok(Json(node_retire(&mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
+async fn retire(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Json<Node>, Failure> {
+    Ok(Json(node_retire(&fleet, &mut tx, input.path.node_id, &input.body.0.reason, input.if_match).await?))
 }
 
 async fn remove(fleet: Fleet, mut tx: Write, input: Reasoned) -> Result<Accepted<Node>, Failure> {

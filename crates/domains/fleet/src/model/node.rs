@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     contact::{Contact, ContactState},
+    occupant::NodeOccupants,
     onboarding::Onboarding,
     slot::SlotCount,
     text::Labels,
@@ -207,6 +208,8 @@ pub struct NodeDetail {
     pub open_findings: i64,
     /// Tasks that were not finished yet.
     pub open_tasks: i64,
+    /// Whose allocations are on it.
+    pub occupants: NodeOccupants,
 }
 
 /// One change of a node's state.

@@ -10,7 +10,10 @@ use node_proto::contract::JoinInfo;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::node::{Node, NodeState};
+use super::{
+    join_warning::JoinWarning,
+    node::{Node, NodeState},
+};
 
 lifecycle::named_enum! {
     TokenPurpose = "purpose of a token" { Bootstrap = "bootstrap", Repair = "repair" }
@@ -105,6 +108,8 @@ pub struct IssuedToken {
     pub join: JoinInfo,
     /// What to run on the machine; it asks for the token, which should not stand in a command line.
     pub install_command: String,
+    /// What keeps the machine from joining, as far as the server can tell.
+    pub warnings: Vec<JoinWarning>,
 }
 
 pub fn install_command(public_url: &str, join: &JoinInfo, purpose: TokenPurpose) -> String {

@@ -16,7 +16,9 @@ use node_proto::{
 };
 use pg::WriteTx;
 
-use super::{changed, created, dispatch, found, nodes::transition, tasks::TaskRequest};
+use super::{
+    changed, created, dispatch, found, nodes::transition, occupancy::check_unoccupied, tasks::TaskRequest,
+};
 use crate::{
     Fleet,
     model::{
@@ -135,6 +137,7 @@ async fn check_validated(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> 
 
 /// Leaves service for good, once nobody's work is left there.
 pub async fn node_retire(
+    fleet: &Fleet,
     tx: &mut WriteTx,
     node: NodeId,
     reason: &Reason,
@@ -142,22 +145,10 @@ pub async fn node_retire(
 ) -> Result<Node, Failure> {
     let earlier = before(tx, node, if_match).await?;
     earlier.after(NodeEvent::Retire)?;
-    check_unoccupied(tx, node).await?;
+    check_unoccupied(fleet, tx, node).await?;
     let after = transition(tx, node, NodeEvent::Retire, reason.as_str()).await?;
     changed(tx, "node", node, &earlier, &after)?;
     Ok(after)
-}
-
-async fn check_unoccupied(tx: &mut WriteTx, node: NodeId) -> Result<(), Failure> {
-    let occupied = store::slot_steps::occupied(tx.conn(), node).await?;
-    if occupied.is_empty() {
-        return Ok(());
-    }
-    let slots: Vec<String> = occupied.iter().map(ToString::to_string).collect();
-    Err(Problem::new(Code::InUse, "Slots of the node are still in use.")
-        .detail("slots", slots)
-        .suggest("Release its allocations, and settle slots whose cleanup failed.")
-        .into())
 }
 
 /// Out of the fleet: its work is cancelled, and neither its certificates nor its tokens count from now on.
@@ -172,7 +163,7 @@ pub async fn node_remove(
     let earlier = found(store::nodes::get(tx.conn(), node).await?, "node")?;
     earlier.check_version(if_match)?;
     earlier.after(NodeEvent::Remove)?;
-    check_unoccupied(tx, node).await?;
+    check_unoccupied(fleet, tx, node).await?;
     // Tasks before the node: that is the order in which results lock them.
     cancel_open(fleet, tx, node).await?;
     let after = transition(tx, node, NodeEvent::Remove, reason.as_str()).await?;

@@ -57,6 +57,11 @@ pub async fn slot_facts(conn: &mut Connection, slots: &[SlotId]) -> Result<Vec<S
     Ok(rows::slots(conn, slots).await?)
 }
 
+/// Those of them that are made of software. Requests of tenants may ask.
+pub async fn nodes_simulated(conn: &mut Connection, nodes: &[NodeId]) -> Result<Vec<NodeId>, Failure> {
+    Ok(rows::simulated(conn, nodes).await?)
+}
+
 /// Whether a node is made of software.
 pub async fn node_is_simulated(conn: &mut Connection, node: NodeId) -> Result<bool, Failure> {
     Ok(store::nodes::get(conn, node).await?.is_some_and(|node| node.simulated))

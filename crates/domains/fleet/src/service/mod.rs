@@ -23,6 +23,7 @@ pub mod logs;
 pub mod node_identity;
 pub mod node_trust;
 pub mod nodes;
+pub mod occupancy;
 pub mod onboarding;
 pub mod orders;
 pub mod pools;

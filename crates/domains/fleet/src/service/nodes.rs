@@ -149,9 +149,20 @@ pub async fn node_get(fleet: &Fleet, tx: &mut ReadTx, id: NodeId) -> Result<Node
     blockers.extend(node_key_blocker(tx.conn(), id).await?);
     blockers.extend(store::slots::blockers(tx.conn(), id).await?);
     let (open_findings, open_tasks) = store::nodes::open_counts(tx.conn(), id).await?;
+    let occupants = fleet.occupants(tx.conn(), id).await?;
     let late_before = now - silence(fleet).await?;
     let contact_state = contact_state(contact.as_ref().map(|c| c.last_seen_at), late_before);
-    Ok(NodeDetail { node, contact_state, contact, onboarding, slots, blockers, open_findings, open_tasks })
+    Ok(NodeDetail {
+        node,
+        contact_state,
+        contact,
+        onboarding,
+        slots,
+        blockers,
+        open_findings,
+        open_tasks,
+        occupants,
+    })
 }
 
 /// After how long without a report a node counts as lost.

@@ -15,6 +15,7 @@ use super::found;
 use crate::{
     Fleet,
     model::{
+        join_warning::{JoinWarning, join_warnings},
         node::{Node, NodeState},
         token::{IssuedToken, TokenPurpose, install_command},
     },
@@ -44,7 +45,18 @@ pub(crate) async fn issue(
     let (hash, expires_at) = (token_hash(token.expose()), now + ttl);
     store::tokens::insert(tx.conn(), id, (node.id, purpose), &hash, expires_at, now).await?;
     let install_command = install_command(&fleet.settings().public_url, &join, purpose);
-    Ok(IssuedToken { id, purpose, token: ShownOnce::new(token), expires_at, join, install_command })
+    // A simulated machine is played by a program that is there already, beside the server.
+    let warnings = if node.simulated { Vec::new() } else { warnings(fleet).await? };
+    Ok(IssuedToken { id, purpose, token: ShownOnce::new(token), expires_at, join, install_command, warnings })
+}
+
+async fn warnings(fleet: &Fleet) -> Result<Vec<JoinWarning>, Failure> {
+    let programs = fleet.programs().clone();
+    // A directory that cannot be read offers nothing, either.
+    let has_program =
+        tokio::task::spawn_blocking(move || programs.list().is_ok_and(|found| !found.is_empty())).await?;
+    let settings = fleet.settings();
+    Ok(join_warnings(&settings.public_url, &settings.node_url, has_program))
 }
 
 /// Another bootstrap token for a node that has not enrolled yet; the one before is revoked.

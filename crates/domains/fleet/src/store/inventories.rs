@@ -121,3 +121,10 @@ pub async fn slots(conn: &mut Connection, ids: &[SlotId]) -> Result<Vec<SlotFact
     .fetch_all(conn)
     .await
 }
+
+/// Those of them that are made of software. By a function, because requests of tenants cannot read nodes.
+pub async fn simulated(conn: &mut Connection, nodes: &[NodeId]) -> Result<Vec<NodeId>, sqlx::Error> {
+    let nodes: Vec<Uuid> = nodes.iter().map(|node| node.uuid()).collect();
+    let found = sqlx::query_scalar!(r#"SELECT s AS "id!" FROM fleet_simulated($1) s"#, &nodes);
+    Ok(found.fetch_all(conn).await?.into_iter().map(NodeId::from).collect())
+}

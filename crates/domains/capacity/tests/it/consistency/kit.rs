@@ -50,7 +50,7 @@ impl Kit {
         let tenant = tenants.tenant("first").await;
         let user = tenants.member_of(tenant, "creator").await;
         tenants.ssh_key(user, "creator").await;
-        let creator = Creator { org: tenant.org, project: tenant.project, user };
+        let creator = Creator::user(tenant.org, tenant.project, user);
         let person = test.db.ambient().id();
         Self { capacity: made.capacity.clone(), made, test, clock, org: tenant.org, creator, person }
     }

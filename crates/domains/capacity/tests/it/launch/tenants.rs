@@ -61,10 +61,10 @@ async fn the_database_itself_keeps_tenants_apart() {
     let member = world.tenant.member;
     let mut tx = world.test.db.read(&permit).await.unwrap();
     for project in [other.project, world.tenant.project] {
-        let keys = identity::api::member_ssh_keys(tx.conn(), project, &[member]).await.unwrap();
+        let keys = identity::api::member_ssh_keys(tx.conn(), project, &[member.uuid()]).await.unwrap();
         assert_eq!(keys, []);
     }
-    let own = identity::api::member_ssh_keys(tx.conn(), other.project, &[other.member]).await.unwrap();
+    let own = identity::api::member_ssh_keys(tx.conn(), other.project, &[other.member.uuid()]).await.unwrap();
     assert_eq!(own.len(), 1);
     drop(tx);
     // Nothing can be reserved in somebody else's name, even past the service.

@@ -92,6 +92,15 @@ fn changed(question: &Question, change: &Value) -> Question {
     }
 }
 
+/// The code of a warning, and in how many seconds the balance ends. Nothing runs in these worlds, so it stays the same.
+fn warned(answer: &Value) -> Option<(String, i64)> {
+    let warnings = answer.get("warnings")?.as_array().unwrap();
+    let [warning] = warnings.as_slice() else { panic!("one warning: {warnings:?}") };
+    let at: chrono::DateTime<chrono::Utc> = warning["runs_out_at"].as_str().unwrap().parse().unwrap();
+    assert!(at > chrono::DateTime::UNIX_EPOCH);
+    Some((warning["code"].as_str().unwrap().to_owned(), warning["runs_out_in_seconds"].as_i64().unwrap()))
+}
+
 /// What is explained happens. Gives what it was refused for.
 async fn ask(world: &World, tenant: Tenant, question: &Question) -> Option<String> {
     let explanation = explained(world, tenant, question).await;
@@ -105,6 +114,11 @@ async fn ask(world: &World, tenant: Tenant, question: &Question) -> Option<Strin
             &answer.body["allocations"][0]["region"]
         };
         assert_eq!(&explanation["region"], region, "{told}");
+        assert_eq!(warned(&explanation), warned(&answer.body), "{told}");
+        let funds = &explanation["funds"];
+        let soon =
+            funds["runs_out_in_seconds"].as_i64().unwrap() <= funds["hold_seconds"].as_i64().unwrap().max(60);
+        assert_eq!(warned(&explanation).is_some(), soon, "{told}");
         return None;
     }
     let (refusal, details) = (&explanation["refusal"], &answer.body["error"]["details"]);
@@ -188,6 +202,39 @@ async fn each_reason_is_explained_in_the_order_in_which_a_launch_finds_it() {
     ])
     .await;
     assert_eq!(refused, ["no_ssh_key", "funds", "no_capacity_in_region", "budget_blocked", "funds", "quota"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_that_uses_up_the_balance_in_its_first_time_is_warned_of_before_it_and_with_it() {
+    let world = World::with(billed).await;
+    world.region("eu").await;
+    world.node("eu", 8).await;
+    // A machine costs 4.50 an hour, and a launch must be able to pay for an hour.
+    gain(&world.test.db, world.tenant.org, 1_000).await;
+    let slice = |count| Question { sku: "h200-sxm-slice", gpus: Some(1), count, region: None };
+    let first = explained(&world, world.tenant, &slice(1)).await;
+    assert_eq!(
+        (first.get("warnings"), &first["funds"]["runs_out_in_seconds"]),
+        (None, &json!(8_000)),
+        "{first}"
+    );
+    assert!(launched(&world, world.tenant, &slice(1)).await.body.get("warnings").is_none());
+    // The first starts and counts: 10.00 for 9.00 an hour are more than an hour.
+    let second = launched(&world, world.tenant, &slice(1)).await;
+    assert_eq!((second.status.as_u16(), second.body.get("warnings")), (202, None), "{second:?}");
+    // 18.00 for 18.00 an hour are not.
+    gain(&world.test.db, world.tenant.org, 800).await;
+    let viewer = world.joins_as_viewer(world.tenant, "viewer").await;
+    let third = explained(&world, world.tenant, &slice(2)).await;
+    assert_eq!(warned(&third), Some(("balance_runs_out_soon".to_owned(), 3_600)), "{third}");
+    assert!(
+        explained(&world, viewer, &slice(2)).await.get("warnings").is_none(),
+        "it would tell of the balance"
+    );
+    let group = launched(&world, world.tenant, &slice(2)).await;
+    assert_eq!(warned(&group.body), warned(&third), "{group:?}");
+    let path = format!("allocation-groups/{}", group.body["id"].as_str().unwrap());
+    assert!(world.get(world.tenant, &path).await.body.get("warnings").is_none());
 }
 
 /// Who may not launch is told what a member would be told, and whoever may not see money is not shown it.

@@ -15,10 +15,10 @@ use super::{
 /// A launch on what machines there are.
 async fn active_again(bank: &Bank) -> AllocationId {
     let mut tx = bank.as_creator().await;
-    let creator = Creator { org: bank.org, project: bank.project, user: bank.creator };
+    let creator = Creator::user(bank.org, bank.project, bank.creator);
     let wanted =
         Wanted { sku: SLICE.to_owned(), gpus: None, profile: None, region: None, name: None, image: None };
-    let id = launch(&bank.capacity, &mut tx, creator, wanted).await.unwrap().id;
+    let id = launch(&bank.capacity, &mut tx, creator, wanted).await.unwrap().made.id;
     tx.commit(None).await.unwrap();
     assert_eq!(bank.drive(&id.to_string()).await, "succeeded");
     id

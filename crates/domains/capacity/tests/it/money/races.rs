@@ -75,7 +75,7 @@ async fn launches_that_race_with_the_end_of_the_balance_are_refused_or_released(
             tokio::spawn(async move {
                 use capacity::service::launch::{Creator, Wanted, launch};
                 let mut tx = bank.as_creator().await;
-                let creator = Creator { org: bank.org, project: bank.project, user: bank.creator };
+                let creator = Creator::user(bank.org, bank.project, bank.creator);
                 let wanted = Wanted {
                     sku: SLICE.to_owned(),
                     gpus: None,
@@ -85,7 +85,7 @@ async fn launches_that_race_with_the_end_of_the_balance_are_refused_or_released(
                     image: None,
                 };
                 match launch(&bank.capacity, &mut tx, creator, wanted).await {
-                    Ok(made) => tx.commit(None).await.map(|_| made.id).ok(),
+                    Ok(launched) => tx.commit(None).await.map(|_| launched.made.id).ok(),
                     Err(_) => {
                         tx.roll_back().await;
                         None

@@ -150,7 +150,7 @@ impl World {
         let name = self.test.db.ambient().uuid().simple().to_string();
         self.stores_key(self.creator, &name).await;
         self.made.fleet.node_active("eu", &format!("gpu-{name}"), &topology(2, 0)).await;
-        let creator = Creator { org: self.org, project: self.project, user: self.creator };
+        let creator = Creator::user(self.org, self.project, self.creator);
         self.made.launched(creator, wanted("h200-sxm-slice", Some(2))).await
     }
 

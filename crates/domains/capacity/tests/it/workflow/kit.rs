@@ -215,12 +215,12 @@ impl Kit {
     pub async fn launch(&self, sku: &str) -> AllocationId {
         self.machine().await;
         let mut tx = self.as_creator().await;
-        let creator = Creator { org: self.org, project: self.project, user: self.creator };
+        let creator = Creator::user(self.org, self.project, self.creator);
         let wanted =
             Wanted { sku: sku.to_owned(), gpus: None, profile: None, region: None, name: None, image: None };
-        let made = launch(&self.capacity, &mut tx, creator, wanted).await.unwrap();
+        let launched = launch(&self.capacity, &mut tx, creator, wanted).await.unwrap();
         tx.commit(None).await.unwrap();
-        made.id
+        launched.made.id
     }
 
     /// One that has become active.

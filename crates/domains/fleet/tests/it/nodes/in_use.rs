@@ -31,14 +31,14 @@ async fn a_drained_node_stays_draining_until_nobodys_work_is_left() {
     for state in ["reserved", "in_use", "cleaning", "cleanup_blocked"] {
         world.tamper(&format!("UPDATE node_resource_slots SET state = '{state}'")).await;
         let mut tx = world.write("node.retire").await;
-        let retired = node_retire(&mut tx, node.id, &reason("too soon"), None).await;
+        let retired = node_retire(&world.fleet, &mut tx, node.id, &reason("too soon"), None).await;
         assert_eq!(code(retired), Some(Code::InUse), "{state}");
         tx.roll_back().await;
         assert_eq!(world.state(node.id).await, "draining");
     }
     world.tamper("UPDATE node_resource_slots SET state = 'available'").await;
     let mut tx = world.write("node.retire").await;
-    node_retire(&mut tx, node.id, &reason("now"), None).await.unwrap();
+    node_retire(&world.fleet, &mut tx, node.id, &reason("now"), None).await.unwrap();
     tx.commit(None).await.unwrap();
     // Whatever brought work there after that: it is not removed under it.
     world.tamper("UPDATE node_resource_slots SET state = 'cleanup_blocked'").await;

@@ -73,11 +73,14 @@ async fn a_node_that_serves_is_drained_and_retired_before_it_is_removed() {
     );
     world.tamper("UPDATE node_resource_slots SET state = 'in_use'").await;
     let mut tx = world.write("node.retire").await;
-    assert_eq!(code(node_retire(&mut tx, node.id, &reason("old iron"), None).await), Some(Code::InUse));
+    assert_eq!(
+        code(node_retire(&world.fleet, &mut tx, node.id, &reason("old iron"), None).await),
+        Some(Code::InUse)
+    );
     tx.roll_back().await;
     world.tamper("UPDATE node_resource_slots SET state = 'available'").await;
     let mut tx = world.write("node.retire").await;
-    node_retire(&mut tx, node.id, &reason("old iron"), None).await.unwrap();
+    node_retire(&world.fleet, &mut tx, node.id, &reason("old iron"), None).await.unwrap();
     node_remove(&world.fleet, &mut tx, node.id, &reason("old iron"), None).await.unwrap();
     tx.commit(None).await.unwrap();
     assert_eq!(nodes_delete(&world.fleet, 10).await.unwrap(), 1);

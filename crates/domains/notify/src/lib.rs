@@ -26,7 +26,7 @@ use std::sync::Arc;
 use endpoint::{Endpoint, Streams};
 use pg::{Db, Wake};
 
-use crate::service::{mail::Mailer, watching::streams};
+use crate::service::{listening, mail::Mailer, watching::streams};
 
 pub use crate::service::webhook_client::WebhookClient;
 
@@ -67,11 +67,19 @@ pub struct Notify {
     settings: Arc<Settings>,
     wake: Option<Wake>,
     streams: Streams,
+    listener_streams: Streams,
 }
 
 impl Notify {
     pub fn new(db: Db, policies: identity::api::Policies, settings: Settings) -> Self {
-        Self { db, policies, settings: Arc::new(settings), wake: None, streams: streams() }
+        Self {
+            db,
+            policies,
+            settings: Arc::new(settings),
+            wake: None,
+            streams: streams(),
+            listener_streams: listening::streams(),
+        }
     }
 
     /// With the notifications of the database, so that streams and the relay wake at once.

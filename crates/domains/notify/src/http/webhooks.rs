@@ -1,8 +1,8 @@
 //! `/orgs/{org_id}/webhooks`: where an organization is told of events.
 
 use endpoint::{
-    Accepted, Created, Empty, Endpoint, Given, In, Json, NoContent, OrgPath, ScopeKind, Write, delete, get,
-    patch, post,
+    Accepted, Created, Empty, Endpoint, Given, In, Json, NoContent, OrgPath, ScopeKind, Sse, Write, delete,
+    get, patch, post,
 };
 use kernel::{
     Code, Failure, Page, PageQuery, Permission,
@@ -17,9 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Notify,
     model::{delivery::Delivery, webhook::Webhook},
-    service::webhooks::{
-        NewWebhook, WebhookChange, webhook_create, webhook_delete, webhook_delivery_list, webhook_get,
-        webhook_list, webhook_rotate_secret, webhook_test, webhook_update,
+    service::{
+        listening,
+        webhooks::{
+            NewWebhook, WebhookChange, webhook_create, webhook_delete, webhook_delivery_list, webhook_get,
+            webhook_list, webhook_listener_create, webhook_rotate_secret, webhook_test, webhook_update,
+        },
     },
 };
 
@@ -28,6 +31,7 @@ const ONE: &str = "/api/v1/orgs/{org_id}/webhooks/{webhook_id}";
 
 pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
     let mut endpoints = resource(notify);
+    endpoints.extend(listeners(notify));
     endpoints.extend([
         post(
             "/api/v1/orgs/{org_id}/webhooks/{webhook_id}/rotate-secret",
@@ -63,6 +67,42 @@ pub fn endpoints(notify: &Notify) -> Vec<Endpoint> {
         .handle(notify.clone(), deliveries),
     ]);
     endpoints
+}
+
+/// Webhooks whose messages are fetched.
+fn listeners(notify: &Notify) -> Vec<Endpoint> {
+    vec![
+        post(
+            "/api/v1/orgs/{org_id}/webhooks/listeners",
+            "webhook_listener_create",
+            "Create a temporary webhook whose messages are streamed",
+        )
+        .describe(
+            "For trying webhooks on a machine that the server cannot reach: nothing is sent to a URL, the messages are \
+             streamed by `webhook_listener_stream`. The response contains the secret that they are signed with, which \
+             is shown only once. The webhook is deleted two minutes after the last stream ended; `listens_until` says \
+             when.",
+        )
+        .in_scope(ScopeKind::Org)
+        .errors(&[Code::QuotaExceeded])
+        .needs(Permission::WebhookManage)
+        .audited("webhook.create")
+        .handle(notify.clone(), listener_create),
+        get(
+            "/api/v1/orgs/{org_id}/webhooks/{webhook_id}/stream",
+            "webhook_listener_stream",
+            "Stream the messages of a temporary webhook",
+        )
+        .describe(
+            "Server-sent events named `delivery`, each with `id`, `event_type`, `created_at`, `headers` (a list of \
+             names and values) and `body`: what a delivery would consist of, at least once. The server ends the stream \
+             after some minutes: reconnect.",
+        )
+        .in_scope(ScopeKind::Org)
+        .errors(&[Code::InvalidTransition, Code::RateLimitExceeded])
+        .needs(Permission::WebhookManage)
+        .handle(notify.clone(), listener_stream),
+    ]
 }
 
 fn resource(notify: &Notify) -> Vec<Endpoint> {
@@ -149,6 +189,33 @@ async fn create(
     let new = NewWebhook { name: body.name, url: body.url, event_types: body.event_types };
     let (webhook, secret) = webhook_create(&notify, &mut tx, org, new).await?;
     Ok(Created(WebhookWithSecret { webhook, secret: ShownOnce::new(secret) }))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WebhookListenerCreate {
+    /// Types of events such as `billing.low_balance_warning`; all when there are none.
+    #[serde(default)]
+    #[schemars(length(max = 100))]
+    event_types: Vec<String>,
+}
+
+async fn listener_create(
+    notify: Notify,
+    mut tx: Write,
+    input: In<OrgPath, Empty, Json<WebhookListenerCreate>>,
+) -> Result<Created<WebhookWithSecret>, Failure> {
+    let org = input.access.org()?;
+    let (webhook, secret) = webhook_listener_create(&notify, &mut tx, org, input.body.0.event_types).await?;
+    Ok(Created(WebhookWithSecret { webhook, secret: ShownOnce::new(secret) }))
+}
+
+async fn listener_stream(
+    notify: Notify,
+    tx: ReadTx,
+    input: In<WebhookPath, Empty, ()>,
+) -> Result<Sse, Failure> {
+    listening::follow(&notify, tx, input.access.org()?, input.path.webhook_id).await
 }
 
 async fn show(

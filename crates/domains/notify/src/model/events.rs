@@ -83,11 +83,17 @@ impl Notable for BillingEvent {
     fn notice(&self, _: &Envelope) -> Option<(Notice, Audience)> {
         Some(match self {
             Self::LowBalanceWarning(e) => {
+                let why = match e.depletes_at {
+                    Some(end) => format!(" and lasts until about {} if everything keeps running", at(end)),
+                    None => {
+                        let threshold = money(e.threshold_minor, &e.currency);
+                        format!(", at or below the warning threshold of {threshold}")
+                    }
+                };
                 let text = format!(
-                    "The balance is {}, at or below the warning threshold of {}. Top up: when the balance is \
-                     used up, all running allocations are released.",
-                    money(e.balance_minor, &e.currency),
-                    money(e.threshold_minor, &e.currency)
+                    "The balance is {}{why}. Top up: when the balance is used up, all running \
+                     allocations are released.",
+                    money(e.balance_minor, &e.currency)
                 );
                 org_notice(e.org_id, NoticeKind::LowBalance, "Low balance", text)
             }

@@ -1,7 +1,7 @@
 //! What mail looks like: the same words as plain text and as a page that reads well in light and dark, large and small,
 //! and to a screen reader. Nothing is loaded from anywhere.
 
-use identity::api::OpenInvitation;
+use identity::api::{InvitedProject, OpenInvitation};
 use kernel::{Secret, text::html_escape};
 
 use super::{
@@ -50,7 +50,13 @@ pub fn render(content: &MailContent, link: &str, settings: &str) -> Rendered {
 pub fn render_invitation(open: &OpenInvitation, link: &Secret) -> Rendered {
     let (org, by) = (bounded_line(&open.org_name), bounded_line(&open.invited_by));
     let who = if by.is_empty() { "Somebody".to_owned() } else { by };
-    let invited = format!("{who} invited you to join {org} as {}.", open.role.name());
+    let project = match &open.project {
+        Some(InvitedProject { name: Some(name), role }) => {
+            format!(", and its project {} as {}", bounded_line(name), role.name())
+        }
+        _ => String::new(),
+    };
+    let invited = format!("{who} invited you to join {org} as {}{project}.", open.role.name());
     let until = at(open.expires_at);
     let how = format!(
         "Open the link to create an account, or to join with an existing one. It can be used once, and \

@@ -23,6 +23,11 @@ lifecycle! {
     Disabled on Enable => Active;
 }
 
+/// The URL of a listener, to which nothing is sent: a name that never exists (RFC 2606).
+pub const LISTENER_URL: &str = "https://listener.invalid/";
+/// How long a listener stays when nobody listens: enough to connect again.
+pub const LISTENER_KEPT: TimeDelta = TimeDelta::minutes(2);
+
 /// How many an organization may have.
 pub const MOST_WEBHOOKS: i64 = 20;
 /// After this time without any success a webhook is disabled.
@@ -53,6 +58,9 @@ pub struct Webhook {
     pub dropped_events: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_dropped_at: Option<DateTime<Utc>>,
+    /// Of a listener: it is deleted then, unless somebody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listens_until: Option<DateTime<Utc>>,
     pub version: i64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,

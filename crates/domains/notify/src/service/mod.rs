@@ -2,6 +2,7 @@
 
 pub mod deliveries;
 pub mod invitations;
+pub mod listening;
 pub mod mail;
 pub mod notices;
 pub mod notifying;

@@ -130,11 +130,11 @@ async fn webhooks_queue(
     if !events::of_organizations().any(|known| known == envelope.event_type) {
         return Ok(());
     }
-    let hooks = store::webhooks::wanting(tx.conn(), org, &envelope.event_type).await?;
+    let ambient = tx.db().ambient().clone();
+    let hooks = store::webhooks::wanting(tx.conn(), org, &envelope.event_type, ambient.now()).await?;
     if hooks.is_empty() {
         return Ok(());
     }
-    let ambient = tx.db().ambient().clone();
     if queue_full(notify, tx, org).await?.is_some() {
         metrics::counter!("notify_dropped_total").increment(1);
         return Ok(store::webhooks::count_dropped(tx.conn(), &hooks, ambient.now()).await?);

@@ -3,13 +3,15 @@
 use chrono::TimeDelta;
 use kernel::Failure;
 
+use super::listening::listeners_expire;
 use crate::{Notify, model::delivery::Channel, store};
 
 const KEEP_NOTIFICATIONS: TimeDelta = TimeDelta::days(180);
 const KEEP_DELIVERIES: TimeDelta = TimeDelta::days(30);
 const BATCH: i64 = 1000;
 
-/// Measures the queue of each channel, and forgets notifications and messages that are old.
+/// Measures the queue of each channel, deletes listeners that nobody listens to, and forgets notifications and messages
+/// that are old.
 pub async fn queues_maintain(notify: &Notify) -> Result<(), Failure> {
     let now = notify.db.ambient().now();
     let mut upkeep = notify.db.upkeep("upkeep of the message queue").await?;
@@ -23,6 +25,9 @@ pub async fn queues_maintain(notify: &Notify) -> Result<(), Failure> {
             .set(status.failed as f64);
         metrics::gauge!("notify_oldest_queued_seconds", "channel" => name).set(age as f64);
     }
+    drop(upkeep);
+    listeners_expire(notify).await?;
+    let mut upkeep = notify.db.upkeep("upkeep of the message queue").await?;
     store::relay::forget(upkeep.conn(), now - KEEP_NOTIFICATIONS, now - KEEP_DELIVERIES, BATCH).await?;
     Ok(())
 }

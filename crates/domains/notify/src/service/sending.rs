@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{invitations, mail::chain, notifying::people_notify};
 use crate::{
-    Relay,
+    Notify, Relay,
     model::{
         backoff::next_attempt,
         delivery::{Channel, DeliveryState, LeasedDelivery, Outcome},
@@ -133,7 +133,7 @@ async fn to_webhook(relay: &Relay, taken: &LeasedDelivery) -> Result<Outcome, Fa
 
 async fn post(relay: &Relay, destination: &Destination, taken: &LeasedDelivery) -> Outcome {
     let now = relay.notify.db.ambient().now();
-    let Ok(secrets) = secrets(relay, destination, now) else {
+    let Ok(secrets) = secrets(&relay.notify, destination, now) else {
         return Outcome::NotNow("the webhook's secret cannot be decrypted with this master key".to_owned());
     };
     let request = match relay.http.post(&destination.url) {
@@ -157,15 +157,15 @@ async fn post(relay: &Relay, destination: &Destination, taken: &LeasedDelivery) 
     }
 }
 
-fn secrets(
-    relay: &Relay,
+pub(super) fn secrets(
+    notify: &Notify,
     destination: &Destination,
     now: DateTime<Utc>,
 ) -> Result<Vec<kernel::Secret<Vec<u8>>>, trust::SealError> {
     let bound = bound_to(destination.id);
     let previous = destination.previous_secret.iter().filter(|_| destination.previous_until > Some(now));
     let sealed = std::iter::once(&destination.secret).chain(previous);
-    sealed.map(|secret| relay.notify.settings.sealer.open(&bound, secret)).collect()
+    sealed.map(|secret| notify.settings.sealer.open(&bound, secret)).collect()
 }
 
 /// Whether a webhook works. One that did not for a day is disabled, and its organization told.

@@ -1,5 +1,6 @@
 //! Outgoing webhooks.
 
+use chrono::{DateTime, Utc};
 use kernel::{
     Code, Failure, Page, PageQuery, Problem, Secret,
     ids::{DeliveryId, EventId, OrgId, WebhookId},
@@ -16,7 +17,10 @@ use crate::{
         delivery::Delivery,
         events::WEBHOOK_TEST,
         signature::new_secret,
-        webhook::{MOST_WEBHOOKS, OVERLAP, Webhook, WebhookBody, WebhookState, bound_to, check_event_types},
+        webhook::{
+            LISTENER_KEPT, LISTENER_URL, MOST_WEBHOOKS, OVERLAP, Webhook, WebhookBody, WebhookState,
+            bound_to, check_event_types,
+        },
     },
     store,
 };
@@ -39,17 +43,54 @@ pub async fn webhook_create(
     org: OrgId,
     new: NewWebhook,
 ) -> Result<(Webhook, Secret<String>), Failure> {
-    let event_types = check_event_types(new.event_types)?;
     let url = check_url(&new.url, notify.settings.private_webhooks)?;
-    let (now, id) = (tx.db().ambient().now(), tx.db().ambient().id::<WebhookId>());
+    let id = tx.db().ambient().id::<WebhookId>();
+    let new = NewWebhook { url: url.into(), ..new };
+    webhook_insert(notify, tx, (org, id), new, None).await
+}
+
+/// A webhook whose messages are fetched: see [`super::listening`].
+pub async fn webhook_listener_create(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    org: OrgId,
+    event_types: Vec<String>,
+) -> Result<(Webhook, Secret<String>), Failure> {
+    let id = tx.db().ambient().id::<WebhookId>();
+    let id_text = id.to_string();
+    let tail = id_text.get(id_text.len().saturating_sub(8)..).unwrap_or_default();
+    let name = Name::parse(format!("listener {tail}"))
+        .map_err(|why| Failure::bug(format!("the name of a listener is refused: {why}")))?;
+    let listens_until = tx.db().ambient().now() + LISTENER_KEPT;
+    let new = NewWebhook { name, url: LISTENER_URL.to_owned(), event_types };
+    webhook_insert(notify, tx, (org, id), new, Some(listens_until)).await
+}
+
+async fn webhook_insert(
+    notify: &Notify,
+    tx: &mut WriteTx,
+    (org, id): (OrgId, WebhookId),
+    new: NewWebhook,
+    listens_until: Option<DateTime<Utc>>,
+) -> Result<(Webhook, Secret<String>), Failure> {
+    let event_types = check_event_types(new.event_types)?;
+    let now = tx.db().ambient().now();
     if store::webhooks::lock_count(tx.conn(), org).await? >= MOST_WEBHOOKS {
         let text = format!("The maximum number of webhooks ({MOST_WEBHOOKS}) is reached.");
         return Err(Problem::new(Code::QuotaExceeded, text).suggest("Delete an unused webhook.").into());
     }
     let secret = new_secret(tx.db().ambient());
     let sealed = sealed(notify, id, &secret)?;
-    let (name, url) = (new.name.as_str(), url.as_str());
-    let new = store::webhooks::New { id, org, name, url, event_types: &event_types, secret: &sealed };
+    let (name, url) = (new.name.as_str(), new.url.as_str());
+    let new = store::webhooks::New {
+        id,
+        org,
+        name,
+        url,
+        event_types: &event_types,
+        secret: &sealed,
+        listens_until,
+    };
     let webhook = store::webhooks::insert(tx.conn(), &new, now).await?;
     created(tx, "webhook", id, &webhook)?;
     Ok((webhook, secret))
@@ -86,6 +127,9 @@ pub async fn webhook_update(
     let mut wanted = before.clone();
     if let Some(name) = change.name {
         wanted.name = name.into_string();
+    }
+    if url.is_some() && before.listens_until.is_some() {
+        return Err(Problem::field("url", "a listener has no URL of its own").into());
     }
     if let Some(url) = url {
         wanted.url = url.into();

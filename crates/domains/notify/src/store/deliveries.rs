@@ -72,7 +72,7 @@ pub async fn insert_invitation(
     wake(conn, Channel::Invitation).await
 }
 
-/// To these webhooks, each once for each event.
+/// To these webhooks, each once for each event. What is for a listener is fetched by it; the relay never finds it due.
 pub async fn insert_hooks(
     conn: &mut Connection,
     body: &WebhookBody,
@@ -83,8 +83,10 @@ pub async fn insert_hooks(
     sqlx::query!(
         "INSERT INTO deliveries (id, channel, state, event_id, event_type, org_id, webhook_id, content,
              next_attempt_at, queued_at, created_at)
-         SELECT h.id, 'webhook', 'queued', $1, $2, $3, h.hook, $4, $7, $7, $7
+         SELECT h.id, 'webhook', 'queued', $1, $2, $3, h.hook, $4,
+             CASE WHEN w.listens_until IS NULL THEN $7 ELSE $7::timestamptz + interval '1 year' END, $7, $7
          FROM unnest($5::uuid[], $6::uuid[]) AS h (id, hook)
+         JOIN webhooks w ON w.id = h.hook
          ON CONFLICT DO NOTHING",
         body.id.uuid(),
         body.event_type,

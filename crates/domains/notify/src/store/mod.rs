@@ -1,6 +1,7 @@
 //! SQL: the only writer of this domain's tables.
 
 pub mod deliveries;
+pub mod listeners;
 pub mod notices;
 pub mod preferences;
 pub mod relay;

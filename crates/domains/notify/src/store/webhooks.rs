@@ -18,6 +18,8 @@ pub struct New<'a> {
     pub url: &'a str,
     pub event_types: &'a [String],
     pub secret: &'a [u8],
+    /// Of a listener: until then, unless somebody listens.
+    pub listens_until: Option<DateTime<Utc>>,
 }
 
 fn named(error: sqlx::Error) -> Failure {
@@ -35,11 +37,12 @@ fn named(error: sqlx::Error) -> Failure {
 pub async fn insert(conn: &mut Connection, new: &New<'_>, now: DateTime<Utc>) -> Result<Webhook, Failure> {
     sqlx::query_as!(
         Webhook,
-        r#"INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $7)
+        r#"INSERT INTO webhooks (id, org_id, name, url, event_types, state, secret, listens_until, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, 'active', $6, $8, $7, $7)
          RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
              last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, listens_until, version, created_at,
+             updated_at"#,
         new.id.uuid(),
         new.org.uuid(),
         new.name,
@@ -47,6 +50,7 @@ pub async fn insert(conn: &mut Connection, new: &New<'_>, now: DateTime<Utc>) ->
         new.event_types,
         new.secret,
         now,
+        new.listens_until as Option<DateTime<Utc>>,
     )
     .fetch_one(conn)
     .await
@@ -70,7 +74,8 @@ pub async fn get(conn: &mut Connection, org: OrgId, id: WebhookId) -> Result<Opt
     sqlx::query_as!(
         Webhook,
         r#"SELECT id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, listens_until, version, created_at,
+             updated_at
          FROM webhooks WHERE org_id = $1 AND id = $2"#,
         org.uuid(),
         id.uuid(),
@@ -90,7 +95,8 @@ pub async fn list(conn: &mut Connection, org: OrgId, page: &PageQuery) -> Result
     sqlx::query_as!(
         Webhook,
         r#"SELECT id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since, last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, listens_until, version, created_at,
+             updated_at
          FROM webhooks WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3"#,
         org.uuid(),
         page.after(),
@@ -116,7 +122,8 @@ pub async fn update(
          WHERE org_id = $1 AND id = $2 AND version = $9 AND version = coalesce($10, version)
          RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
              last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, listens_until, version, created_at,
+             updated_at"#,
         org.uuid(),
         after.id.uuid(),
         after.name,
@@ -150,7 +157,8 @@ pub async fn rotate(
          WHERE org_id = $1 AND id = $2
          RETURNING id, name, url, event_types, state AS "state: WebhookState", disabled_reason, failing_since,
              last_delivered_at,
-             previous_until AS previous_secret_until, dropped_events, last_dropped_at, version, created_at, updated_at"#,
+             previous_until AS previous_secret_until, dropped_events, last_dropped_at, listens_until, version, created_at,
+             updated_at"#,
         org.uuid(),
         id.uuid(),
         secret,
@@ -166,17 +174,20 @@ pub async fn delete(conn: &mut Connection, org: OrgId, id: WebhookId) -> Result<
     Ok(done.execute(conn).await?.rows_affected() > 0)
 }
 
-/// The active ones of an organization that want a type of event.
+/// The active ones of an organization that want a type of event, and listeners that are there.
 pub async fn wanting(
     conn: &mut Connection,
     org: OrgId,
     event_type: &str,
+    now: DateTime<Utc>,
 ) -> Result<Vec<WebhookId>, sqlx::Error> {
     let ids = sqlx::query_scalar!(
         "SELECT id FROM webhooks WHERE org_id = $1 AND state = 'active'
-             AND (event_types = '{}' OR $2 = ANY (event_types)) ORDER BY id",
+             AND (event_types = '{}' OR $2 = ANY (event_types)) AND (listens_until IS NULL OR listens_until > $3)
+         ORDER BY id",
         org.uuid(),
         event_type,
+        now,
     )
     .fetch_all(conn)
     .await?;

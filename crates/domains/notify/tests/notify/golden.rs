@@ -44,6 +44,7 @@ fn billing() -> Vec<BillingEvent> {
             balance_minor,
             threshold_minor: 500,
             currency: usd(),
+            depletes_at: None,
         }),
         BillingEvent::AutoReleasePending(AutoReleasePending {
             org_id,

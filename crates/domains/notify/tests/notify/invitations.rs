@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use events::identity::MemberRole;
-use identity::api::{InvitationLinks, OpenInvitation, PlatformRole};
+use identity::api::{InvitationLinks, InvitedProject, OpenInvitation, PlatformRole};
 use kernel::{Secret, ids::InvitationId};
 use notify::model::{delivery::Channel, mail::render_invitation};
 use serde_json::json;
@@ -82,6 +82,7 @@ fn mail_that_invites_reads_as_it_did() {
         org_name: "Acme <b>Labs</b>\r\nBcc: eve@example.org".to_owned(),
         email: EMAIL.to_owned(),
         role: MemberRole::Member,
+        project: Some(InvitedProject { name: Some("training\nset".to_owned()), role: MemberRole::Admin }),
         invited_by: "Bo {link}".to_owned(),
         expires_at: "2026-03-08T12:00:00Z".parse().unwrap(),
     };

@@ -5,6 +5,7 @@
 mod golden;
 mod invitations;
 mod lifecycles;
+mod listeners;
 mod mail;
 mod notifying;
 mod preferences;

@@ -199,6 +199,7 @@ impl World {
             balance_minor: 450,
             threshold_minor: 500,
             currency: "USD".to_owned(),
+            depletes_at: None,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
     config::{self, Config, DEFAULT_SERVER},
     credentials::Credentials,
     failure::{Failure, Result, local},
-    output::Output,
+    output::{Output, View, note},
     session::{Origin, Session},
 };
 
@@ -43,17 +43,19 @@ impl App {
         // A project belongs to an organization: with another organization, the context's project does not apply.
         let same_org = given.org.is_none() || given.org == config.org;
         let project = given.project.clone().or_else(|| config.project.clone().filter(|_| same_org));
+        let ambient = Ambient::system();
+        let view = View::of_terminal(global.wide, ambient.now());
         let http = sdk::http_client(concat!("gpuaas-cli/", env!("CARGO_PKG_VERSION")))?;
         Ok(Self {
             directory,
             config,
             given,
-            out: Output::new(global.output, !global.no_headers),
+            out: Output::new(global.output, !global.no_headers, view),
             server,
             org,
             project,
             http,
-            ambient: Ambient::system(),
+            ambient,
             no_input: global.no_input,
         })
     }
@@ -71,7 +73,7 @@ impl App {
     pub async fn client(&self) -> Result<Client> {
         let session = self.session()?;
         session.current_token().await?;
-        Ok(sdk::connect(&self.server, self.http.clone(), Arc::new(session)))
+        Ok(sdk::connect(&self.server, self.http.clone(), Arc::new(session)).with_wait_notice(waits))
     }
 
     pub fn anonymous(&self) -> Client {
@@ -104,6 +106,10 @@ impl App {
             _ => Err(Failure::client("cancelled; nothing was changed")),
         }
     }
+}
+
+fn waits(pause: std::time::Duration) {
+    note(&format!("The server limits the rate of requests: waiting {:.1} s.", pause.as_secs_f64()));
 }
 
 /// The canonical form of an address: credentials are stored under it.

@@ -6,8 +6,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agents, allocations, api, audit, auth, billing, catalog, completion, context, doctor, findings, groups,
-    health, invitations, members, nodes, notifications, ops, orgs, platform, policy, pools, projects,
-    regions, service_accounts, skus, slots, ssh, ssh_keys, tasks, trust, webhooks,
+    health, invitations, members, nodes, notifications, open, ops, orgs, platform, policy, pools, projects,
+    regions, service_accounts, skus, slots, ssh, ssh_keys, status, tasks, trust, webhooks,
 };
 
 /// Work with a GPUaaS control plane.
@@ -16,11 +16,14 @@ use crate::commands::{
     name = "gpuaas",
     version,
     propagate_version = true,
-    after_help = "Environment: GPUAAS_SERVER, GPUAAS_ORG and GPUAAS_PROJECT stand for the options of these names; \
-                  GPUAAS_TOKEN (an access token) or GPUAAS_SERVICE_ACCOUNT_KEY (for CI) stand for `gpuaas auth \
-                  login`; NO_COLOR turns colour off.\n\n\
-                  Exit codes: 0 ok, 1 usage or client, 2 server or network, 3 authentication or permission, \
-                  4 not found, 5 conflict, 6 capacity, quota or funds, 130 interrupted."
+    after_help = "Environment:\n  \
+                  GPUAAS_SERVER, GPUAAS_ORG, GPUAAS_PROJECT  stand for the options of these names\n  \
+                  GPUAAS_TOKEN                               an access token, instead of a sign-in\n  \
+                  GPUAAS_SERVICE_ACCOUNT_KEY                 a key for CI, instead of a sign-in\n  \
+                  NO_COLOR                                   turns colour off\n\n\
+                  Exit codes: 0 ok, 1 usage or client, 2 server or network,\n\
+                  3 authentication or permission, 4 not found, 5 conflict,\n\
+                  6 capacity, quota or funds, 130 interrupted."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -38,6 +41,9 @@ pub struct Global {
     /// Print tables and CSV without headers.
     #[arg(long, global = true)]
     pub no_headers: bool,
+    /// Print tables with all columns, whole ids and exact times, however wide they are.
+    #[arg(long, global = true)]
+    pub wide: bool,
     /// Never prompt; fail instead.
     #[arg(long, global = true)]
     pub no_input: bool,
@@ -52,6 +58,22 @@ pub struct Global {
     pub project: Option<String>,
 }
 
+impl Global {
+    /// Of no command line: what the environment and the context say.
+    pub fn of_context() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            output: Format::Table,
+            no_headers: false,
+            wide: false,
+            no_input: true,
+            server: variable("GPUAAS_SERVER"),
+            org: variable("GPUAAS_ORG"),
+            project: variable("GPUAAS_PROJECT"),
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Table,
@@ -60,9 +82,22 @@ pub enum Format {
     Csv,
 }
 
+/// For results that change.
+#[derive(ClapArgs)]
+pub struct Watch {
+    /// Show the result again every two seconds, until you interrupt.
+    #[arg(id = REPEAT, long = "watch", short = 'w')]
+    repeat: bool,
+}
+
+/// The id of `--watch`: the main loop looks for it.
+pub const REPEAT: &str = "repeat";
+
 /// How many items of a list to fetch.
 #[derive(ClapArgs)]
 pub struct Limit {
+    #[command(flatten)]
+    watch: Watch,
     /// Maximum number of items; all by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -138,6 +173,10 @@ impl Role {
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Show what runs, what it costs and what needs attention.
+    Status(status::Command),
+    /// Open the server or a checkout page in a browser.
+    Open(open::Command),
     /// Sign in, sign out, show the current user.
     #[command(subcommand)]
     Auth(auth::Command),
@@ -161,8 +200,16 @@ pub enum Command {
     SshKeys(ssh_keys::Command),
     /// Products that can be launched, with regions and prices.
     Catalog(catalog::Command),
+    /// Launch a machine.
+    #[command(alias = "run")]
+    Launch(allocations::launch::Create),
+    /// List your machines.
+    #[command(visible_alias = "ps")]
+    Ls(allocations::List),
+    /// Release a machine: its data is deleted, and billing stops.
+    Rm(allocations::Release),
     /// Launch, use and release machines.
-    #[command(subcommand, visible_alias = "alloc")]
+    #[command(subcommand, alias = "alloc")]
     Allocations(allocations::Command),
     /// Launch several machines together, all or none.
     #[command(subcommand)]
@@ -190,10 +237,10 @@ pub enum Command {
     /// The audit trail.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Platform administration: organizations, users, local accounts, allocations.
+    /// Organizations, users, accounts, allocations and money.
     #[command(subcommand)]
     Platform(platform::Command),
-    /// Operations: outbox, dead letters, workflow runs, capacity discrepancies.
+    /// State of the platform, queues, workflows, discrepancies.
     #[command(subcommand)]
     Ops(ops::Command),
     /// Nodes of the fleet: create, discover, approve, drain, retire.
@@ -228,7 +275,7 @@ pub enum Command {
     Trust(trust::Command),
     /// Send an arbitrary API request with your credentials.
     Api(api::Command),
-    /// Check the connection to the server, the clock and the credentials.
+    /// Check the connection, the clock and the credentials.
     Doctor(doctor::Command),
     /// Print a shell completion script.
     Completion(completion::Command),

@@ -3,8 +3,13 @@
 use std::process::ExitCode;
 
 use sdk::{ApiError, oidc::SignInError};
+use serde_json::json;
 
-use crate::output::printable;
+use crate::{
+    args::Format,
+    hints,
+    output::{self, printable},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -53,11 +58,22 @@ impl Failure {
         self
     }
 
-    pub fn print(&self) {
+    /// On standard error, as text or as one JSON object.
+    pub fn print(&self, format: Format) {
+        if matches!(format, Format::Json | Format::Yaml) {
+            let error = json!({ "error": {
+                "code": self.code, "message": self.message, "suggestion": self.suggestion,
+                "correlation_id": self.correlation_id, "exit_code": self.exit as u8,
+            } });
+            eprintln!("{error}");
+            return;
+        }
         let code = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
-        eprintln!("error: {}", printable(&format!("{}{code}", self.message)));
+        eprintln!("{}", output::wrapped(&printable(&format!("error: {}{code}", self.message)), ""));
         if let Some(suggestion) = &self.suggestion {
-            eprintln!("  {}", printable(suggestion));
+            for line in printable(suggestion).lines() {
+                eprintln!("{}", output::wrapped(line.trim_start(), "  "));
+            }
         }
         if let Some(id) = &self.correlation_id {
             eprintln!("  correlation id: {}", printable(id));
@@ -87,19 +103,13 @@ fn exit_of(status: u16, code: &str) -> Exit {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        let present = |text: String| Some(text).filter(|text| !text.is_empty());
-        let mut suggestion = present(error.suggestion);
-        if let Some(seconds) = error.retry_after_seconds {
-            suggestion = Some(
-                format!("{} Retry after {seconds} s.", suggestion.unwrap_or_default()).trim().to_owned(),
-            );
-        }
+        let suggestion = hints::suggestion(&error);
         Self {
             exit: exit_of(error.status, &error.code),
             message: error.message,
             code: Some(error.code),
             suggestion,
-            correlation_id: present(error.correlation_id),
+            correlation_id: Some(error.correlation_id).filter(|id| !id.is_empty()),
         }
     }
 }

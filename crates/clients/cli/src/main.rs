@@ -4,7 +4,8 @@
 //! `session`); send requests through the generated client (`sdk`); print the response in the requested format
 //! (`output`) to standard output, and everything else to standard error. Each group of commands is one file in
 //! `commands`; `coverage` lists which API operation each of them calls, and a test fails for an operation that
-//! no command calls.
+//! no command calls. `menu` orders them by task, `examples` shows their use, `resources` knows what people call things
+//! by, `watch` repeats a command.
 //!
 //! Guarantees: data goes to standard output and nothing else does; JSON is complete and stable; the exit code says
 //! what kind of failure it was (`failure::Exit`); secrets are kept in a file that only its owner can read and
@@ -17,30 +18,44 @@ mod config;
 #[cfg(test)]
 mod coverage;
 mod credentials;
+mod examples;
 mod failure;
+#[cfg(test)]
+mod help;
+mod hints;
 mod login;
+mod menu;
 mod output;
 mod process;
 mod resolve;
+mod resources;
 #[cfg(test)]
 mod runbooks;
 mod session;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
-use crate::{app::App, args::Args, failure::Exit};
+use crate::{
+    app::App,
+    args::Args,
+    commands::completion,
+    failure::{Exit, local},
+};
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => {
-            // Help and version are results; everything else is an error in the command line.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Client.into() } else { ExitCode::SUCCESS };
-        }
+    clap_complete::CompleteEnv::with_factory(menu::command).var(completion::VARIABLE).complete();
+    let matches = match menu::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return unreadable(&error),
     };
+    let args = match Args::from_arg_matches(&matches) {
+        Ok(args) => args,
+        Err(error) => return unreadable(&error),
+    };
+    let format = args.global.output;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -49,6 +64,10 @@ fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(async {
+        if watch::is_wanted(&matches) {
+            let parse = || Args::from_arg_matches(&matches).map_err(local("the command line cannot be read"));
+            return watch::repeat(parse).await;
+        }
         let Args { global, command } = args;
         let app = App::new(global)?;
         Box::pin(commands::run(&app, command)).await
@@ -56,8 +75,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.print();
+            failure.print(format);
             failure.exit.into()
         }
     }
+}
+
+/// Help and version are results; everything else is an error in the command line.
+fn unreadable(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { Exit::Client.into() } else { ExitCode::SUCCESS }
 }

@@ -1,12 +1,14 @@
-//! Resolves arguments: an organization or project by id, slug, or as the only one; a node, pool, allocation or
-//! user by id or name.
+//! Resolves arguments: the organization and the project of a command, and what people call by name.
 
 use sdk::{Client, types};
+use serde_json::Value;
 
 use crate::{
     app::App,
     commands::{pages, send},
-    failure::{Exit, Failure, Result},
+    failure::{Exit, Failure, Result, local},
+    resources::{Kind, Within, find, kinds, pick},
+    session::Origin,
 };
 
 /// The organization of the command line or the context; otherwise the only one.
@@ -14,20 +16,29 @@ pub async fn org(app: &App, client: &Client) -> Result<String> {
     match &app.org {
         Some(text) => org_named(client, text).await,
         None => {
+            if let Some(who) = service_account(client).await?
+                && let Some(org) = who.org_id
+            {
+                return Ok(org.as_str().to_owned());
+            }
             let orgs: Vec<types::OrgMembership> =
-                pages!(Some(2), |page| client.org_list(page.cursor(), page.size()))?;
-            only(orgs.into_iter().map(|org| org.id.to_string()), "organization", "org")
+                pages!(None, |page| client.org_list(page.cursor(), page.size()))?;
+            only(orgs.iter().map(|org| (org.id.to_string(), org.slug.to_string())), "organization", "org")
         }
     }
 }
 
-pub async fn org_named(client: &Client, text: &str) -> Result<String> {
-    if is_id(text, "org_") {
-        return Ok(text.to_owned());
+/// Whose credentials the environment has, if not a person's: a service account has one project, and lists no others.
+async fn service_account(client: &Client) -> Result<Option<types::WhoAmI>> {
+    if matches!(Origin::of_environment()?, Origin::Stored) {
+        return Ok(None);
     }
-    let orgs: Vec<types::OrgMembership> = pages!(None, |page| client.org_list(page.cursor(), page.size()))?;
-    let found = orgs.into_iter().find(|org| org.slug.as_str() == text);
-    found.map(|org| org.id.to_string()).ok_or_else(|| unknown("organization", text))
+    let who = send!(client.whoami_get());
+    Ok(Some(who).filter(|who| who.kind != types::PrincipalKind::User))
+}
+
+pub async fn org_named(client: &Client, text: &str) -> Result<String> {
+    find(client, &kinds::ORG, &[], text).await
 }
 
 /// The project of the command line or the context; otherwise the only one of the organization.
@@ -35,30 +46,58 @@ pub async fn project(app: &App, client: &Client) -> Result<String> {
     match &app.project {
         Some(text) => project_named(app, client, text).await,
         None => {
+            if let Some(who) = service_account(client).await?
+                && let Some(project) = who.project_id
+            {
+                return Ok(project.as_str().to_owned());
+            }
             let org = org(app, client).await?;
             let projects: Vec<types::Project> =
-                pages!(Some(2), |page| client.project_list(&org, page.cursor(), page.size()))?;
-            only(projects.into_iter().map(|project| project.id.to_string()), "project", "project")
+                pages!(None, |page| client.project_list(&org, page.cursor(), page.size()))?;
+            only(projects.iter().map(|one| (one.id.to_string(), one.slug.to_string())), "project", "project")
         }
     }
 }
 
 pub async fn project_named(app: &App, client: &Client, text: &str) -> Result<String> {
-    if is_id(text, "proj_") {
+    if kinds::PROJECT.is_id(text) {
+        return Ok(text.to_owned());
+    }
+    within_org(app, client, &kinds::PROJECT, text).await
+}
+
+/// Something of the organization of the command line or the context.
+pub async fn within_org(app: &App, client: &Client, kind: &Kind, text: &str) -> Result<String> {
+    if kind.is_id(text) {
         return Ok(text.to_owned());
     }
     let org = org(app, client).await?;
-    let projects: Vec<types::Project> =
-        pages!(None, |page| client.project_list(&org, page.cursor(), page.size()))?;
-    let found = projects.into_iter().find(|project| project.slug.as_str() == text);
-    found.map(|project| project.id.to_string()).ok_or_else(|| unknown("project", text))
+    find(client, kind, &[("org", &org)], text).await
 }
 
-/// A node by its id or host name.
+/// Something of the whole platform.
+pub async fn on_platform(client: &Client, kind: &Kind, text: &str) -> Result<String> {
+    find(client, kind, &[], text).await
+}
+
+pub async fn optional(
+    client: &Client,
+    kind: &Kind,
+    within: Within<'_>,
+    text: Option<&str>,
+) -> Result<Option<String>> {
+    match text {
+        Some(text) => find(client, kind, within, text).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A node by its host name or id.
 pub async fn node(client: &Client, text: &str) -> Result<String> {
-    if is_id(text, "node_") {
+    if kinds::NODE.is_id(text) {
         return Ok(text.to_owned());
     }
+    // The server finds a host name; only tails need the list.
     let hostname = Some(text);
     let (label, pool_id, region, simulated, state) = (None, None, None, None, None);
     let found: Vec<types::NodeSummary> = pages!(Some(1), |page| client.node_list(
@@ -71,10 +110,10 @@ pub async fn node(client: &Client, text: &str) -> Result<String> {
         simulated,
         state
     ))?;
-    found.first().map(|node| node.id.to_string()).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is no node {text:?}"))
-            .suggest("List the nodes with `gpuaas nodes list`.")
-    })
+    match found.first() {
+        Some(node) => Ok(node.id.to_string()),
+        None => find(client, &kinds::NODE, &[], text).await,
+    }
 }
 
 pub async fn optional_node(client: &Client, text: Option<String>) -> Result<Option<String>> {
@@ -84,114 +123,105 @@ pub async fn optional_node(client: &Client, text: Option<String>) -> Result<Opti
     }
 }
 
-/// A pool by its id or name; a name is unique only within a region.
+/// A pool by its name or id; a name is unique only within a region.
 pub async fn pool(client: &Client, text: &str, region: Option<&str>) -> Result<String> {
-    if is_id(text, "pool_") {
+    if kinds::POOL.is_id(text) {
         return Ok(text.to_owned());
     }
-    let mut pools: Vec<types::NodePool> =
+    let pools: Vec<types::NodePool> =
         pages!(None, |page| client.pool_list(page.cursor(), page.size(), region))?;
-    pools.retain(|pool| pool.name.as_str() == text);
-    match pools.as_slice() {
-        [pool] => Ok(pool.id.to_string()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no pool {text:?}"))
-            .suggest("List the pools with `gpuaas pools list`.")),
-        _ => Err(Failure::client(format!(
-            "the name {text:?} is ambiguous: several regions have a pool of this name"
-        ))
-        .suggest("Give its id.")),
+    pick(&kinds::POOL, text, &values(&pools)?)
+}
+
+/// An allocation of a project by its name or id. Among several with the same name, the one that has not ended wins.
+pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<String> {
+    if kinds::ALLOCATION.is_id(text) {
+        return Ok(text.to_owned());
+    }
+    let (group_id, state, live) = (None, None, Some(types::AllocationListLive::True));
+    let list: Vec<types::Allocation> = pages!(None, |page| client.allocation_list(
+        project,
+        page.cursor(),
+        group_id,
+        live,
+        page.size(),
+        state
+    ))?;
+    match pick(&kinds::ALLOCATION, text, &values(&list)?) {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            find(client, &kinds::ALLOCATION, &[("project", project)], text).await
+        }
+        found => found,
     }
 }
 
-/// An allocation of a project by its id or name. Among several with the same name, the one that has not ended wins.
-pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<String> {
-    if is_whole_id(text, "alloc_") {
+/// A group of allocations by its name or id.
+pub async fn group(client: &Client, project: &str, text: &str) -> Result<String> {
+    find(client, &kinds::GROUP, &[("project", project)], text).await
+}
+
+/// A member of the organization by e-mail address, name or id.
+pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> {
+    if kinds::MEMBER.is_id(text) {
         return Ok(text.to_owned());
     }
-    let named = |list: Vec<types::Allocation>| -> Vec<String> {
-        list.into_iter().filter(|one| one.name == text).map(|one| one.id.to_string()).collect()
-    };
-    let (group_id, state) = (None, None);
-    let mut found = Vec::new();
-    for live in [Some(types::AllocationListLive::True), None] {
-        if found.is_empty() {
-            found = named(pages!(None, |page| client.allocation_list(
-                project,
-                page.cursor(),
-                group_id,
-                live,
-                page.size(),
-                state
-            ))?);
+    match find(client, &kinds::PROJECT_MEMBER, &[("project", project)], text).await {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            let org = send!(client.project_get(project)).org_id;
+            find(client, &kinds::MEMBER, &[("org", &org)], text).await
+        }
+        found => found,
+    }
+}
+
+fn values<T: serde::Serialize>(items: &[T]) -> Result<Vec<Value>> {
+    let read = items.iter().map(serde_json::to_value).collect::<std::result::Result<_, _>>();
+    read.map_err(local("the list cannot be read"))
+}
+
+/// The only one of several: id and slug.
+fn only(found: impl Iterator<Item = (String, String)>, kind: &str, flag: &str) -> Result<String> {
+    let found: Vec<(String, String)> = found.collect();
+    match found.as_slice() {
+        [(id, _)] => Ok(id.clone()),
+        [] => Err(none(kind)),
+        several => {
+            let mut slugs: Vec<&str> = several.iter().map(|(_, slug)| slug.as_str()).collect();
+            slugs.sort_unstable();
+            let named = slugs.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+            let more = if slugs.len() > 8 { format!(" and {} more", slugs.len() - 8) } else { String::new() };
+            let first = slugs.first().copied().unwrap_or_default();
+            Err(Failure::client(format!("which {kind}? You belong to {named}{more}")).suggest(format!(
+                "Add --{flag} {first}, or choose one with `gpuaas context use --{flag} {first}`."
+            )))
         }
     }
-    one_of(&found, "allocation", text, "gpuaas allocations list --all")
 }
 
-/// A group of allocations by its id or name.
-pub async fn group(client: &Client, project: &str, text: &str) -> Result<String> {
-    if is_whole_id(text, "agrp_") {
-        return Ok(text.to_owned());
-    }
-    let groups: Vec<types::AllocationGroup> =
-        pages!(None, |page| client.allocation_group_list(project, page.cursor(), page.size()))?;
-    let found: Vec<String> =
-        groups.into_iter().filter(|group| group.name == text).map(|group| group.id.to_string()).collect();
-    one_of(&found, "group", text, "gpuaas groups list")
-}
-
-/// A member of the organization by id or e-mail address.
-pub async fn user(client: &Client, project: &str, text: &str) -> Result<String> {
-    if is_whole_id(text, "user_") {
-        return Ok(text.to_owned());
-    }
-    let same = |email: &Option<String>| email.as_ref().is_some_and(|email| email.eq_ignore_ascii_case(text));
-    let own: Vec<types::ProjectMember> =
-        pages!(None, |page| client.project_member_list(project, page.cursor(), page.size()))?;
-    if let Some(member) = own.iter().find(|member| same(&member.email)) {
-        return Ok(member.id.to_string());
-    }
-    let org = send!(client.project_get(project)).org_id;
-    let members: Vec<types::Member> =
-        pages!(None, |page| client.member_list(&org, page.cursor(), page.size()))?;
-    let found = members.iter().find(|member| same(&member.email));
-    found.map(|member| member.id.to_string()).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("the organization has no member {text:?}"))
-            .suggest("List the members with `gpuaas members list`.")
-    })
-}
-
-fn one_of(ids: &[String], kind: &str, text: &str, list: &str) -> Result<String> {
-    match ids {
-        [id] => Ok(id.clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} in the project"))
-            .suggest(format!("List them with `{list}`."))),
-        _ => Err(Failure::client(format!("the name {text:?} is ambiguous: {}", ids.join(", ")))
-            .suggest("Give its id.")),
+fn none(kind: &str) -> Failure {
+    let failure = Failure::new(Exit::NotFound, format!("you do not belong to any {kind}"));
+    if kind == "project" {
+        failure.suggest(
+            "Create one with `gpuaas projects create NAME`, or ask an administrator of the organization to add you: \
+             `gpuaas members list` shows them.",
+        )
+    } else {
+        failure.suggest("Ask for an invitation; `gpuaas invitations received` lists those that you have.")
     }
 }
 
-/// For resources whose names are free text: only text with the form of an id counts as an id.
-fn is_whole_id(text: &str, prefix: &str) -> bool {
-    text.strip_prefix(prefix)
-        .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Neither slugs nor host names have an underscore, so an id cannot be mistaken for one.
-fn is_id(text: &str, prefix: &str) -> bool {
-    text.starts_with(prefix)
-}
-
-fn only(ids: impl Iterator<Item = String>, kind: &str, flag: &str) -> Result<String> {
-    let ids: Vec<String> = ids.collect();
-    match ids.as_slice() {
-        [id] => Ok(id.clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("you do not belong to any {kind}"))),
-        _ => Err(Failure::client(format!("which {kind}?"))
-            .suggest(format!("Give --{flag}, or choose one with `gpuaas context use --{flag} …`."))),
+    #[test]
+    fn the_choice_is_named_when_there_are_several() {
+        let pair = |slug: &str| (format!("id of {slug}"), slug.to_owned());
+        assert_eq!(only([pair("a")].into_iter(), "project", "project").unwrap(), "id of a");
+        let failure = only([pair("web"), pair("lab")].into_iter(), "project", "project").unwrap_err();
+        assert_eq!(failure.message, "which project? You belong to lab, web");
+        assert!(failure.suggestion.unwrap().contains("--project lab"));
+        let failure = only(std::iter::empty(), "organization", "org").unwrap_err();
+        assert_eq!(failure.exit, Exit::NotFound);
     }
-}
-
-fn unknown(kind: &str, text: &str) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no {kind} {text:?} among those that you belong to"))
 }

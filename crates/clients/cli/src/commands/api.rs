@@ -25,6 +25,7 @@ pub struct Command {
     /// GET, POST, PUT, PATCH or DELETE.
     #[arg(value_parser = method)]
     method: Method,
+    /// Path, such as /orgs or /api/v1/orgs.
     path: String,
     /// The JSON body: literal, `@file`, or `-` for standard input.
     #[arg(short, long, value_name = "JSON")]

@@ -18,6 +18,7 @@ use crate::{
     failure::{Exit, Failure, Result, local},
     output::{Columns, note, write_bytes},
     resolve,
+    resources::names::{self, Scope},
 };
 
 #[derive(Subcommand)]
@@ -36,7 +37,7 @@ pub enum Command {
         #[command(flatten)]
         trail: Trail,
         /// Output file; standard output by default.
-        #[arg(long, value_name = "FILE")]
+        #[arg(short = 'f', long = "file", alias = "out", value_name = "FILE")]
         out: Option<String>,
     },
     /// Verify that no row was changed, removed or inserted.
@@ -70,6 +71,7 @@ pub struct Filter {
     /// Only this action, such as project.create.
     #[arg(long)]
     action: Option<String>,
+    /// Only actions with this result.
     #[arg(long, value_enum)]
     result: Option<Outcome>,
     /// Only actions on this resource.
@@ -84,14 +86,14 @@ pub struct Filter {
 }
 
 const COLUMNS: Columns = &[
-    ("SEQ", "seq"),
     ("AT", "at"),
-    ("ACTOR", "actor_id"),
-    ("ROLE", "actor_role"),
     ("ACTION", "action"),
-    ("TARGET", "target_id"),
     ("RESULT", "result"),
+    ("ACTOR", "actor_id"),
+    ("TARGET", "target_id"),
     ("CODE", "code"),
+    ("SEQ", "seq"),
+    ("ROLE", "actor_role"),
     ("REPEATS", "repeats"),
 ];
 const VERIFIED: Columns = &[("OK", "ok"), ("CHAINS", "chains"), ("ROWS", "rows")];
@@ -150,6 +152,8 @@ async fn list(app: &App, trail: Trail, filter: Filter, limit: &Limit) -> Result 
             until
         ))?
     };
+    let org = if trail.platform { None } else { resolve::org(app, &client).await.ok() };
+    names::learn(app, &client, &org.as_deref().map_or(Scope::Platform, Scope::Org), &rows).await;
     app.out.list(&rows, COLUMNS)
 }
 

@@ -1,15 +1,16 @@
 //! `gpuaas auth`.
 
 use clap::Subcommand;
-use sdk::types;
+use sdk::{Client, types};
 
-use super::sessions;
+use super::{allocations::refusal::quoted, sessions};
 use crate::{
     app::App,
     config::Config,
     failure::{Exit, Failure, Result, local},
     login::{self, Flow},
     output::{Columns, note},
+    resolve,
     session::Origin,
 };
 
@@ -24,18 +25,49 @@ pub enum Command {
         #[arg(long, conflicts_with = "device")]
         no_browser: bool,
     },
-    /// Show the current user with organizations and projects.
+    /// Show who you are: a user with organizations and projects, or a service account.
     Whoami,
     /// Print an access token for other programs, such as `curl -H "Authorization: Bearer $(gpuaas auth token)"`. It expires
     /// soon: ask again rather than store it.
     Token,
-    /// Change your display name.
-    Rename { name: String },
+    /// Change your account: the display name.
+    #[command(alias = "rename")]
+    Update {
+        /// Your display name.
+        #[arg(long, required_unless_present = "old_name")]
+        name: Option<String>,
+        #[arg(hide = true)]
+        old_name: Option<String>,
+    },
     /// Sign out: revoke this session and delete its tokens.
     Logout,
     /// Your sessions.
     #[command(subcommand)]
     Sessions(sessions::Command),
+}
+
+/// Which organization and project commands use from now on: the only ones, or what to choose from.
+async fn say_where(app: &App, client: &Client) -> Result {
+    let invited: Vec<types::ReceivedInvitation> =
+        pages!(Some(5), |page| client.invitation_list_received(page.cursor(), page.size()))?;
+    for one in &invited {
+        let name = quoted(&one.org_name);
+        note(&format!("You are invited to {}: gpuaas invitations accept {name}", one.org_name));
+    }
+    let chosen = async {
+        let org = send!(client.org_get(&resolve::org(app, client).await?));
+        let project = send!(client.project_get(&resolve::project(app, client).await?));
+        Ok::<_, Failure>(format!("Organization {}, project {}.", org.slug, project.slug))
+    };
+    match chosen.await {
+        Ok(text) => note(&text),
+        // There is nothing to choose from, or too much: the next command will say the same.
+        Err(failure) => {
+            note(&failure.message);
+            note(&failure.suggestion.unwrap_or_default());
+        }
+    }
+    Ok(())
 }
 
 /// Makes the server of the sign-in the default of later commands.
@@ -57,19 +89,35 @@ fn summarise(me: &mut serde_json::Value) {
     me["orgs"] = orgs.join(", ").into();
 }
 
-const ME: Columns = &[("ID", "id"), ("NAME", "name"), ("EMAIL", "email"), ("SESSION", "session_id")];
+const WHO: Columns = &[
+    ("KIND", "kind"),
+    ("NAME", "name"),
+    ("ROLES", "roles"),
+    ("PROJECT", "project_name"),
+    ("ORG", "org_name"),
+    ("KEY", "key_id"),
+    ("TOKEN EXPIRES", "token_expires_at"),
+    ("ID", "id"),
+];
+const ME: Columns = &[("NAME", "name"), ("EMAIL", "email"), ("ID", "id"), ("SESSION", "session_id")];
 
 pub async fn run(app: &App, command: Command) -> Result {
     match command {
         Command::Login { device, no_browser } => {
             let flow = if device { Flow::Device } else { Flow::Browser { open: !no_browser } };
             login::sign_in(app, flow).await?;
-            let me = send!(app.client().await?.me_get());
+            let client = app.client().await?;
+            let me = send!(client.me_get());
             note(&format!("Signed in to {} as {}.", app.server, me.name));
-            remember_server(app)
+            remember_server(app)?;
+            say_where(app, &client).await
         }
         Command::Whoami => {
             let client = app.client().await?;
+            let who = send!(client.whoami_get());
+            if who.kind != types::PrincipalKind::User {
+                return app.out.item(&who, WHO);
+            }
             let mut me = serde_json::to_value(send!(client.me_get()))
                 .map_err(local("the response cannot be printed"))?;
             if app.out.is_table() {
@@ -82,9 +130,9 @@ pub async fn run(app: &App, command: Command) -> Result {
             app.out
                 .value(&serde_json::json!({ "access_token": token, "token_type": "Bearer" }), "access_token")
         }
-        Command::Rename { name } => {
+        Command::Update { name, old_name } => {
             let client = app.client().await?;
-            let body = types::MeUpdate { name: Some(name) };
+            let body = types::MeUpdate { name: name.or(old_name) };
             app.out.item(&send!(client.me_update(&body)), ME)
         }
         Command::Logout => logout(app).await,

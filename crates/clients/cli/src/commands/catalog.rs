@@ -21,11 +21,11 @@ pub struct Command {
 
 const COLUMNS: Columns = &[
     ("SKU", "sku"),
-    ("NAME", "name"),
-    ("KIND", "shape"),
-    ("SIZES", "sizes"),
     ("PRICE", "price"),
     ("FREE", "free"),
+    ("SIZES", "sizes"),
+    ("NAME", "name"),
+    ("KIND", "shape"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {

@@ -3,34 +3,39 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
-use super::optional;
-use crate::{app::App, args::Limit, failure::Result, output::Columns};
+use super::{on_platform, optional};
+use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve, resources::kinds};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// List discrepancies. Nothing is repaired automatically.
     List {
-        /// Include resolved ones.
+        /// Include resolved discrepancies.
         #[arg(long)]
         all: bool,
-        /// Only those of this kind.
+        /// Only discrepancies of this kind.
         #[arg(long)]
         kind: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
     /// Show a discrepancy, and what to do about it.
-    #[command(visible_alias = "get")]
-    Show { discrepancy: String },
+    #[command(alias = "get")]
+    Show {
+        /// Discrepancy, by id.
+        discrepancy: String,
+    },
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("KIND", "kind"),
-    ("SUBJECT", "subject"),
+    ("NODE", "node_id"),
+    ("ALLOCATION", "allocation_id"),
     ("STATE", "state"),
     ("SINCE", "first_seen_at"),
+    ("ID", "id"),
     ("MESSAGE", "message"),
+    ("SUBJECT", "subject"),
 ];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
@@ -40,8 +45,11 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             let kind = optional("kind", kind)?;
             let found: Vec<types::Discrepancy> =
                 pages!(limit.get(), |page| client.discrepancy_list(page.cursor(), kind, page.size(), state))?;
-            app.out.list(&found, COLUMNS)
+            on_platform::list(app, client, &found, COLUMNS).await
         }
-        Command::Show { discrepancy } => app.out.item(&send!(client.discrepancy_get(&discrepancy)), COLUMNS),
+        Command::Show { discrepancy } => {
+            let id = resolve::on_platform(client, &kinds::DISCREPANCY, &discrepancy).await?;
+            on_platform::item(app, client, &send!(client.discrepancy_get(&id)), COLUMNS).await
+        }
     }
 }

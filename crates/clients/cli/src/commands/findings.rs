@@ -1,18 +1,19 @@
 //! `gpuaas findings`.
 
 use clap::Subcommand;
-use sdk::types;
+use sdk::{Client, types};
 
-use super::optional;
-use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve};
+use super::{on_platform, optional};
+use crate::{app::App, args::Limit, failure::Result, output::Columns, resolve, resources::kinds};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List findings.
+    /// List findings of nodes.
     List {
+        /// Only findings in this state.
         #[arg(long, value_parser = ["open", "acknowledged", "resolved"])]
         state: Option<String>,
-        /// Only findings of this node, by id or host name.
+        /// Only findings of this node, by host name or id.
         #[arg(long)]
         node: Option<String>,
         /// Only findings with this code, such as xid.79.
@@ -25,40 +26,46 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a finding with its evidence.
-    #[command(visible_alias = "get")]
-    Show { finding: String },
-    /// Acknowledge a finding.
-    Acknowledge {
+    #[command(alias = "get")]
+    Show {
+        /// Finding, by id.
         finding: String,
+    },
+    /// Acknowledge a finding: somebody deals with it.
+    Acknowledge {
+        /// Finding, by id.
+        finding: String,
+        /// Note for others, stored with the finding.
         #[arg(long)]
         note: Option<String>,
     },
     /// Resolve a finding. Its action is not reverted: uncordon or release the node yourself.
     Resolve {
+        /// Finding, by id.
         finding: String,
-        /// Cause and fix.
+        /// Cause and fix, stored with the finding.
         #[arg(long)]
         note: String,
     },
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NODE", "node_id"),
     ("CODE", "code"),
-    ("SUBJECT", "subject"),
-    ("ACTION", "action"),
     ("STATE", "state"),
-    ("SEEN", "seen"),
+    ("ACTION", "action"),
     ("LAST SEEN", "last_seen_at"),
+    ("ID", "id"),
     ("MESSAGE", "message"),
+    ("SUBJECT", "subject"),
+    ("SEEN", "seen"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
-    let client = app.client().await?;
+    let client = &app.client().await?;
     let one = match command {
         Command::List { state, node, code, action, limit } => {
-            let node = resolve::optional_node(&client, node).await?;
+            let node = resolve::optional_node(client, node).await?;
             let (action, state) = (optional("action", action)?, optional("state", state)?);
             let findings: Vec<types::HealthFinding> = pages!(limit.get(), |page| client.finding_list(
                 action,
@@ -68,17 +75,21 @@ pub async fn run(app: &App, command: Command) -> Result {
                 page.size(),
                 state
             ))?;
-            return app.out.list(&findings, COLUMNS);
+            return on_platform::list(app, client, &findings, COLUMNS).await;
         }
-        Command::Show { finding } => send!(client.finding_get(&finding)),
+        Command::Show { finding } => send!(client.finding_get(&id(client, &finding).await?)),
         Command::Acknowledge { finding, note } => {
             let body = types::FindingAcknowledge { note };
-            send!(client.finding_acknowledge(&finding, &body))
+            send!(client.finding_acknowledge(&id(client, &finding).await?, &body))
         }
         Command::Resolve { finding, note } => {
             let body = types::FindingResolve { note };
-            send!(client.finding_resolve(&finding, &body))
+            send!(client.finding_resolve(&id(client, &finding).await?, &body))
         }
     };
-    app.out.item(&one, COLUMNS)
+    on_platform::item(app, client, &one, COLUMNS).await
+}
+
+async fn id(client: &Client, text: &str) -> Result<String> {
+    resolve::on_platform(client, &kinds::FINDING, text).await
 }

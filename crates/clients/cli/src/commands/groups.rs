@@ -7,9 +7,10 @@ use sdk::types::{self, AllocationGroupDetailState as State};
 use tokio::time::Instant;
 
 use super::allocations::{
-    COLUMNS as ALLOCATIONS, Place,
-    launch::more,
-    refusal::{Typed, What},
+    Place,
+    launch::{more, warn},
+    refusal::{Typed, What, quoted},
+    show as show_allocations,
 };
 use crate::{
     app::App,
@@ -17,11 +18,11 @@ use crate::{
     failure::{Exit, Failure, Result},
     output::{Columns, note},
     resolve,
+    resources::names::{self, Scope},
 };
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Groups are given by id, or by a name that is unique in the project.
 #[derive(Subcommand)]
 pub enum Command {
     /// Launch several machines together: all or none, in one region.
@@ -32,10 +33,14 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a group with its members.
-    #[command(visible_alias = "show")]
-    Get { group: String },
+    #[command(alias = "get")]
+    Show {
+        /// Group, by name or id.
+        group: String,
+    },
     /// Release all members of a group: their data is deleted, and billing stops.
     Release {
+        /// Group, by name or id.
         group: String,
         #[command(flatten)]
         wait: Wait,
@@ -64,12 +69,12 @@ pub struct Create {
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NAME", "name"),
     ("STATE", "state"),
     ("MEMBERS", "members"),
-    ("BY", "created_by"),
+    ("OWNER", "created_by"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -81,21 +86,22 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::List { limit } => {
             let groups: Vec<types::AllocationGroup> = pages!(limit.get(), |page| client
                 .allocation_group_list(project, page.cursor(), page.size()))?;
+            names::learn(app, client, &Scope::Project(project), &groups).await;
             app.out.list(&groups, COLUMNS)
         }
-        Command::Get { group } => {
+        Command::Show { group } => {
             let id = resolve::group(client, project, &group).await?;
-            show(app, &get(place, &id).await?)
+            show(place, &get(place, &id).await?).await
         }
         Command::Release { group, wait, confirm } => {
             let id = resolve::group(client, project, &group).await?;
             app.confirm(&confirm, &format!("Release all members of {group} and delete their data"))?;
             let releasing = send!(client.allocation_group_release(project, &id));
-            let Some(limit) = wait.limit() else { return show(app, &releasing) };
+            let Some(limit) = wait.limit() else { return show(place, &releasing).await };
             let moving =
                 [State::Requested, State::Provisioning, State::Active, State::Degraded, State::Releasing];
             let over = settled(place, releasing, limit, &moving).await?;
-            show(app, &over)
+            show(place, &over).await
         }
     }
 }
@@ -115,7 +121,7 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
     };
     let body = types::AllocationGroupCreate {
         members,
-        sku: what.sku.clone(),
+        sku: what.sku().to_owned(),
         gpus: what.gpus,
         profile: what.profile.clone(),
         region: what.region.clone(),
@@ -125,9 +131,10 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
     let key = once.key();
     let sent = Box::pin(place.client.allocation_group_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
+    warn(&made.warnings);
     let Some(limit) = wait.limit() else {
-        note(&format!("See it with `gpuaas groups get {}`.", made.id.as_str()));
-        return show(place.app, &made);
+        note(&format!("See it with `gpuaas groups show {}`.", quoted(&made.name)));
+        return show(place, &made).await;
     };
     let id = made.id.to_string();
     let settled = settled(place, made, limit, &[State::Requested, State::Provisioning]).await?;
@@ -136,10 +143,10 @@ async fn create(place: &Place<'_>, launched: Create) -> Result {
         let why =
             failed.map(|one| format!(": {} failed: {}", one.name, one.state_reason)).unwrap_or_default();
         return Err(Failure::new(Exit::Server, format!("{id} is {}{why}", settled.state)).suggest(format!(
-            "The other members are released as well. See them with `gpuaas groups get {id}`."
+            "The other members are released as well. See them with `gpuaas groups show {id}`."
         )));
     }
-    show(place.app, &settled)
+    show(place, &settled).await
 }
 
 /// Polls a group until it has left these states, and prints the states of its members.
@@ -151,7 +158,7 @@ async fn settled(
 ) -> Result<types::AllocationGroupDetail> {
     let deadline = Instant::now() + limit;
     let id = group.id.to_string();
-    let go_on = format!("The operation continues. See it with `gpuaas groups get {id}`.");
+    let go_on = format!("The operation continues. See it with `gpuaas groups show {id}`.");
     let mut told: HashMap<String, types::AllocationState> = HashMap::new();
     loop {
         for one in &group.allocations {
@@ -185,17 +192,18 @@ async fn settled(
 }
 
 /// A list of members below the group.
-fn show(app: &App, group: &types::AllocationGroupDetail) -> Result {
+async fn show(place: &Place<'_>, group: &types::AllocationGroupDetail) -> Result {
+    let app = place.app;
     if app.out.format != Format::Table {
         return app.out.item(group, COLUMNS);
     }
     let lines = [
-        ("id", group.id.to_string()),
         ("name", group.name.clone()),
+        ("id", group.id.to_string()),
         ("state", group.state.to_string()),
         ("members", group.members.to_string()),
         ("created by", group.created_by.to_string()),
     ];
     app.out.page(group, &lines, "\n")?;
-    app.out.list(&group.allocations, ALLOCATIONS)
+    show_allocations(place, &group.allocations).await
 }

@@ -22,23 +22,25 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum RulesCommand {
-    /// List the rules.
+    /// List the rules, by pattern.
     List {
         #[command(flatten)]
         limit: Limit,
     },
     /// Create or change a rule.
     Set {
-        /// A code (xid.79), or a prefix with a wildcard (xid.*).
+        /// Code of a finding (xid.79), or a prefix with a wildcard (xid.*).
         pattern: String,
+        /// What to do about such a finding.
         #[arg(long, value_parser = ACTIONS)]
         action: String,
-        /// Description of the finding.
+        /// What such a finding means, for operators.
         #[arg(long)]
         meaning: String,
     },
     /// Delete a rule.
     Delete {
+        /// Pattern of the rule, as it was set.
         pattern: String,
         #[command(flatten)]
         confirm: Confirm,

@@ -40,12 +40,16 @@ pub mod invitations;
 pub mod members;
 pub mod nodes;
 pub mod notifications;
+pub mod on_platform;
+pub mod open;
 pub mod ops;
+pub mod ops_status;
 pub mod orgs;
 pub mod platform;
 pub mod platform_allocations;
 pub mod platform_billing;
 pub mod platform_changes;
+pub mod platform_payments;
 pub mod platform_refunds;
 pub mod policy;
 pub mod pools;
@@ -59,6 +63,7 @@ pub mod skus;
 pub mod slots;
 pub mod ssh;
 pub mod ssh_keys;
+pub mod status;
 pub mod tasks;
 pub mod trust;
 pub mod webhooks;
@@ -81,6 +86,11 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Invitations(command) => invitations::run(app, command).await,
         Command::SshKeys(command) => ssh_keys::run(app, command).await,
         Command::Catalog(command) => catalog::run(app, command).await,
+        Command::Launch(create) => allocations::run(app, allocations::Command::Create(create)).await,
+        Command::Ls(list) => allocations::run(app, allocations::Command::List(list)).await,
+        Command::Rm(release) => allocations::run(app, allocations::Command::Release(release)).await,
+        Command::Status(command) => status::run(app, command).await,
+        Command::Open(command) => open::run(app, command).await,
         Command::Allocations(command) => allocations::run(app, command).await,
         Command::Groups(command) => groups::run(app, command).await,
         Command::Ssh(command) => ssh::run(app, command).await,

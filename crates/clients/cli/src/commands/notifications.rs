@@ -10,6 +10,7 @@ use crate::{
     args::{Format, Limit},
     failure::{Failure, Result, local},
     output::{Columns, note, printable, write_on},
+    resources::{find, kinds},
 };
 
 #[derive(Subcommand)]
@@ -19,16 +20,18 @@ pub enum Command {
         /// Only unread ones.
         #[arg(long)]
         unread: bool,
-        /// Follow new notifications until interrupted.
-        #[arg(long)]
-        watch: bool,
+        /// Print new notifications as they come, until interrupted.
+        #[arg(short, long)]
+        follow: bool,
         #[command(flatten)]
         limit: Limit,
     },
     /// Mark one notification, or all, as read.
     Read {
+        /// Notification, by id or the tail of its id.
         #[arg(required_unless_present = "all")]
         notification: Option<String>,
+        /// Mark all notifications as read.
         #[arg(long, conflicts_with = "notification")]
         all: bool,
     },
@@ -39,10 +42,12 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum PreferencesCommand {
+    /// Show which notifications you get, and how.
+    #[command(alias = "list")]
     Show,
     /// Enable or disable a kind of notification.
     Set {
-        /// Such as low_balance.
+        /// Kind of notification, such as low_balance.
         kind: String,
         /// By mail: on or off.
         #[arg(long, value_name = "on|off", value_parser = switch)]
@@ -62,14 +67,14 @@ fn switch(text: &str) -> std::result::Result<bool, String> {
 }
 
 const COLUMNS: Columns =
-    &[("ID", "id"), ("AT", "created_at"), ("SEVERITY", "severity"), ("TITLE", "title"), ("READ", "read_at")];
+    &[("AT", "created_at"), ("SEVERITY", "severity"), ("TITLE", "title"), ("READ", "read_at"), ("ID", "id")];
 const PREFERENCES: Columns = &[("KIND", "kind"), ("IN PRODUCT", "in_app"), ("MAIL", "email")];
 
 pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
-        Command::List { unread, watch, limit } => {
-            if watch {
+        Command::List { unread, follow: follow_on, limit } => {
+            if follow_on {
                 return follow(app, &client).await;
             }
             let found: Vec<types::Notification> = pages!(limit.get(), |page| client.notification_list(
@@ -80,7 +85,8 @@ pub async fn run(app: &App, command: Command) -> Result {
             app.out.list(&found, COLUMNS)
         }
         Command::Read { notification: Some(notification), .. } => {
-            app.out.item(&send!(client.notification_read(&notification)), COLUMNS)
+            let id = find(&client, &kinds::NOTIFICATION, &[], &notification).await?;
+            app.out.item(&send!(client.notification_read(&id)), COLUMNS)
         }
         Command::Read { notification: None, .. } => {
             let body = types::NotificationReadAll { up_to_seq: None };

@@ -3,17 +3,21 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{discrepancies, restore, sagas};
+use super::{discrepancies, on_platform, ops_status, restore, sagas};
 use crate::{
     app::App,
     args::{Confirm, Format, Limit},
     failure::Result,
     output::{Columns, note},
+    resolve,
+    resources::kinds,
 };
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Events that are not published yet.
+    /// Show the state of the platform: fleet, queues, findings, certificates, lag.
+    Status(ops_status::Command),
+    /// List events that are not published yet.
     Outbox {
         /// Only events whose publication failed.
         #[arg(long)]
@@ -47,20 +51,29 @@ pub enum State {
 pub enum DlqCommand {
     /// List dead letters, newest first.
     List {
-        /// Only those of this consumer.
+        /// Only dead letters of this consumer.
         #[arg(long)]
         consumer: Option<String>,
+        /// Only dead letters in this state.
         #[arg(long, value_enum)]
         state: Option<State>,
         #[command(flatten)]
         limit: Limit,
     },
     /// Show a dead letter with its message.
-    Show { letter: String },
+    #[command(alias = "get")]
+    Show {
+        /// Dead letter, by id.
+        letter: String,
+    },
     /// Requeue a message for its consumer.
-    Requeue { letter: String },
+    Requeue {
+        /// Dead letter, by id.
+        letter: String,
+    },
     /// Discard a message: its consumer never handles it.
     Discard {
+        /// Dead letter, by id.
         letter: String,
         /// Reason, recorded in the audit trail.
         #[arg(long)]
@@ -71,26 +84,28 @@ pub enum DlqCommand {
 }
 
 const EVENTS: Columns = &[
-    ("ID", "id"),
     ("TYPE", "event_type"),
     ("STATE", "state"),
     ("ATTEMPTS", "attempts"),
-    ("NEXT ATTEMPT", "next_attempt_at"),
     ("CREATED", "created_at"),
+    ("NEXT ATTEMPT", "next_attempt_at"),
+    ("ID", "id"),
 ];
 const LETTERS: Columns = &[
-    ("ID", "id"),
     ("CONSUMER", "consumer"),
-    ("TYPE", "event_type"),
     ("STATE", "state"),
-    ("CLASS", "class"),
-    ("ATTEMPTS", "attempts"),
+    ("TYPE", "event_type"),
+    ("ID", "id"),
     ("ERROR", "error"),
+    ("ATTEMPTS", "attempts"),
+    ("CLASS", "class"),
+    ("CREATED", "created_at"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
     match command {
+        Command::Status(command) => ops_status::run(app, command).await,
         Command::Outbox { failing, limit } => {
             outbox(app, &client, failing.then_some(types::OutboxState::Failing), &limit).await
         }
@@ -144,16 +159,23 @@ async fn dlq(app: &App, client: &Client, command: DlqCommand) -> Result {
                 page.size(),
                 state
             ))?;
-            app.out.list(&letters, LETTERS)
+            on_platform::list(app, client, &letters, LETTERS).await
         }
-        DlqCommand::Show { letter } => app.out.item(&send!(client.dead_letter_get(&letter)), LETTERS),
-        DlqCommand::Requeue { letter } => app.out.item(&send!(client.dead_letter_requeue(&letter)), LETTERS),
+        DlqCommand::Show { letter } => {
+            let id = resolve::on_platform(client, &kinds::DEAD_LETTER, &letter).await?;
+            on_platform::item(app, client, &send!(client.dead_letter_get(&id)), LETTERS).await
+        }
+        DlqCommand::Requeue { letter } => {
+            let id = resolve::on_platform(client, &kinds::DEAD_LETTER, &letter).await?;
+            on_platform::item(app, client, &send!(client.dead_letter_requeue(&id)), LETTERS).await
+        }
         DlqCommand::Discard { letter, reason, confirm } => {
+            let id = resolve::on_platform(client, &kinds::DEAD_LETTER, &letter).await?;
             let body = types::DeadLetterDiscard { reason };
             app.confirm(&confirm, &format!("Discard {letter}: its consumer never handles the message"))?;
-            let discarded = send!(client.dead_letter_discard(&letter, &body));
+            let discarded = send!(client.dead_letter_discard(&id, &body));
             note(&format!("Discarded {letter}."));
-            app.out.item(&discarded, LETTERS)
+            on_platform::item(app, client, &discarded, LETTERS).await
         }
     }
 }

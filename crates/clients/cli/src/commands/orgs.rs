@@ -13,26 +13,38 @@ pub enum Command {
         limit: Limit,
     },
     /// Show an organization; defaults to that of the context.
-    Get { org: Option<String> },
-    /// Change an organization's name.
+    #[command(alias = "get")]
+    Show {
+        /// Organization, by slug or id.
+        org: Option<String>,
+    },
+    /// Change an organization: its display name.
+    Update {
+        /// Organization, by slug or id.
+        org: String,
+        /// Display name.
+        #[arg(long)]
+        name: String,
+    },
+    #[command(hide = true)]
     Rename { org: String, name: String },
 }
 
 const MEMBERSHIP: Columns = &[
-    ("ID", "id"),
     ("SLUG", "slug"),
     ("NAME", "name"),
-    ("KIND", "kind"),
-    ("STATE", "state"),
     ("ROLE", "role"),
+    ("STATE", "state"),
+    ("KIND", "kind"),
+    ("ID", "id"),
 ];
 pub const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("SLUG", "slug"),
     ("NAME", "name"),
-    ("KIND", "kind"),
     ("STATE", "state"),
+    ("KIND", "kind"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -43,14 +55,14 @@ pub async fn run(app: &App, command: Command) -> Result {
                 pages!(limit.get(), |page| client.org_list(page.cursor(), page.size()))?;
             app.out.list(&orgs, MEMBERSHIP)
         }
-        Command::Get { org } => {
+        Command::Show { org } => {
             let id = match org {
                 Some(text) => resolve::org_named(&client, &text).await?,
                 None => resolve::org(app, &client).await?,
             };
             app.out.item(&send!(client.org_get(&id)), COLUMNS)
         }
-        Command::Rename { org, name } => {
+        Command::Update { org, name } | Command::Rename { org, name } => {
             let id = resolve::org_named(&client, &org).await?;
             let body = types::OrgUpdate { name: Some(name) };
             app.out.item(&send!(client.org_update(&id, &body)), COLUMNS)

@@ -9,14 +9,16 @@ use crate::{
     args::{Confirm, Limit},
     failure::Result,
     output::{Columns, note},
+    resolve,
+    resources::kinds,
 };
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// All organizations.
+    /// Organizations of the platform.
     #[command(subcommand)]
     Orgs(OrgsCommand),
-    /// All users, and their platform roles.
+    /// Users of the platform, and their platform roles.
     #[command(subcommand)]
     Users(UsersCommand),
     /// Accounts of the built-in issuer.
@@ -50,21 +52,25 @@ pub enum OrgsCommand {
         /// Display name; defaults to the slug.
         #[arg(long)]
         name: Option<String>,
-        /// The owner; defaults to you.
+        /// Owner, by e-mail address or id; defaults to you.
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
     },
     /// Suspend an organization: it becomes read-only.
     Suspend {
+        /// Organization, by slug or id.
         org: String,
-        /// Reason, visible to its members.
+        /// Reason, visible to the organization's members.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// End a suspension.
-    Resume { org: String },
+    /// Resume a suspended organization: its members can work again.
+    Resume {
+        /// Organization, by slug or id.
+        org: String,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,7 +105,9 @@ pub enum UsersCommand {
     },
     /// Set the platform roles of a user; without roles, all are revoked.
     SetRoles {
+        /// User, by e-mail address or id.
         user: String,
+        /// All platform roles that the user is to have.
         #[arg(value_enum)]
         roles: Vec<PlatformRole>,
     },
@@ -107,44 +115,51 @@ pub enum UsersCommand {
 
 #[derive(Subcommand)]
 pub enum AccountsCommand {
-    /// List the accounts.
+    /// List the accounts of the built-in issuer.
     List {
         #[command(flatten)]
         limit: Limit,
     },
     /// Create an account and print its one-time password, which is shown only once.
     Create {
+        /// E-mail address, with which the person signs in.
         email: String,
+        /// Name of the person.
         #[arg(long)]
         name: Option<String>,
     },
     /// Set a new one-time password, unlock the account and revoke its sessions.
     ResetPassword {
+        /// Account, by e-mail address or id.
         account: String,
         #[command(flatten)]
         confirm: Confirm,
     },
     /// Disable an account and revoke its sessions.
     Disable {
+        /// Account, by e-mail address or id.
         account: String,
         #[command(flatten)]
         confirm: Confirm,
     },
     /// Enable a disabled account.
-    Enable { account: String },
+    Enable {
+        /// Account, by e-mail address or id.
+        account: String,
+    },
 }
 
 const USERS: Columns = &[
-    ("ID", "id"),
     ("NAME", "name"),
     ("EMAIL", "email"),
     ("PLATFORM ROLES", "platform_roles"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
 ];
 const ACCOUNTS: Columns =
-    &[("ID", "id"), ("EMAIL", "email"), ("NAME", "name"), ("STATE", "state"), ("CREATED", "created_at")];
+    &[("EMAIL", "email"), ("NAME", "name"), ("STATE", "state"), ("CREATED", "created_at"), ("ID", "id")];
 const NEW_ACCOUNT: Columns =
-    &[("ID", "account.id"), ("EMAIL", "account.email"), ("PASSWORD", "one_time_password")];
+    &[("EMAIL", "account.email"), ("PASSWORD", "one_time_password"), ("ID", "account.id")];
 const PASSWORD: Columns = &[("PASSWORD", "one_time_password")];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -168,6 +183,7 @@ async fn orgs(app: &App, client: &Client, command: OrgsCommand) -> Result {
             app.out.list(&orgs, ORGS)
         }
         OrgsCommand::Create { slug, name, owner } => {
+            let owner = resolve::optional(client, &kinds::PLATFORM_USER, &[], owner.as_deref()).await?;
             let body = types::OrgCreate {
                 name: name.as_deref().unwrap_or(&slug).to_owned(),
                 slug: slug.clone(),
@@ -176,11 +192,15 @@ async fn orgs(app: &App, client: &Client, command: OrgsCommand) -> Result {
             app.out.item(&send!(client.platform_org_create(&body)), ORGS)
         }
         OrgsCommand::Suspend { org, reason, confirm } => {
+            let id = resolve::on_platform(client, &kinds::PLATFORM_ORG, &org).await?;
             let body = types::OrgSuspend { reason };
             app.confirm(&confirm, &format!("Suspend {org} for all its members"))?;
-            app.out.item(&send!(client.platform_org_suspend(&org, &body)), ORGS)
+            app.out.item(&send!(client.platform_org_suspend(&id, &body)), ORGS)
         }
-        OrgsCommand::Resume { org } => app.out.item(&send!(client.platform_org_resume(&org)), ORGS),
+        OrgsCommand::Resume { org } => {
+            let id = resolve::on_platform(client, &kinds::PLATFORM_ORG, &org).await?;
+            app.out.item(&send!(client.platform_org_resume(&id)), ORGS)
+        }
     }
 }
 
@@ -196,8 +216,9 @@ async fn users(app: &App, client: &Client, command: UsersCommand) -> Result {
         }
         UsersCommand::SetRoles { user, roles } => {
             let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
+            let id = resolve::on_platform(client, &kinds::PLATFORM_USER, &user).await?;
             let body = types::PlatformRolesPut { roles };
-            app.out.item(&send!(client.platform_user_roles_set(&user, &body)), USERS)
+            app.out.item(&send!(client.platform_user_roles_set(&id, &body)), USERS)
         }
     }
 }
@@ -217,17 +238,20 @@ async fn accounts(app: &App, client: &Client, command: AccountsCommand) -> Resul
             app.out.item(&made, NEW_ACCOUNT)
         }
         AccountsCommand::ResetPassword { account, confirm } => {
+            let id = resolve::on_platform(client, &kinds::ACCOUNT, &account).await?;
             app.confirm(&confirm, &format!("Reset the password of {account} and revoke its sessions"))?;
-            let reset = send!(client.platform_account_reset_password(&account));
+            let reset = send!(client.platform_account_reset_password(&id));
             note(ONCE);
             app.out.item(&reset, PASSWORD)
         }
         AccountsCommand::Disable { account, confirm } => {
+            let id = resolve::on_platform(client, &kinds::ACCOUNT, &account).await?;
             app.confirm(&confirm, &format!("Disable {account} and revoke its sessions"))?;
-            app.out.item(&send!(client.platform_account_disable(&account)), ACCOUNTS)
+            app.out.item(&send!(client.platform_account_disable(&id)), ACCOUNTS)
         }
         AccountsCommand::Enable { account } => {
-            app.out.item(&send!(client.platform_account_enable(&account)), ACCOUNTS)
+            let id = resolve::on_platform(client, &kinds::ACCOUNT, &account).await?;
+            app.out.item(&send!(client.platform_account_enable(&id)), ACCOUNTS)
         }
     }
 }

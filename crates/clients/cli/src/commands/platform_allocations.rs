@@ -2,44 +2,55 @@
 
 use clap::Subcommand;
 use sdk::{Client, types};
+use serde_json::json;
 
-use super::{optional, sagas};
+use super::{on_platform, optional, sagas};
 use crate::{
     app::App,
     args::{Confirm, Limit},
-    failure::{Failure, Result},
+    failure::{Exit, Failure, Result},
     output::Columns,
     resolve,
+    resources::{
+        find, kinds,
+        names::{Scope, learn},
+        pick,
+    },
 };
 
 #[derive(Subcommand)]
 pub enum Command {
     /// List allocations of all organizations.
     List {
+        /// Only allocations in this state.
         #[arg(long, value_parser = [
             "requested", "provisioning", "active", "releasing", "released", "release_failed", "failed",
         ])]
         state: Option<String>,
-        /// Only allocations on this node, by id or host name.
+        /// Only allocations on this node, by host name or id.
         #[arg(long)]
         node: Option<String>,
         /// Only allocations of this product.
         #[arg(long)]
         sku: Option<String>,
-        /// Only allocations of this organization, by id.
+        /// Only allocations of this organization, by slug or id.
         #[arg(long, value_name = "ORG")]
         of_org: Option<String>,
-        /// Only allocations of this project, by id.
+        /// Only allocations of this project, by id; by slug or name with --of-org.
         #[arg(long, value_name = "PROJECT")]
         of_project: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
     /// Show an allocation with its node and its workflow runs.
-    #[command(visible_alias = "show")]
-    Get { allocation: String },
+    #[command(alias = "get")]
+    Show {
+        /// Allocation, by name or id.
+        allocation: String,
+    },
     /// Release an allocation of any organization, or retry a failed release.
     ForceRelease {
+        /// Allocation, by name or id.
         allocation: String,
         /// Reason, visible to the project.
         #[arg(long)]
@@ -49,6 +60,7 @@ pub enum Command {
     },
     /// Complete a release that cannot finish by itself: its capacity is sold again.
     ForceCleanup {
+        /// Allocation, by name or id.
         allocation: String,
         #[command(flatten)]
         verified: Verified,
@@ -60,7 +72,7 @@ pub enum Command {
 /// What only a person can confirm.
 #[derive(clap::Args)]
 pub struct Verified {
-    /// You checked the machine: no data of the former user is left on it.
+    /// Confirm that you checked the machine: no data of the former user is left on it.
     #[arg(long, required = true)]
     runtime_verified_absent: bool,
     /// Reason and how you checked, visible to the project.
@@ -76,14 +88,15 @@ impl Verified {
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NAME", "name"),
     ("STATE", "state"),
+    ("ORG", "org_id"),
+    ("NODE", "node_id"),
     ("SKU", "sku"),
     ("GPUS", "gpus"),
+    ("ID", "id"),
+    ("OWNER", "creator_id"),
     ("REGION", "region"),
-    ("NODE", "node_id"),
-    ("ORG", "org_id"),
     ("REASON", "state_reason"),
 ];
 
@@ -92,6 +105,8 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         Command::List { state, node, sku, of_org, of_project, limit } => {
             let node = resolve::optional_node(client, node).await?;
             let state = optional("state", state)?;
+            let of_org = resolve::optional(client, &kinds::PLATFORM_ORG, &[], of_org.as_deref()).await?;
+            let of_project = project(client, of_org.as_deref(), of_project).await?;
             let found: Vec<types::PlatformAllocation> = pages!(limit.get(), |page| client
                 .platform_allocation_list(
                     page.cursor(),
@@ -102,32 +117,70 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
                     sku.as_deref(),
                     state
                 ))?;
-            app.out.list(&found, COLUMNS)
+            on_platform::list(app, client, &found, COLUMNS).await
         }
-        Command::Get { allocation } => {
-            let found = send!(client.platform_allocation_get(id(&allocation)?));
+        Command::Show { allocation } => {
+            let found = send!(client.platform_allocation_get(&id(client, &allocation).await?));
+            learn(app, client, &Scope::Platform, std::slice::from_ref(&found)).await;
             show(app, &found)
         }
         Command::ForceRelease { allocation, reason, confirm } => {
-            let body = types::ForceRelease { reason };
-            app.confirm(&confirm, &format!("Release {allocation} and delete its data"))?;
-            app.out.item(&send!(client.platform_allocation_force_release(id(&allocation)?, &body)), COLUMNS)
+            let (id, body) = (id(client, &allocation).await?, types::ForceRelease { reason });
+            app.confirm(
+                &confirm,
+                &format!("Release {} and delete its data", whose(app, client, &id).await?),
+            )?;
+            let released = send!(client.platform_allocation_force_release(&id, &body));
+            on_platform::item(app, client, &released, COLUMNS).await
         }
         Command::ForceCleanup { allocation, verified, confirm } => {
-            let body = verified.body()?;
-            app.confirm(&confirm, &format!("Sell the capacity of {allocation} again"))?;
-            app.out.item(&send!(client.platform_allocation_force_cleanup(id(&allocation)?, &body)), COLUMNS)
+            let (id, body) = (id(client, &allocation).await?, verified.body()?);
+            app.confirm(&confirm, &format!("Sell the capacity of {} again", whose(app, client, &id).await?))?;
+            let cleaned = send!(client.platform_allocation_force_cleanup(&id, &body));
+            on_platform::item(app, client, &cleaned, COLUMNS).await
         }
     }
 }
 
-/// Names are unique only within a project.
-fn id(text: &str) -> Result<&str> {
-    if text.starts_with("alloc_") {
-        return Ok(text);
+/// The allocation in a question: tenants choose names, so that a name alone says nothing.
+async fn whose(app: &App, client: &Client, id: &str) -> Result<String> {
+    let found = send!(client.platform_allocation_get(id));
+    learn(app, client, &Scope::Platform, std::slice::from_ref(&found)).await;
+    Ok(format!("{} ({id}) of {}", found.name, app.out.name_of(&found.org_id)))
+}
+
+/// Not more are fetched in each state to find one by its tail.
+const SEARCHED: usize = 2_000;
+
+/// By its id or a tail of it: among those that have not ended first.
+async fn id(client: &Client, text: &str) -> Result<String> {
+    if kinds::PLATFORM_ALLOCATION.is_id(text) {
+        return Ok(text.to_owned());
     }
-    Err(Failure::client(format!("{text:?} is not the id of an allocation"))
-        .suggest("List allocations with `gpuaas platform allocations list`."))
+    let mut live = Vec::new();
+    for state in ["requested", "provisioning", "active", "releasing", "release_failed"] {
+        let state = optional("state", Some(state))?;
+        let (node, org, project, sku) = (None, None, None, None);
+        let found: Vec<types::PlatformAllocation> = pages!(Some(SEARCHED), |page| client
+            .platform_allocation_list(page.cursor(), node, org, page.size(), project, sku, state))?;
+        live.extend(found.iter().map(|one| json!({ "id": one.id })));
+    }
+    match pick(&kinds::PLATFORM_ALLOCATION, text, &live) {
+        Err(failure) if failure.exit == Exit::NotFound => {
+            find(client, &kinds::PLATFORM_ALLOCATION, &[], text).await
+        }
+        found => found,
+    }
+}
+
+async fn project(client: &Client, org: Option<&str>, text: Option<String>) -> Result<Option<String>> {
+    let Some(text) = text else { return Ok(None) };
+    match org {
+        Some(org) => find(client, &kinds::PROJECT, &[("org", org)], &text).await.map(Some),
+        None if kinds::PROJECT.is_id(&text) => Ok(Some(text)),
+        None => Err(Failure::client(format!("{text:?} is not the id of a project"))
+            .suggest("Names of projects are unique only within an organization: add --of-org ORG.")),
+    }
 }
 
 fn show(app: &App, found: &types::PlatformAllocationDetail) -> Result {
@@ -140,16 +193,16 @@ fn show(app: &App, found: &types::PlatformAllocationDetail) -> Result {
         ("name", found.name.clone()),
         ("state", format!("{}{reason}", found.state)),
         ("since", time(&found.state_changed_at)),
-        ("org_id", found.org_id.to_string()),
-        ("project_id", found.project_id.to_string()),
-        ("creator_id", found.creator_id.clone()),
+        ("org", found.org_id.to_string()),
+        ("project", found.project_id.to_string()),
+        ("created by", found.creator_id.clone()),
         ("sku", found.sku.clone()),
         ("gpus", found.gpus.to_string()),
         ("region", found.region.clone()),
-        ("node_id", found.node_id.to_string()),
-        ("slot_ids", slots.join("\n")),
-        ("isolation_model", found.isolation_model.to_string()),
-        ("created_at", time(&found.created_at)),
+        ("node", found.node_id.to_string()),
+        ("slots", slots.join("\n")),
+        ("isolation", found.isolation_model.to_string()),
+        ("created", time(&found.created_at)),
     ];
     app.out.page(found, &lines, &sagas::timeline(&found.timeline))
 }

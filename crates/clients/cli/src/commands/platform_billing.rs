@@ -4,9 +4,7 @@ use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
 use super::{
-    billing::{DISPUTES, PAYMENTS, amount},
-    field, optional, platform_refunds,
-    webhooks::DELIVERIES,
+    billing::amount, field, on_platform, optional, platform_payments, platform_refunds, webhooks::DELIVERIES,
 };
 use crate::{
     app::App,
@@ -14,6 +12,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     output::{Columns, note},
     resolve,
+    resources::kinds,
 };
 
 #[derive(Subcommand)]
@@ -23,25 +22,25 @@ pub enum Command {
     Adjustments(AdjustmentsCommand),
     /// Payments of all organizations.
     #[command(subcommand)]
-    Payments(super::billing::PaymentsCommand),
-    /// Refunds.
+    Payments(platform_payments::PaymentsCommand),
+    /// Refunds of all organizations.
     #[command(subcommand)]
     Refunds(platform_refunds::Command),
     /// Disputes of all organizations.
     #[command(subcommand)]
-    Disputes(super::billing::DisputesCommand),
+    Disputes(platform_payments::DisputesCommand),
     /// Billing findings: where ledgers, records and the provider disagree. Nothing is repaired automatically.
     #[command(subcommand)]
     Findings(FindingsCommand),
     /// Messages of the payment provider.
     #[command(subcommand)]
-    WebhookEvents(EventsCommand),
+    WebhookEvents(platform_payments::EventsCommand),
     /// Daily reconciliations with the payment provider.
     #[command(subcommand)]
-    Reconciliations(DaysCommand),
+    Reconciliations(platform_payments::DaysCommand),
     /// Verify every ledger.
     Verify,
-    /// Trial balance: each account over all ledgers; the sum is zero.
+    /// Show the trial balance: each account over all ledgers; the sum is zero.
     Totals,
 }
 
@@ -64,104 +63,91 @@ pub enum State {
 
 #[derive(Subcommand)]
 pub enum AdjustmentsCommand {
+    /// List adjustments of all organizations, newest first.
     List {
+        /// Only adjustments in this state.
         #[arg(long, value_enum)]
         state: Option<State>,
+        /// Only adjustments of this organization, by slug or id.
+        #[arg(long, value_name = "ORG")]
+        of_org: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { adjustment: String },
+    /// Show an adjustment: who proposed it, and who decided.
+    #[command(alias = "get")]
+    Show {
+        /// Adjustment, by id.
+        adjustment: String,
+    },
     /// Post an adjustment, or propose it when its amount needs the approval of another administrator. For the organization of
     /// `--org` or of the context.
     Create {
+        /// What the adjustment is.
         #[arg(long, value_enum)]
         kind: Kind,
         /// Amount, such as 25.00; negative amounts only for corrections.
         #[arg(long, allow_hyphen_values = true)]
         amount: String,
+        /// Reason, visible to the organization.
         #[arg(long)]
         reason: String,
-        /// The corrected entry, by id.
-        #[arg(long, value_name = "ID")]
+        /// Posting that a correction corrects, by its number in `gpuaas ledger list` or by id.
+        #[arg(long, value_name = "POSTING")]
         corrects: Option<String>,
         #[command(flatten)]
         once: Once,
     },
     /// Approve an adjustment that another administrator proposed.
     Approve {
+        /// Adjustment, by id.
         adjustment: String,
         #[command(flatten)]
         once: Once,
     },
     /// Reject a proposed adjustment.
-    Reject { adjustment: String },
+    Reject {
+        /// Adjustment, by id.
+        adjustment: String,
+    },
 }
 
 #[derive(Subcommand)]
 pub enum FindingsCommand {
+    /// List billing findings that are open.
     List {
-        /// Include resolved ones.
+        /// Include resolved findings.
         #[arg(long)]
         all: bool,
-        /// Only those of this kind.
+        /// Only findings of this kind.
         #[arg(long)]
         kind: Option<String>,
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { finding: String },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub enum EventState {
-    Received,
-    Processed,
-    Ignored,
-    Failed,
-}
-
-#[derive(Subcommand)]
-pub enum EventsCommand {
-    List {
-        #[arg(long, value_enum)]
-        state: Option<EventState>,
-        #[command(flatten)]
-        limit: Limit,
-    },
-    /// Process a message again.
-    Requeue {
-        event: String,
-        #[arg(long)]
-        reason: String,
-    },
-}
-
-#[derive(Subcommand)]
-pub enum DaysCommand {
-    List {
-        #[command(flatten)]
-        limit: Limit,
-    },
-    /// Reconcile a day with the provider's list.
-    Start {
-        /// Such as 2026-11-15.
-        day: String,
+    /// Show a billing finding, and what to do about it.
+    #[command(alias = "get")]
+    Show {
+        /// Finding, by id.
+        finding: String,
     },
 }
 
 #[derive(Subcommand)]
 pub enum DeliveriesCommand {
-    /// Deliveries of mail and webhooks.
+    /// List deliveries of mail and webhooks, newest first.
     List {
+        /// Only deliveries in this state.
         #[arg(long, value_enum)]
         state: Option<DeliveryState>,
         #[command(flatten)]
         limit: Limit,
     },
     /// Retry an abandoned delivery.
-    Retry { delivery: String },
+    Retry {
+        /// Delivery, by id.
+        delivery: String,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -171,42 +157,27 @@ pub enum DeliveryState {
     Failed,
 }
 
-fn name(value: impl ValueEnum) -> Option<String> {
+pub fn name(value: impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
 const ADJUSTMENTS: Columns = &[
-    ("ID", "id"),
     ("ORG", "org_id"),
     ("KIND", "kind"),
     ("AMOUNT", "amount"),
     ("STATE", "state"),
-    ("REASON", "reason"),
     ("AT", "created_at"),
+    ("ID", "id"),
+    ("REASON", "reason"),
 ];
 const FINDINGS: Columns = &[
-    ("ID", "id"),
     ("KIND", "kind"),
-    ("SUBJECT", "subject"),
+    ("ORG", "org_id"),
     ("STATE", "state"),
     ("SINCE", "first_seen_at"),
-    ("SUGGESTION", "suggestion"),
-];
-const EVENTS: Columns = &[
     ("ID", "id"),
-    ("TYPE", "event_type"),
-    ("STATE", "state"),
-    ("REASON", "state_reason"),
-    ("ATTEMPTS", "attempts"),
-    ("RECEIVED", "received_at"),
-];
-const DAYS: Columns = &[
-    ("DAY", "day"),
-    ("STATE", "state"),
-    ("LISTED", "listed"),
-    ("MISSING", "missing"),
-    ("EXTRA", "extra"),
-    ("DIFFERENT", "different"),
+    ("SUGGESTION", "suggestion"),
+    ("SUBJECT", "subject"),
 ];
 const VERIFIED: Columns = &[
     ("OK", "ok"),
@@ -219,26 +190,13 @@ const VERIFIED: Columns = &[
 const TOTALS: Columns = &[("ACCOUNT", "account"), ("TOTAL", "amount")];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
-    use super::billing::{DisputesCommand as Disputes, PaymentsCommand as Payments};
     match command {
         Command::Adjustments(command) => adjustments(app, client, command).await,
-        Command::Payments(Payments::List { limit }) => {
-            let found: Vec<types::Payment> =
-                pages!(limit.get(), |page| client.platform_payment_list(page.cursor(), page.size()))?;
-            app.out.priced(&found, PAYMENTS)
-        }
-        Command::Payments(Payments::Show { payment }) => {
-            app.out.priced_item(&send!(client.platform_payment_get(&payment)), PAYMENTS)
-        }
+        Command::Payments(command) => platform_payments::payments(app, client, command).await,
         Command::Refunds(command) => platform_refunds::run(app, client, command).await,
-        Command::Disputes(Disputes::List { limit }) => {
-            let found: Vec<types::Dispute> =
-                pages!(limit.get(), |page| client.platform_dispute_list(page.cursor(), page.size()))?;
-            app.out.priced(&found, DISPUTES)
-        }
-        Command::Disputes(Disputes::Show { dispute }) => {
-            app.out.priced_item(&send!(client.platform_dispute_get(&dispute)), DISPUTES)
-        }
+        Command::Disputes(command) => platform_payments::disputes(app, client, command).await,
+        Command::WebhookEvents(command) => platform_payments::events(app, client, command).await,
+        Command::Reconciliations(command) => platform_payments::days(app, client, command).await,
         Command::Findings(FindingsCommand::List { all, kind, limit }) => {
             let state = (!all).then_some(types::BillingFindingState::Open);
             let kind = optional("kind", kind)?;
@@ -248,29 +206,11 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
                 page.size(),
                 state
             ))?;
-            app.out.list(&found, FINDINGS)
+            on_platform::list(app, client, &found, FINDINGS).await
         }
         Command::Findings(FindingsCommand::Show { finding }) => {
-            app.out.item(&send!(client.billing_finding_get(&finding)), FINDINGS)
-        }
-        Command::WebhookEvents(EventsCommand::List { state, limit }) => {
-            let state = optional("state", state.and_then(name))?;
-            let found: Vec<types::PaymentMessage> =
-                pages!(limit.get(), |page| client.webhook_event_list(page.cursor(), page.size(), state))?;
-            app.out.list(&found, EVENTS)
-        }
-        Command::WebhookEvents(EventsCommand::Requeue { event, reason }) => {
-            let body = types::MessageRequeue { reason };
-            app.out.item(&send!(client.webhook_event_requeue(&event, &body)), EVENTS)
-        }
-        Command::Reconciliations(DaysCommand::List { limit }) => {
-            let found: Vec<types::PaymentDay> =
-                pages!(limit.get(), |page| client.payment_reconcile_list(page.cursor(), page.size()))?;
-            app.out.list(&found, DAYS)
-        }
-        Command::Reconciliations(DaysCommand::Start { day }) => {
-            let body = types::ReconcileRequest { day: field("day", day)? };
-            app.out.item(&send!(client.payment_reconcile(&body)), DAYS)
+            let id = resolve::on_platform(client, &kinds::BILLING_FINDING, &finding).await?;
+            on_platform::item(app, client, &send!(client.billing_finding_get(&id)), FINDINGS).await
         }
         Command::Verify => {
             let found = send!(client.platform_ledger_verify());
@@ -290,29 +230,38 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
 
 async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) -> Result {
     match command {
-        AdjustmentsCommand::List { state, limit } => {
+        AdjustmentsCommand::List { state, of_org, limit } => {
             let state = optional("state", state.and_then(name))?;
-            let org_id = None;
+            let of_org = resolve::optional(client, &kinds::PLATFORM_ORG, &[], of_org.as_deref()).await?;
             let found: Vec<types::Adjustment> = pages!(limit.get(), |page| client.adjustment_list(
                 page.cursor(),
-                org_id,
+                of_org.as_deref(),
                 page.size(),
                 state
             ))?;
-            app.out.priced(&found, ADJUSTMENTS)
+            on_platform::priced(app, client, &found, ADJUSTMENTS).await
         }
         AdjustmentsCommand::Show { adjustment } => {
-            app.out.priced_item(&send!(client.adjustment_get(&adjustment)), ADJUSTMENTS)
+            let id = resolve::on_platform(client, &kinds::ADJUSTMENT, &adjustment).await?;
+            on_platform::priced_item(app, client, &send!(client.adjustment_get(&id)), ADJUSTMENTS).await
         }
         AdjustmentsCommand::Create { kind, amount: text, reason, corrects, once } => {
-            let org = resolve::org(app, client).await?;
+            let org = match &app.org {
+                Some(org) => resolve::on_platform(client, &kinds::PLATFORM_ORG, org).await?,
+                None => resolve::org(app, client).await?,
+            };
             let currency = send!(client.billing_balance_get(&org)).currency;
+            let corrects_entry_id = match corrects.as_ref().map(|text| (text, text.parse())) {
+                Some((_, Ok(number))) => Some(send!(client.ledger_get(&org, number)).posting.id),
+                Some((id, Err(_))) => Some(id.clone()),
+                None => None,
+            };
             let body = types::AdjustmentCreate {
                 org_id: org,
                 kind: field("kind", name(kind).unwrap_or_default())?,
                 amount_minor: amount(&text, &currency)?,
                 reason,
-                corrects_entry_id: corrects,
+                corrects_entry_id,
             };
             let made = send!(client.adjustment_create(&once.key(), &body));
             if made.state == types::AdjustmentState::Proposed {
@@ -322,13 +271,16 @@ async fn adjustments(app: &App, client: &Client, command: AdjustmentsCommand) ->
                     made.id
                 ));
             }
-            app.out.priced_item(&made, ADJUSTMENTS)
+            on_platform::priced_item(app, client, &made, ADJUSTMENTS).await
         }
         AdjustmentsCommand::Approve { adjustment, once } => {
-            app.out.priced_item(&send!(client.adjustment_approve(&adjustment, &once.key())), ADJUSTMENTS)
+            let id = resolve::on_platform(client, &kinds::ADJUSTMENT, &adjustment).await?;
+            let done = send!(client.adjustment_approve(&id, &once.key()));
+            on_platform::priced_item(app, client, &done, ADJUSTMENTS).await
         }
         AdjustmentsCommand::Reject { adjustment } => {
-            app.out.priced_item(&send!(client.adjustment_reject(&adjustment)), ADJUSTMENTS)
+            let id = resolve::on_platform(client, &kinds::ADJUSTMENT, &adjustment).await?;
+            on_platform::priced_item(app, client, &send!(client.adjustment_reject(&id)), ADJUSTMENTS).await
         }
     }
 }
@@ -340,10 +292,11 @@ pub async fn deliveries(app: &App, client: &Client, command: DeliveriesCommand) 
             let channel = None;
             let found: Vec<types::Delivery> =
                 pages!(limit.get(), |page| client.delivery_list(channel, page.cursor(), page.size(), state))?;
-            app.out.list(&found, DELIVERIES)
+            on_platform::list(app, client, &found, DELIVERIES).await
         }
         DeliveriesCommand::Retry { delivery } => {
-            app.out.item(&send!(client.delivery_retry(&delivery)), DELIVERIES)
+            let id = resolve::on_platform(client, &kinds::DELIVERY, &delivery).await?;
+            on_platform::item(app, client, &send!(client.delivery_retry(&id)), DELIVERIES).await
         }
     }
 }

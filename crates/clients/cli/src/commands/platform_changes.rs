@@ -3,33 +3,45 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{field, optional, platform::PlatformRole, policy::parsed};
+use super::{field, on_platform, optional, platform::PlatformRole, policy::parsed};
 use crate::{
     app::App,
     args::{Limit, Once},
     failure::Result,
     output::{Columns, note},
+    resolve,
+    resources::{
+        kinds,
+        names::{Scope, learn},
+    },
 };
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List the changes.
+    /// List the changes, newest first.
     List {
+        /// Only changes in this state.
         #[arg(long, value_enum)]
         state: Option<State>,
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { change: String },
+    /// Show a change: what was proposed, by whom, and who decided.
+    #[command(alias = "get")]
+    Show {
+        /// Change, by id.
+        change: String,
+    },
     /// Propose a value for a policy that needs two administrators, such as the approval threshold of adjustments.
     ProposePolicy {
+        /// Key of the policy, as `gpuaas policy definitions` lists it.
         key: String,
-        /// The new value; without it the stored value is removed.
+        /// New value; without it the stored value is removed.
         value: Option<String>,
-        /// For this organization (by id) instead of the platform.
-        #[arg(long, value_name = "ORG_ID")]
+        /// For this organization, by slug or id, instead of the platform.
+        #[arg(long, value_name = "ORG")]
         for_org: Option<String>,
+        /// Reason, shown to whoever decides and recorded in the audit trail.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -37,9 +49,12 @@ pub enum Command {
     },
     /// Propose the complete platform roles of a user, when they include the permission to approve.
     ProposeRoles {
+        /// User, by e-mail address or id.
         user: String,
+        /// All platform roles that the user is to have.
         #[arg(value_enum)]
         roles: Vec<PlatformRole>,
+        /// Reason, shown to whoever decides and recorded in the audit trail.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -47,12 +62,14 @@ pub enum Command {
     },
     /// Approve and apply a change that another administrator proposed.
     Approve {
+        /// Change, by id.
         change: String,
         #[command(flatten)]
         once: Once,
     },
     /// Reject a change that another administrator proposed.
     Reject {
+        /// Change, by id.
         change: String,
         #[command(flatten)]
         once: Once,
@@ -77,16 +94,16 @@ impl State {
 }
 
 const CHANGES: Columns = &[
-    ("ID", "id"),
     ("KIND", "kind"),
-    ("POLICY", "policy_key"),
-    ("ORG", "org_id"),
-    ("USER", "user_id"),
-    ("VALUE", "value"),
     ("STATE", "state"),
+    ("POLICY", "policy_key"),
+    ("VALUE", "value"),
+    ("USER", "user_id"),
     ("PROPOSED BY", "proposed_by"),
-    ("DECIDED BY", "decided_by"),
     ("REASON", "reason"),
+    ("ID", "id"),
+    ("ORG", "org_id"),
+    ("DECIDED BY", "decided_by"),
 ];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
@@ -95,40 +112,45 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
             let state = optional("state", state.map(State::name))?;
             let found: Vec<types::SensitiveChange> =
                 pages!(limit.get(), |page| client.sensitive_change_list(page.cursor(), page.size(), state))?;
-            app.out.list(&found, CHANGES)
+            on_platform::list(app, client, &found, CHANGES).await
         }
-        Command::Show { change } => app.out.item(&send!(client.sensitive_change_get(&change)), CHANGES),
+        Command::Show { change } => {
+            let id = resolve::on_platform(client, &kinds::SENSITIVE_CHANGE, &change).await?;
+            on_platform::item(app, client, &send!(client.sensitive_change_get(&id)), CHANGES).await
+        }
         Command::ProposePolicy { key, value, for_org, reason, once } => {
-            let body = types::PolicyProposal { value: value.map(parsed), org_id: for_org, reason };
-            proposed(
-                app,
-                &send!(client.with_idempotency_key(&once.key())?.platform_policy_propose(&key, &body)),
-            )
+            let org_id = resolve::optional(client, &kinds::PLATFORM_ORG, &[], for_org.as_deref()).await?;
+            let body = types::PolicyProposal { value: value.map(parsed), org_id, reason };
+            let made = send!(client.with_idempotency_key(&once.key())?.platform_policy_propose(&key, &body));
+            proposed(app, client, &made).await
         }
         Command::ProposeRoles { user, roles, reason, once } => {
             let roles = roles.into_iter().map(|role| field("role", role.name())).collect::<Result<_>>()?;
+            let user = resolve::on_platform(client, &kinds::PLATFORM_USER, &user).await?;
             let body = types::PlatformRolesProposal { roles, reason };
-            proposed(
-                app,
-                &send!(client.with_idempotency_key(&once.key())?.platform_user_roles_propose(&user, &body)),
-            )
+            let made =
+                send!(client.with_idempotency_key(&once.key())?.platform_user_roles_propose(&user, &body));
+            proposed(app, client, &made).await
         }
         Command::Approve { change, once } => {
-            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_approve(&change));
-            note(&applied(&done));
+            let id = resolve::on_platform(client, &kinds::SENSITIVE_CHANGE, &change).await?;
+            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_approve(&id));
+            learn(app, client, &Scope::Platform, std::slice::from_ref(&done)).await;
+            note(&applied(&done, |id| app.out.name_of(id)));
             app.out.item(&done, CHANGES)
         }
         Command::Reject { change, once } => {
-            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_reject(&change));
+            let id = resolve::on_platform(client, &kinds::SENSITIVE_CHANGE, &change).await?;
+            let done = send!(client.with_idempotency_key(&once.key())?.sensitive_change_reject(&id));
             note("Rejected the proposal. Nothing was changed.");
-            app.out.item(&done, CHANGES)
+            on_platform::item(app, client, &done, CHANGES).await
         }
     }
 }
 
 /// The effect of the applied change.
-fn applied(change: &types::SensitiveChange) -> String {
-    let place = change.org_id.as_ref().map_or_else(String::new, |org| format!(" for {org}"));
+fn applied(change: &types::SensitiveChange, called: impl Fn(&str) -> String) -> String {
+    let place = change.org_id.as_ref().map_or_else(String::new, |org| format!(" for {}", called(org)));
     match (&change.policy_key, &change.user_id, &change.value) {
         (Some(key), _, Some(value)) => format!("{key} is {value} now{place}."),
         (Some(key), _, None) => {
@@ -137,18 +159,18 @@ fn applied(change: &types::SensitiveChange) -> String {
         (None, Some(user), Some(roles)) => {
             let names: Vec<&str> =
                 roles.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
-            format!("{user} is {} now.", names.join(" and "))
+            format!("{} is {} now.", called(user), names.join(" and "))
         }
         _ => "The change is applied.".to_owned(),
     }
 }
 
-fn proposed(app: &App, change: &types::SensitiveChange) -> Result {
+async fn proposed(app: &App, client: &Client, change: &types::SensitiveChange) -> Result {
     if change.state == types::SensitiveChangeState::Proposed {
         note(&format!(
             "Nothing is changed yet. Another administrator must approve it: gpuaas platform changes approve {}",
             change.id
         ));
     }
-    app.out.item(change, CHANGES)
+    on_platform::item(app, client, change, CHANGES).await
 }

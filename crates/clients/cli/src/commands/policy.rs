@@ -10,6 +10,7 @@ use crate::{
     failure::{Failure, Result},
     output::{Columns, note},
     resolve,
+    resources::{find, kinds},
 };
 
 #[derive(Subcommand)]
@@ -28,19 +29,23 @@ pub enum Command {
     },
     /// Print the effective value of a scope.
     Get {
+        /// Policy key; see `gpuaas policy definitions`.
         key: String,
         #[command(flatten)]
         place: PlaceArgs,
     },
     /// Show the effective value, the scope it comes from, and the values it overrides.
     Explain {
+        /// Policy key; see `gpuaas policy definitions`.
         key: String,
         #[command(flatten)]
         place: PlaceArgs,
     },
     /// Set the value of a scope: an integer, true, false, or one of the key's choices.
     Set {
+        /// Policy key; see `gpuaas policy definitions`.
         key: String,
+        /// The new value.
         value: String,
         /// A default that narrower scopes may override, instead of a bound.
         #[arg(long = "default")]
@@ -49,7 +54,9 @@ pub enum Command {
         place: PlaceArgs,
     },
     /// Remove the value of a scope, so that the value of the wider scope applies.
+    #[command(alias = "delete")]
     Unset {
+        /// Policy key; see `gpuaas policy definitions`.
         key: String,
         #[command(flatten)]
         place: PlaceArgs,
@@ -69,7 +76,7 @@ pub struct PlaceArgs {
     /// Scope: the platform, or the organization or project of the command line or context.
     #[arg(long, value_enum, default_value_t = Scope::Org)]
     scope: Scope,
-    /// The member, for `--scope user`.
+    /// Member, by e-mail address or id, for `--scope user`.
     #[arg(long, value_name = "USER", required_if_eq("scope", "user"))]
     user: Option<String>,
 }
@@ -85,7 +92,11 @@ enum Place {
 impl PlaceArgs {
     async fn find(self, app: &App, client: &Client) -> Result<Place> {
         Ok(match (self.scope, self.user) {
-            (Scope::User, Some(user)) => Place::User { org: resolve::org(app, client).await?, user },
+            (Scope::User, Some(user)) => {
+                let org = resolve::org(app, client).await?;
+                let user = find(client, &kinds::MEMBER, &[("org", &org)], &user).await?;
+                Place::User { org, user }
+            }
             (Scope::User, None) | (_, Some(_)) => {
                 return Err(Failure::client("--user and `--scope user` must be given together"));
             }
@@ -98,10 +109,10 @@ impl PlaceArgs {
 
 const DEFINITIONS: Columns = &[
     ("KEY", "key"),
-    ("TYPE", "type"),
     ("DEFAULT", "default"),
-    ("NARROW ONLY", "narrow_only"),
     ("PURPOSE", "purpose"),
+    ("TYPE", "type"),
+    ("NARROW ONLY", "narrow_only"),
 ];
 const EFFECTIVE: Columns = &[("KEY", "key"), ("VALUE", "value"), ("FROM", "scope")];
 const CONSIDERED: Columns = &[

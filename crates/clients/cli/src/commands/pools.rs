@@ -21,28 +21,37 @@ pub enum Command {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Show a pool, by id or name.
-    #[command(visible_alias = "get")]
-    Show { pool: String },
+    /// Show a pool.
+    #[command(alias = "get")]
+    Show {
+        /// Pool, by name or id.
+        pool: String,
+    },
     /// Create a pool.
     Create {
-        /// Unique within its region.
+        /// Name of the pool, unique within its region.
         name: String,
+        /// Region of the pool, by its code.
         #[arg(long)]
         region: String,
+        /// Description for operators.
         #[arg(long)]
         description: Option<String>,
     },
     /// Change a pool's name or description.
     Update {
+        /// Pool, by name or id.
         pool: String,
+        /// New name, unique within its region.
         #[arg(long)]
         name: Option<String>,
+        /// New description.
         #[arg(long)]
         description: Option<String>,
     },
     /// Delete a pool. Refused while it has nodes.
     Delete {
+        /// Pool, by name or id.
         pool: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -50,11 +59,11 @@ pub enum Command {
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
-    ("REGION", "region"),
     ("NAME", "name"),
+    ("REGION", "region"),
     ("DESCRIPTION", "description"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -85,7 +94,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             let id = resolve::pool(&client, &pool, None).await?;
             app.confirm(&confirm, &format!("Delete the pool {pool}"))?;
             send!(client.pool_delete(&id));
-            note(&format!("Deleted {id}."));
+            note(&format!("Deleted {pool}."));
             Ok(())
         }
     }

@@ -20,7 +20,11 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a project; defaults to that of the context.
-    Get { project: Option<String> },
+    #[command(alias = "get")]
+    Show {
+        /// Project, by slug or id.
+        project: Option<String>,
+    },
     /// Create a project.
     Create {
         /// Slug, unique in the organization: lower-case letters, digits and hyphens.
@@ -29,10 +33,19 @@ pub enum Command {
         #[arg(long)]
         name: Option<String>,
     },
-    /// Change a project's name.
+    /// Change a project: its display name.
+    Update {
+        /// Project, by slug or id.
+        project: String,
+        /// Display name.
+        #[arg(long)]
+        name: String,
+    },
+    #[command(hide = true)]
     Rename { project: String, name: String },
     /// Delete a project. Refused while it still has service accounts.
     Delete {
+        /// Project, by slug or id.
         project: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -50,15 +63,24 @@ pub enum MembersCommand {
         limit: Limit,
     },
     /// Give a member of the organization a role in the project.
-    Set { user: String, role: Role },
+    Set {
+        /// Member of the organization, by e-mail address or id.
+        user: String,
+        /// Role in the project.
+        role: Role,
+    },
     /// Revoke a user's role in the project.
-    Remove { user: String },
+    #[command(alias = "remove")]
+    Delete {
+        /// Member of the project, by e-mail address or id.
+        user: String,
+    },
 }
 
 const COLUMNS: Columns =
-    &[("ID", "id"), ("SLUG", "slug"), ("NAME", "name"), ("ORG", "org_id"), ("CREATED", "created_at")];
+    &[("SLUG", "slug"), ("NAME", "name"), ("CREATED", "created_at"), ("ID", "id"), ("ORG", "org_id")];
 pub const MEMBERS: Columns =
-    &[("ID", "id"), ("NAME", "name"), ("EMAIL", "email"), ("ROLE", "role"), ("SINCE", "created_at")];
+    &[("NAME", "name"), ("EMAIL", "email"), ("ROLE", "role"), ("SINCE", "created_at"), ("ID", "id")];
 
 pub async fn run(app: &App, command: Command) -> Result {
     let client = app.client().await?;
@@ -69,7 +91,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 pages!(limit.get(), |page| client.project_list(&org, page.cursor(), page.size()))?;
             app.out.list(&projects, COLUMNS)
         }
-        Command::Get { project } => {
+        Command::Show { project } => {
             let id = match project {
                 Some(text) => resolve::project_named(app, &client, &text).await?,
                 None => resolve::project(app, &client).await?,
@@ -84,7 +106,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             };
             app.out.item(&send!(client.project_create(&org, &body)), COLUMNS)
         }
-        Command::Rename { project, name } => {
+        Command::Update { project, name } | Command::Rename { project, name } => {
             let id = resolve::project_named(app, &client, &project).await?;
             let body = types::ProjectUpdate { name: Some(name) };
             app.out.item(&send!(client.project_update(&id, &body)), COLUMNS)
@@ -96,7 +118,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 &format!("Delete project {project} with its service accounts and memberships"),
             )?;
             send!(client.project_delete(&id));
-            note(&format!("Deleted {id}."));
+            note(&format!("Deleted the project {project}."));
             Ok(())
         }
         Command::Members(command) => members(app, &client, command).await,
@@ -113,10 +135,12 @@ async fn members(app: &App, client: &Client, command: MembersCommand) -> Result 
         }
         MembersCommand::Set { user, role } => {
             let body = types::ProjectMemberPut { role: field("role", role.name())? };
-            app.out.item(&send!(client.project_member_set(&project, &user, &body)), MEMBERS)
+            let id = resolve::user(client, &project, &user).await?;
+            app.out.item(&send!(client.project_member_set(&project, &id, &body)), MEMBERS)
         }
-        MembersCommand::Remove { user } => {
-            send!(client.project_member_remove(&project, &user));
+        MembersCommand::Delete { user } => {
+            let id = resolve::user(client, &project, &user).await?;
+            send!(client.project_member_remove(&project, &id));
             note(&format!("Removed {user} from the project."));
             Ok(())
         }

@@ -18,20 +18,38 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a region.
-    #[command(visible_alias = "get")]
-    Show { region: String },
+    #[command(alias = "get")]
+    Show {
+        /// Region, by its code.
+        region: String,
+    },
     /// Create a region.
     Create {
-        /// Code, unique and immutable, such as eu-north.
+        /// Code of the region, unique and immutable, such as eu-north.
         code: String,
         /// Display name; defaults to the code.
         #[arg(long)]
         name: Option<String>,
     },
     /// Change a region's name.
-    Rename { region: String, name: String },
+    Update {
+        /// Region, by its code.
+        region: String,
+        /// New display name.
+        #[arg(long)]
+        name: String,
+    },
+    /// The older form of `update`.
+    #[command(hide = true)]
+    Rename {
+        /// Region, by its code.
+        region: String,
+        /// New display name.
+        name: String,
+    },
     /// Delete a region. Refused while it has nodes or pools.
     Delete {
+        /// Region, by its code.
         region: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -54,7 +72,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 types::RegionCreate { name: name.as_deref().unwrap_or(&code).to_owned(), code: code.clone() };
             app.out.item(&send!(client.region_create(&body)), COLUMNS)
         }
-        Command::Rename { region, name } => {
+        Command::Update { region, name } | Command::Rename { region, name } => {
             let body = types::RegionUpdate { name: Some(name) };
             app.out.item(&send!(client.region_update(&region, &body)), COLUMNS)
         }

@@ -3,12 +3,14 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::field;
+use super::{field, on_platform};
 use crate::{
     app::App,
     args::{Confirm, Limit},
     failure::Result,
     output::{Columns, note},
+    resolve,
+    resources::kinds,
 };
 
 #[derive(Subcommand)]
@@ -22,10 +24,12 @@ pub enum Command {
     },
     /// Decide how to settle a difference.
     Settle {
+        /// Difference, by id.
         difference: String,
+        /// How to settle it.
         #[arg(long, value_enum)]
         decision: Decision,
-        /// Reason, stored with the decision.
+        /// Reason of the decision, stored with it.
         #[arg(long)]
         note: String,
     },
@@ -67,12 +71,12 @@ const STATUS: Columns = &[
     ("UNDECIDED", "undecided"),
 ];
 const DIFFERENCES: Columns = &[
-    ("ID", "id"),
     ("KIND", "kind"),
     ("DECISION", "decision"),
     ("NODE", "node_id"),
     ("ALLOCATION", "allocation_id"),
     ("MESSAGE", "message"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
@@ -81,14 +85,15 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
         Command::Differences { limit } => {
             let found: Vec<types::RestoreDifference> =
                 pages!(limit.get(), |page| client.restore_difference_list(page.cursor(), page.size()))?;
-            app.out.list(&found, DIFFERENCES)
+            on_platform::list(app, client, &found, DIFFERENCES).await
         }
         Command::Settle { difference, decision, note: why } => {
             let body =
                 types::RestoreDifferenceSettle { decision: field("decision", decision.name())?, note: why };
-            let settled = send!(client.restore_difference_settle(&difference, &body));
+            let id = resolve::on_platform(client, &kinds::DIFFERENCE, &difference).await?;
+            let settled = send!(client.restore_difference_settle(&id, &body));
             note(&format!("Settled {difference}: {}.", decision.name()));
-            app.out.item(&settled, DIFFERENCES)
+            on_platform::item(app, client, &settled, DIFFERENCES).await
         }
         Command::Resume { confirm } => {
             app.confirm(

@@ -3,18 +3,24 @@
 use clap::Subcommand;
 use sdk::{Client, types};
 
-use super::allocations::follow::duration;
+use super::{allocations::follow::duration, on_platform};
 use crate::{
     app::App,
     args::{Confirm, Limit},
     failure::Result,
     output::Columns,
+    resolve,
+    resources::{
+        kinds,
+        names::{Scope, learn},
+    },
 };
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List runs, newest first.
+    /// List workflow runs, newest first.
     List {
+        /// Only runs in this state.
         #[arg(long, value_parser = ["running", "undoing", "succeeded", "undone", "stuck"])]
         state: Option<String>,
         /// Only runs of this workflow, such as provision_machine.
@@ -27,10 +33,14 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a run with every attempt of its steps and undos.
-    #[command(visible_alias = "get")]
-    Show { run: String },
+    #[command(alias = "get")]
+    Show {
+        /// Run, by id.
+        run: String,
+    },
     /// Cancel a run and undo its steps. A run that cannot be undone becomes stuck.
     Cancel {
+        /// Run, by id.
         run: String,
         /// Reason, recorded in the audit trail.
         #[arg(long)]
@@ -41,15 +51,15 @@ pub enum Command {
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("WORKFLOW", "name"),
-    ("SUBJECT", "subject"),
     ("STATE", "state"),
+    ("SUBJECT", "subject"),
     ("STEP", "step"),
+    ("CREATED", "created_at"),
+    ("ID", "id"),
+    ("FAILURE", "failure"),
     ("ATTEMPT", "attempt"),
     ("OVERDUE", "overdue"),
-    ("CREATED", "created_at"),
-    ("FAILURE", "failure"),
 ];
 
 pub async fn run(app: &App, client: &Client, command: Command) -> Result {
@@ -63,13 +73,19 @@ pub async fn run(app: &App, client: &Client, command: Command) -> Result {
                 state,
                 subject.as_deref()
             ))?;
-            app.out.list(&runs, COLUMNS)
+            on_platform::list(app, client, &runs, COLUMNS).await
         }
-        Command::Show { run } => show(app, &send!(client.saga_get(&run))),
+        Command::Show { run } => {
+            let run = resolve::on_platform(client, &kinds::SAGA_RUN, &run).await?;
+            let found = send!(client.saga_get(&run));
+            learn(app, client, &Scope::Platform, std::slice::from_ref(&found)).await;
+            show(app, &found)
+        }
         Command::Cancel { run, reason, confirm } => {
+            let id = resolve::on_platform(client, &kinds::SAGA_RUN, &run).await?;
             let body = types::SagaCancel { reason };
             app.confirm(&confirm, &format!("Cancel {run}"))?;
-            app.out.item(&send!(client.saga_cancel(&run, &body)), COLUMNS)
+            on_platform::item(app, client, &send!(client.saga_cancel(&id, &body)), COLUMNS).await
         }
     }
 }
@@ -87,9 +103,9 @@ fn show(app: &App, run: &types::SagaRunDetail) -> Result {
         ("now", marks.join(", ")),
         ("failure", run.failure.clone().unwrap_or_default()),
         ("cancelled", run.cancel_reason.clone().unwrap_or_default()),
-        ("created_at", time(&run.created_at)),
+        ("created", time(&run.created_at)),
         ("deadline", time(&run.deadline)),
-        ("finished_at", run.finished_at.as_ref().map(time).unwrap_or_default()),
+        ("finished", run.finished_at.as_ref().map(time).unwrap_or_default()),
     ];
     app.out.page(run, &lines, &timeline(&run.timeline))
 }

@@ -8,6 +8,7 @@ use crate::{
     args::{Confirm, Limit},
     failure::Result,
     output::{Columns, note},
+    resources::{find, kinds},
 };
 
 #[derive(Subcommand)]
@@ -18,7 +19,10 @@ pub enum Command {
         limit: Limit,
     },
     /// Revoke a session; its tokens stop working immediately.
-    Revoke { session: String },
+    Revoke {
+        /// Session, by id or the tail of its id.
+        session: String,
+    },
     /// Revoke all sessions except this one.
     RevokeOthers {
         #[command(flatten)]
@@ -27,12 +31,12 @@ pub enum Command {
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
-    ("CURRENT", "current"),
     ("CLIENT", "client_id"),
+    ("CURRENT", "current"),
     ("FROM", "source_ip"),
     ("LAST SEEN", "last_seen_at"),
     ("EXPIRES", "expires_at"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -44,7 +48,8 @@ pub async fn run(app: &App, command: Command) -> Result {
             app.out.list(&sessions, COLUMNS)
         }
         Command::Revoke { session } => {
-            send!(client.session_revoke(&session));
+            let id = find(&client, &kinds::SESSION, &[], &session).await?;
+            send!(client.session_revoke(&id));
             note(&format!("Revoked {session}."));
             Ok(())
         }

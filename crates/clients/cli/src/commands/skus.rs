@@ -20,11 +20,14 @@ pub enum Command {
     /// List products, including withdrawn ones.
     List,
     /// Show a product with its sizes and prices.
-    #[command(visible_alias = "get")]
-    Show { sku: String },
+    #[command(alias = "get")]
+    Show {
+        /// Product, by its code.
+        sku: String,
+    },
     /// Create a product.
     Create(Create),
-    /// Rename, offer or withdraw a product. Existing allocations are not affected.
+    /// Change a product's name, sizes, or whether it is sold. Existing allocations are not affected.
     Update(Update),
     /// Prices of a product. A price is never changed or removed; a new one replaces it.
     #[command(subcommand)]
@@ -39,8 +42,10 @@ pub struct Price {
     /// Price of one unit, such as 2.50.
     #[arg(long)]
     price: String,
+    /// Currency of the price, such as USD.
     #[arg(long, default_value = "USD")]
     currency: String,
+    /// What the price is for: an hour of one GPU, or of the whole node.
     #[arg(long, default_value = "gpu_hour", value_parser = ["gpu_hour", "node_hour"])]
     unit: String,
 }
@@ -62,19 +67,21 @@ impl Price {
 
 #[derive(ClapArgs)]
 pub struct Create {
-    /// Lower-case letters, digits and hyphens; unique.
+    /// Code of the product, unique: lower-case letters, digits and hyphens.
     sku: String,
+    /// Vendor of the hardware, such as nvidia.
     #[arg(long)]
     vendor: String,
     /// Display name.
     #[arg(long)]
     name: String,
+    /// What is sold: a whole machine, GPUs of a machine, or a virtual machine without GPUs.
     #[arg(long, value_parser = ["baremetal", "gpu_slice", "cpu_vm"])]
     shape: String,
     /// GPU model as nodes report it; omit for machines without GPUs.
     #[arg(long)]
     slot_model: Option<String>,
-    /// GPUs per node.
+    /// Number of GPUs of a node.
     #[arg(long)]
     gpus_total: i32,
     /// GPU counts that can be launched.
@@ -89,12 +96,15 @@ pub struct Create {
 
 #[derive(ClapArgs)]
 pub struct Update {
+    /// Product, by its code.
     sku: String,
+    /// New display name.
     #[arg(long)]
     name: Option<String>,
-    /// `false` withdraws the product: no new launches.
+    /// Whether the product is sold; `false` withdraws it: no new launches.
     #[arg(long)]
     active: Option<bool>,
+    /// GPU counts that can be launched; replaces the current list.
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
     gpu_counts: Option<Vec<i32>>,
 }
@@ -102,9 +112,13 @@ pub struct Update {
 #[derive(Subcommand)]
 pub enum PricesCommand {
     /// List prices, newest first, including future ones.
-    List { sku: String },
+    List {
+        /// Product, by its code.
+        sku: String,
+    },
     /// Set a price, effective now or later. Existing allocations keep their price.
     Set {
+        /// Product, by its code.
         sku: String,
         #[command(flatten)]
         price: Price,
@@ -116,24 +130,32 @@ pub enum PricesCommand {
 
 #[derive(Subcommand)]
 pub enum ProfilesCommand {
-    /// Add a size.
-    Add {
+    /// Create a size of a product.
+    #[command(alias = "add")]
+    Create {
+        /// Product, by its code.
         sku: String,
-        /// Lower-case letters, digits and underscores.
+        /// Name of the size: lower-case letters, digits and underscores.
         name: String,
+        /// Number of GPUs.
         #[arg(long)]
         gpus: i32,
+        /// Number of virtual CPUs.
         #[arg(long)]
         vcpus: NonZeroU32,
+        /// Memory in MiB.
         #[arg(long)]
         memory_mib: i64,
-        /// Make it the default for its GPU count when a launch names no size.
+        /// Use this size for launches with its GPU count that name no size.
         #[arg(long)]
         default: bool,
     },
-    /// Remove a size. Existing allocations are not affected.
-    Remove {
+    /// Delete a size of a product. Existing allocations are not affected.
+    #[command(alias = "remove")]
+    Delete {
+        /// Product, by its code.
         sku: String,
+        /// Name of the size.
         name: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -143,19 +165,14 @@ pub enum ProfilesCommand {
 const COLUMNS: Columns = &[
     ("SKU", "sku"),
     ("NAME", "display_name"),
-    ("VENDOR", "vendor"),
     ("KIND", "capacity_shape"),
-    ("MODEL", "slot_model"),
-    ("GPUS", "gpus_total"),
     ("SIZES", "allowed_gpu_counts"),
     ("SOLD", "active"),
+    ("MODEL", "slot_model"),
+    ("GPUS", "gpus_total"),
+    ("VENDOR", "vendor"),
 ];
-const PRICES: Columns = &[
-    ("FROM", "valid_from"),
-    ("UNIT", "unit"),
-    ("MINOR UNITS", "unit_price_minor"),
-    ("CURRENCY", "currency"),
-];
+const PRICES: Columns = &[("PRICE", "unit_price"), ("UNIT", "unit"), ("FROM", "valid_from")];
 const PROFILES: Columns = &[
     ("NAME", "name"),
     ("GPUS", "gpus"),
@@ -201,24 +218,24 @@ async fn change(app: &App, client: &Client, update: Update) -> Result {
 
 async fn prices(app: &App, client: &Client, command: PricesCommand) -> Result {
     match command {
-        PricesCommand::List { sku } => app.out.list(&send!(client.sku_price_list(&sku)).items, PRICES),
+        PricesCommand::List { sku } => app.out.priced(&send!(client.sku_price_list(&sku)).items, PRICES),
         PricesCommand::Set { sku, price, from } => {
             let body = price.body(optional("--from", from)?)?;
-            app.out.item(&send!(client.sku_price_create(&sku, &body)), PRICES)
+            app.out.priced_item(&send!(client.sku_price_create(&sku, &body)), PRICES)
         }
     }
 }
 
 async fn profiles(app: &App, client: &Client, command: ProfilesCommand) -> Result {
     match command {
-        ProfilesCommand::Add { sku, name, gpus, vcpus, memory_mib, default } => {
+        ProfilesCommand::Create { sku, name, gpus, vcpus, memory_mib, default } => {
             let body = types::SkuProfileCreate { name, gpus, vcpus, memory_mib, is_default: Some(default) };
             app.out.item(&send!(client.sku_profile_create(&sku, &body)), PROFILES)
         }
-        ProfilesCommand::Remove { sku, name, confirm } => {
-            app.confirm(&confirm, &format!("Remove the size {name} of {sku}"))?;
+        ProfilesCommand::Delete { sku, name, confirm } => {
+            app.confirm(&confirm, &format!("Delete the size {name} of {sku}"))?;
             send!(client.sku_profile_delete(&sku, &name));
-            note(&format!("Removed {name} of {sku}."));
+            note(&format!("Deleted {name} of {sku}."));
             Ok(())
         }
     }

@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 use sdk::types;
 
+use super::allocations::refusal::quoted;
 use crate::{
     app::App,
     failure::{Exit, Failure, Result},
@@ -14,7 +15,7 @@ use crate::{
 /// host key.
 #[derive(ClapArgs)]
 pub struct Command {
-    /// By id or name.
+    /// Allocation, by name or id.
     allocation: String,
     /// Arguments of the ssh client: options, or a command to run on the machine.
     #[arg(last = true, value_name = "ARGUMENT")]
@@ -31,10 +32,18 @@ pub async fn run(app: &App, command: Command) -> Result {
         let text =
             format!("{} is {}; you can log in only while it is active", command.allocation, allocation.state);
         return Err(Failure::new(Exit::Conflict, text).suggest(format!(
-            "Follow its progress with `gpuaas allocations get {} --watch`.",
-            command.allocation
+            "Follow its progress with `gpuaas allocations show {} --watch`.",
+            quoted(&command.allocation)
         )));
     };
+    if connection.simulated == Some(true) {
+        let text =
+            format!("{} runs on a simulated node: there is no machine to log in to", command.allocation);
+        return Err(Failure::new(Exit::Conflict, text).suggest(
+            "Everything else works as on a real one. For a machine to log in to, add a server: gpuaas nodes create HOSTNAME \
+             --region REGION",
+        ));
+    }
     if !allocation.access_current {
         note("The latest SSH keys are not installed on the machine yet.");
     }
@@ -45,7 +54,7 @@ pub async fn run(app: &App, command: Command) -> Result {
 
 /// The arguments of ssh. Values from the server must not be parsed as options.
 fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> {
-    let types::AllocationConnection { ssh_host, ssh_port, username } = connection;
+    let types::AllocationConnection { ssh_host, ssh_port, username, simulated: _ } = connection;
     let plain = |text: &str, more: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
         !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
@@ -58,7 +67,7 @@ fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> 
 
 /// The same for people to type.
 pub fn line(connection: &types::AllocationConnection) -> String {
-    let types::AllocationConnection { ssh_host, ssh_port, username } = connection;
+    let types::AllocationConnection { ssh_host, ssh_port, username, simulated: _ } = connection;
     match ssh_port {
         22 => format!("ssh {username}@{ssh_host}"),
         port => format!("ssh -p {port} {username}@{ssh_host}"),
@@ -70,7 +79,8 @@ mod tests {
     use super::*;
 
     fn at(host: &str, port: i32, user: &str) -> types::AllocationConnection {
-        types::AllocationConnection { ssh_host: host.to_owned(), ssh_port: port, username: user.to_owned() }
+        let (ssh_host, username) = (host.to_owned(), user.to_owned());
+        types::AllocationConnection { ssh_host, ssh_port: port, username, simulated: None }
     }
 
     #[test]

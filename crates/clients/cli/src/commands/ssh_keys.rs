@@ -9,6 +9,7 @@ use crate::{
     args::Limit,
     failure::{Failure, Result},
     output::{Columns, note},
+    resources::{find, kinds},
 };
 
 #[derive(Subcommand)]
@@ -19,25 +20,34 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a key.
-    Get { key: String },
+    #[command(alias = "get")]
+    Show {
+        /// Key, by name, fingerprint or id.
+        key: String,
+    },
     /// Add a public key.
-    Add {
+    #[command(alias = "add")]
+    Create {
         /// The file with the public key, such as ~/.ssh/id_ed25519.pub; `-` for standard input.
         file: String,
         /// Display name; defaults to the key's comment.
         #[arg(long)]
         name: Option<String>,
     },
-    /// Remove a key.
-    Remove { key: String },
+    /// Delete a key. Machines lose it within seconds.
+    #[command(alias = "remove")]
+    Delete {
+        /// Key, by name, fingerprint or id.
+        key: String,
+    },
 }
 
 const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NAME", "name"),
     ("TYPE", "key_type"),
-    ("FINGERPRINT", "fingerprint"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
+    ("FINGERPRINT", "fingerprint"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -48,33 +58,40 @@ pub async fn run(app: &App, command: Command) -> Result {
                 pages!(limit.get(), |page| client.ssh_key_list(page.cursor(), page.size()))?;
             app.out.list(&keys, COLUMNS)
         }
-        Command::Get { key } => {
+        Command::Show { key } => {
             let client = app.client().await?;
-            app.out.item(&send!(client.ssh_key_get(&key)), COLUMNS)
+            let id = find(&client, &kinds::SSH_KEY, &[], &key).await?;
+            app.out.item(&send!(client.ssh_key_get(&id)), COLUMNS)
         }
-        Command::Add { file, name } => {
+        Command::Create { file, name } => {
             let text = read_input(&file)?;
             let (public_key, name) = checked(&text, name)?;
             let body = types::SshKeyCreate { name, public_key: public_key.to_owned() };
             let client = app.client().await?;
             app.out.item(&send!(client.ssh_key_create(&body)), COLUMNS)
         }
-        Command::Remove { key } => {
+        Command::Delete { key } => {
             let client = app.client().await?;
-            send!(client.ssh_key_delete(&key));
-            note(&format!("Removed {key}."));
+            let id = find(&client, &kinds::SSH_KEY, &[], &key).await?;
+            send!(client.ssh_key_delete(&id));
+            note(&format!("Deleted the key {key}."));
             Ok(())
         }
     }
 }
 
-/// The key and its name. A private key never leaves the machine.
-fn checked(text: &str, name: Option<String>) -> Result<(&str, String)> {
+/// The text of a public key. A private key never leaves the machine.
+pub fn public(text: &str) -> Result<&str> {
     if text.contains("PRIVATE KEY") {
         return Err(Failure::client("this is a private key")
             .suggest("Give the public key, whose file name ends in .pub."));
     }
-    let key = text.trim();
+    Ok(text.trim())
+}
+
+/// The key and its name.
+fn checked(text: &str, name: Option<String>) -> Result<(&str, String)> {
+    let key = public(text)?;
     let comment =
         key.splitn(3, char::is_whitespace).nth(2).map(str::trim).filter(|comment| !comment.is_empty());
     match name.as_deref().or(comment) {

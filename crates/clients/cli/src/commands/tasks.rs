@@ -10,13 +10,17 @@ use sdk::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::optional;
+use super::{on_platform, optional};
 use crate::{
     app::App,
     args::{Limit, Wait},
     failure::{Exit, Failure, Result},
     output::{Columns, note},
     resolve,
+    resources::{
+        kinds,
+        names::{Scope, learn},
+    },
 };
 
 /// Polling interval while waiting for a task: short at first.
@@ -27,9 +31,10 @@ const LONGEST_POLL: Duration = Duration::from_secs(2);
 pub enum Command {
     /// List tasks, newest first.
     List {
-        /// Only tasks of this node, by id or host name.
+        /// Only tasks of this node, by host name or id.
         #[arg(long)]
         node: Option<String>,
+        /// Only tasks in this state.
         #[arg(long, value_parser = [
             "queued", "dispatched", "running", "succeeded", "failed", "expired", "cancelled",
         ])]
@@ -41,27 +46,33 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a task with its phases, durations and outcome.
-    #[command(visible_alias = "get")]
-    Show { task: String },
+    #[command(alias = "get")]
+    Show {
+        /// Task, by id.
+        task: String,
+    },
     /// Cancel a task. A node that has started it stops at the next point where this is safe.
-    Cancel { task: String },
+    Cancel {
+        /// Task, by id.
+        task: String,
+    },
 }
 
 pub const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NODE", "node_id"),
     ("TYPE", "task_type"),
     ("STATE", "state"),
     ("ISSUED", "issued_at"),
+    ("ID", "id"),
     ("STARTED", "started_at"),
     ("FINISHED", "finished_at"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
-    let client = app.client().await?;
+    let client = &app.client().await?;
     match command {
         Command::List { node, state, task_type, limit } => {
-            let node = resolve::optional_node(&client, node).await?;
+            let node = resolve::optional_node(client, node).await?;
             let state = optional("state", state)?;
             let tasks: Vec<types::NodeTask> = pages!(limit.get(), |page| client.task_list(
                 page.cursor(),
@@ -70,10 +81,16 @@ pub async fn run(app: &App, command: Command) -> Result {
                 state,
                 task_type.as_deref()
             ))?;
-            app.out.list(&tasks, COLUMNS)
+            on_platform::list(app, client, &tasks, COLUMNS).await
         }
-        Command::Show { task } => show(app, &send!(client.task_get(&task))),
-        Command::Cancel { task } => app.out.item(&send!(client.task_cancel(&task)), COLUMNS),
+        Command::Show { task } => {
+            let task = resolve::on_platform(client, &kinds::TASK, &task).await?;
+            show(app, client, &send!(client.task_get(&task))).await
+        }
+        Command::Cancel { task } => {
+            let task = resolve::on_platform(client, &kinds::TASK, &task).await?;
+            on_platform::item(app, client, &send!(client.task_cancel(&task)), COLUMNS).await
+        }
     }
 }
 
@@ -81,10 +98,10 @@ pub async fn run(app: &App, command: Command) -> Result {
 pub async fn queued(app: &App, client: &Client, task: types::NodeTask, wait: &Wait) -> Result {
     let Some(limit) = wait.limit() else {
         note(&format!("See it with `gpuaas tasks show {}`.", task.id.as_str()));
-        return app.out.item(&task, COLUMNS);
+        return on_platform::item(app, client, &task, COLUMNS).await;
     };
     let ended = follow(client, task, limit).await?;
-    show(app, &ended)?;
+    show(app, client, &ended).await?;
     succeeded(&ended)
 }
 
@@ -167,7 +184,8 @@ pub fn succeeded(task: &types::NodeTask) -> Result {
     Err(Failure::new(Exit::Server, format!("the task {} {}{why}", task.id.as_str(), task.state)))
 }
 
-pub fn show(app: &App, task: &types::NodeTask) -> Result {
+pub async fn show(app: &App, client: &Client, task: &types::NodeTask) -> Result {
+    learn(app, client, &Scope::Platform, std::slice::from_ref(task)).await;
     let time = |at: &chrono::DateTime<chrono::Utc>| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
     let phases: Vec<String> = task
         .phases
@@ -179,17 +197,17 @@ pub fn show(app: &App, task: &types::NodeTask) -> Result {
         .collect();
     let lines = [
         ("id", task.id.to_string()),
-        ("node_id", task.node_id.to_string()),
-        ("task_type", task.task_type.clone()),
+        ("node", task.node_id.to_string()),
+        ("type", task.task_type.clone()),
         ("state", task.state.to_string()),
-        ("params", task.params.to_string()),
-        ("issued_at", time(&task.issued_at)),
-        ("expires_at", time(&task.expires_at)),
-        ("started_at", task.started_at.as_ref().map(time).unwrap_or_default()),
-        ("finished_at", task.finished_at.as_ref().map(time).unwrap_or_default()),
+        ("params", readable(&task.params)),
+        ("issued", time(&task.issued_at)),
+        ("expires", time(&task.expires_at)),
+        ("started", task.started_at.as_ref().map(time).unwrap_or_default()),
+        ("finished", task.finished_at.as_ref().map(time).unwrap_or_default()),
         ("deliveries", task.deliveries.to_string()),
-        ("signer_version", task.signer_version.to_string()),
-        ("correlation_id", task.correlation_id.to_string()),
+        ("signer", task.signer_version.to_string()),
+        ("correlation id", task.correlation_id.to_string()),
         ("phases", phases.join("\n")),
     ];
     let below = [("outcome", &task.outcome), ("late outcome", &task.late_outcome)]
@@ -202,12 +220,22 @@ pub fn show(app: &App, task: &types::NodeTask) -> Result {
 fn outcome(ending: &types::Ending) -> String {
     match ending {
         types::Ending::Succeeded { output } => {
-            format!("succeeded\n{}", collected(output).unwrap_or_else(|| format!("{output:#}")))
+            format!("succeeded\n{}", collected(output).unwrap_or_else(|| readable(output)))
         }
         types::Ending::Failed { failure } => {
             format!("failed ({})\n{}", text(&json!(failure.code)), failure.message)
         }
         types::Ending::Refused { reason } => format!("refused ({reason}); nothing was done"),
+    }
+}
+
+/// Data of any form for people: a line for each value, indented below what it is part of.
+fn readable(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Object(fields) if fields.is_empty() => String::new(),
+        other => serde_yaml_ng::to_string(other)
+            .map_or_else(|_| other.to_string(), |text| text.trim_end().to_owned()),
     }
 }
 
@@ -265,6 +293,13 @@ mod tests {
         for state in ["failed", "expired", "cancelled"] {
             assert!(succeeded(&task(state, json!([]))).is_err(), "{state}");
         }
+    }
+
+    #[test]
+    fn data_is_shown_in_lines_and_nothing_as_nothing() {
+        let output = json!({ "passed": true, "checks": [{ "name": "gpu_count" }] });
+        assert_eq!(readable(&output), "passed: true\nchecks:\n- name: gpu_count");
+        assert_eq!((readable(&json!({})), readable(&Value::Null)), (String::new(), String::new()));
     }
 
     #[test]

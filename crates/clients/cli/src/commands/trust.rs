@@ -11,6 +11,8 @@ use crate::{
     args::{Confirm, Limit},
     failure::Result,
     output::Columns,
+    resolve,
+    resources::kinds,
 };
 
 #[derive(Subcommand)]
@@ -21,10 +23,11 @@ pub enum Command {
     /// Keys that sign tasks for nodes.
     #[command(subcommand)]
     Signers(SignersCommand),
-    /// The signed keyset that nodes trust, and the key that they pin.
+    /// Show the signed keyset that nodes trust, and the key that they pin.
     Keyset,
 }
 
+/// The first step of a rotation.
 #[derive(ClapArgs)]
 pub struct Stage {
     /// Reason, recorded in the audit trail.
@@ -32,6 +35,7 @@ pub struct Stage {
     reason: Option<String>,
 }
 
+/// A step of a rotation.
 #[derive(ClapArgs)]
 pub struct Step {
     /// Proceed although some nodes do not trust the successor yet and would be locked out.
@@ -55,19 +59,23 @@ pub enum AuthoritiesCommand {
     Stage(Stage),
     /// Issue certificates from a staged generation; the old one is still trusted.
     Activate {
+        /// Generation of the authority, by id.
         authority: String,
         #[command(flatten)]
         step: Step,
     },
     /// Stop trusting a generation that is in its grace period.
     Retire {
+        /// Generation of the authority, by id.
         authority: String,
         #[command(flatten)]
         step: Step,
     },
     /// Revoke a generation immediately: nodes with its certificates cannot connect.
     Revoke {
+        /// Generation of the authority, by id.
         authority: String,
+        /// Reason, recorded in the audit trail.
         #[arg(long)]
         reason: String,
         /// Proceed although some nodes do not trust the successor yet and would be locked out.
@@ -89,6 +97,7 @@ pub enum SignersCommand {
     Stage(Stage),
     /// Sign with a staged signer; the old one is still trusted.
     Activate {
+        /// Version of the signer.
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
         #[command(flatten)]
@@ -96,6 +105,7 @@ pub enum SignersCommand {
     },
     /// Stop trusting a signer that is in its grace period.
     Retire {
+        /// Version of the signer.
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
         #[command(flatten)]
@@ -103,8 +113,10 @@ pub enum SignersCommand {
     },
     /// Revoke a signer immediately: nodes refuse everything that it signed.
     Revoke {
+        /// Version of the signer.
         #[arg(value_name = "VERSION")]
         signer: NonZeroU32,
+        /// Reason, recorded in the audit trail.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -148,6 +160,10 @@ fn step(app: &App, step: Step, what: &str) -> Result<types::TrustStep> {
     Ok(types::TrustStep { force: step.force, reason: step.reason })
 }
 
+async fn id(client: &Client, text: &str) -> Result<String> {
+    resolve::on_platform(client, &kinds::AUTHORITY, text).await
+}
+
 async fn authorities(app: &App, client: &Client, command: AuthoritiesCommand) -> Result {
     let one = match command {
         AuthoritiesCommand::List { limit } => {
@@ -160,17 +176,19 @@ async fn authorities(app: &App, client: &Client, command: AuthoritiesCommand) ->
             send!(client.authority_stage(&body))
         }
         AuthoritiesCommand::Activate { authority, step: given } => {
+            let id = id(client, &authority).await?;
             let body = step(app, given, &format!("Activate {authority}"))?;
-            send!(client.authority_activate(&authority, &body))
+            send!(client.authority_activate(&id, &body))
         }
         AuthoritiesCommand::Retire { authority, step: given } => {
+            let id = id(client, &authority).await?;
             let body = step(app, given, &format!("Retire {authority}"))?;
-            send!(client.authority_retire(&authority, &body))
+            send!(client.authority_retire(&id, &body))
         }
         AuthoritiesCommand::Revoke { authority, reason, force, confirm } => {
-            let body = types::AuthorityRevoke { force, reason };
+            let (id, body) = (id(client, &authority).await?, types::AuthorityRevoke { force, reason });
             app.confirm(&confirm, &format!("Revoke {authority} and every certificate that it issued"))?;
-            send!(client.authority_revoke(&authority, &body))
+            send!(client.authority_revoke(&id, &body))
         }
     };
     app.out.item(&one, AUTHORITIES)
@@ -220,9 +238,9 @@ async fn keyset(app: &App, client: &Client) -> Result {
         })
         .collect();
     let lines = [
-        ("keyset_key", found.keyset_key.clone()),
+        ("key", found.keyset_key.clone()),
         ("serial", shown["keyset"]["serial"].to_string()),
-        ("issued_at", shown["keyset"]["issued_at"].as_str().map(str::to_owned).unwrap_or_default()),
+        ("issued", shown["keyset"]["issued_at"].as_str().map(str::to_owned).unwrap_or_default()),
         ("signers", signers.join("\n")),
     ];
     app.out.page::<Value>(&shown, &lines, "")

@@ -4,10 +4,18 @@
 //! and `csv` print the columns that the command names. Only results go to standard output.
 
 mod cell;
+mod fit;
+mod mood;
 mod table;
 mod time;
+mod view;
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io::{ErrorKind, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,13 +23,15 @@ use serde_json::Value;
 pub use cell::{counted, printable};
 pub use kernel::money::{decimal, minor, money};
 pub use time::{relative, span};
+pub use view::View;
 
 use crate::{
     args::Format,
     failure::{Result, local},
 };
 
-/// Title and where its value is in an item: `name`, or `envelope.event_type`.
+/// Title and where its value is in an item: `name`, or `envelope.event_type`. In the order of their importance: where
+/// the width is limited, the last ones are left out.
 pub type Columns = &'static [(&'static str, &'static str)];
 
 fn with_currency(columns: Columns) -> Vec<(&'static str, &'static str)> {
@@ -33,21 +43,48 @@ fn with_currency(columns: Columns) -> Vec<(&'static str, &'static str)> {
 pub struct Output {
     pub format: Format,
     headers: bool,
+    view: View,
+    /// Names of ids, for tables.
+    names: RefCell<HashMap<String, String>>,
 }
 
 impl Output {
-    pub fn new(format: Format, headers: bool) -> Self {
-        Self { format, headers }
+    pub fn new(format: Format, headers: bool, view: View) -> Self {
+        Self { format, headers, view, names: RefCell::default() }
     }
 
     pub fn is_table(&self) -> bool {
         self.format == Format::Table
     }
 
+    /// Tables show the id by this name from now on.
+    pub fn learn(&self, id: &str, name: &str) {
+        self.names.borrow_mut().insert(id.to_owned(), name.to_owned());
+    }
+
+    /// How tables show an id.
+    pub fn name_of(&self, id: &str) -> String {
+        self.names.borrow().get(id).cloned().unwrap_or_else(|| id.to_owned())
+    }
+
+    /// The row with names for the ids that it refers to. Its own id stays.
+    fn with_names(&self, mut row: Value) -> Value {
+        let names = self.names.borrow();
+        for (_, value) in row.as_object_mut().into_iter().flatten().filter(|(name, _)| *name != "id") {
+            if let Some(name) = value.as_str().and_then(|id| names.get(id)) {
+                *value = Value::String(name.clone());
+            }
+        }
+        row
+    }
+
     pub fn list<T: Serialize>(&self, items: &[T], columns: Columns) -> Result {
         let rows: Vec<Value> = items.iter().map(json).collect::<Result<_>>()?;
         match self.format {
-            Format::Table => write(&table::list(&rows, columns, self.headers)),
+            Format::Table => {
+                let rows: Vec<Value> = rows.into_iter().map(|row| self.with_names(row)).collect();
+                write(&table::list(&rows, columns, self.headers, &self.view))
+            }
             Format::Csv => self.csv(&rows, columns),
             Format::Json | Format::Yaml => self.document(&Value::Array(rows)),
         }
@@ -56,7 +93,7 @@ impl Output {
     pub fn item<T: Serialize>(&self, item: &T, columns: Columns) -> Result {
         let row = json(item)?;
         match self.format {
-            Format::Table => write(&table::item(&row, columns)),
+            Format::Table => write(&table::item(&self.with_names(row), columns, &self.view)),
             Format::Csv => self.csv(&[row], columns),
             Format::Json | Format::Yaml => self.document(&row),
         }
@@ -107,7 +144,10 @@ impl Output {
     /// A page about one resource for people: named lines, and text below them. JSON and YAML print the resource itself.
     pub fn page<T: Serialize>(&self, item: &T, lines: &[(&'static str, String)], below: &str) -> Result {
         match self.format {
-            Format::Table => write(&format!("{}{}", table::page(lines), printable(below))),
+            Format::Table => {
+                let lines = self.named_lines(lines);
+                write(&format!("{}{}", table::page(&lines, &self.view), printable(below)))
+            }
             Format::Csv => {
                 let paths: Vec<(&'static str, &'static str)> =
                     lines.iter().map(|(name, _)| (*name, *name)).collect();
@@ -116,6 +156,16 @@ impl Output {
             }
             Format::Json | Format::Yaml => self.document(&json(item)?),
         }
+    }
+
+    /// The lines with names for the ids that they refer to. Its own id stays.
+    fn named_lines(&self, lines: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+        let names = self.names.borrow();
+        let named = |(line, text): &(&'static str, String)| match names.get(text) {
+            Some(name) if *line != "id" => (*line, name.clone()),
+            _ => (*line, text.clone()),
+        };
+        lines.iter().map(named).collect()
     }
 
     /// A result that is a single value: as it is in a table or CSV, whole in JSON and YAML.
@@ -167,9 +217,20 @@ pub fn write_bytes(bytes: &[u8]) -> Result {
     write_on(bytes).map(drop)
 }
 
+static CLEAR: AtomicBool = AtomicBool::new(false);
+
+/// The next output starts on an empty screen. Not earlier, so that nothing flickers while the server is asked.
+pub fn clear_before_next() {
+    CLEAR.store(true, Ordering::Relaxed);
+}
+
 /// The same for endless output: false when the pipe was closed.
 pub fn write_on(bytes: &[u8]) -> Result<bool> {
     let mut out = std::io::stdout().lock();
+    if CLEAR.swap(false, Ordering::Relaxed) {
+        // Cursor to the top, and erase to the end of the screen.
+        let _ = out.write_all(b"\x1b[H\x1b[2J");
+    }
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
@@ -177,12 +238,41 @@ pub fn write_on(bytes: &[u8]) -> Result<bool> {
     }
 }
 
+/// Text between words in lines that fit the terminal, each behind a margin. Whole where the width is not known.
+pub fn wrapped(text: &str, margin: &str) -> String {
+    let width = if std::io::stderr().is_terminal() { comfy_table::Table::new().width() } else { None };
+    wrapped_to(text, margin, width.map(usize::from))
+}
+
+fn wrapped_to(text: &str, margin: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return format!("{margin}{text}") };
+    let (mut lines, mut line) = (Vec::new(), margin.to_owned());
+    for word in text.split(' ') {
+        let filled = line.len() > margin.len();
+        if filled && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, margin.to_owned()));
+        } else if filled {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
 /// A message for the user on standard error, not a result.
 pub fn note(text: &str) {
     eprintln!("{}", printable(text));
 }
 
-/// Colours only on a terminal, and not when NO_COLOR is set.
-fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_between_words_behind_its_margin() {
+        assert_eq!(wrapped_to("one two three", "  ", Some(9)), "  one two\n  three");
+        assert_eq!(wrapped_to("one two three", "  ", None), "  one two three");
+        assert_eq!(wrapped_to("unbreakable", "  ", Some(4)), "  unbreakable");
+    }
 }

@@ -17,11 +17,17 @@ async fn an_operator_sees_where_an_allocation_is_and_ends_it() {
     let listed =
         operator.json(&["platform", "allocations", "list", "--node", node, "--state", "active"]).await;
     assert_eq!(listed[0]["id"], json!(id));
-    let page = operator.run(&["platform", "allocations", "get", &id]).await.ok();
+    // Tenants choose names: across organizations an allocation is called by its id or a tail of it.
+    operator.run(&["platform", "allocations", "show", "train-1"]).await.fails(4);
+    let tail = &id[id.len() - 8..];
+    let page = operator.run(&["platform", "allocations", "show", tail]).await.ok();
     assert!(
         page.contains("slot_") && page.contains("Timeline:") && page.contains("provision_slice"),
         "{page}"
     );
+    assert!(page.contains(&id) && page.contains(node) && !page.contains("node_"), "{page}");
+    let table = operator.run(&["platform", "allocations", "list"]).await.ok();
+    assert!(table.contains(node) && !table.contains("org_"), "nodes and organizations are named: {table}");
     let runs = operator.json(&["ops", "sagas", "list", "--subject", &id]).await;
     let run = text(&runs[0]["id"]);
     let page = operator.run(&["ops", "sagas", "show", &run]).await.ok();
@@ -31,14 +37,40 @@ async fn an_operator_sees_where_an_allocation_is_and_ends_it() {
     operator.run(&["ops", "discrepancies", "show", "disc_0193b3a0000070008000000000000001"]).await.fails(4);
 
     let release = ["platform", "allocations", "force-release", &id, "--reason", "new disks"];
-    operator.run(&release).await.fails(1);
+    let said = operator.run(&release).await.fails(1);
+    assert!(said.contains(&format!("train-1 ({id}) of ann")), "the question says whose it is: {said}");
     operator.run(&[&release[..], &["--yes"]].concat()).await.ok();
     eventually("it is released", || async {
         (cloud.user.json(&["allocations", "get", &id]).await["state"] == "released").then_some(())
     })
     .await;
-    operator.run(&["platform", "allocations", "get", "train-1"]).await.fails(1);
+    assert_eq!(operator.json(&["platform", "allocations", "get", tail]).await["id"], json!(id));
     cloud.user.run(&["platform", "allocations", "list"]).await.fails(3);
+}
+
+#[tokio::test]
+async fn a_drain_says_whose_machines_stand_in_its_way_and_a_retirement_is_refused_with_them() {
+    let cloud = Cloud::start().await;
+    let operator = &cloud.operator;
+    cloud.launch(1, "train-1").await;
+    let node = cloud.nodes.hostnames[0].as_str();
+    let whose = |said: &str| {
+        let named = said.lines().find(|line| line.trim_start().starts_with("train-1 "));
+        let named = named.is_some_and(|line| line.contains("ann") && line.contains("active since"));
+        assert!(named && said.contains(&format!("1 slot of {node} still in use:")), "{said}");
+    };
+    let drained = operator.run(&["nodes", "drain", node, "--reason", "new disks"]).await;
+    whose(&drained.err);
+    drained.ok();
+    operator.run(&["nodes", "undrain", node, "--reason", "not yet"]).await.ok();
+    let drain = ["nodes", "drain", node, "--reason", "new disks", "--wait", "--timeout", "5"];
+    let said = operator.run(&drain).await.fails(2);
+    whose(&said);
+    assert!(said.contains(&format!("`gpuaas nodes show {node}`")), "{said}");
+    let page = operator.run(&["nodes", "show", node]).await.ok();
+    assert!(page.contains("train-1 "), "{page}");
+    let said = operator.run(&["nodes", "retire", node, "--reason", "old"]).await.fails(5);
+    whose(&said);
 }
 
 #[tokio::test]
@@ -106,7 +138,7 @@ async fn a_product_is_made_priced_sized_and_withdrawn() {
     let said = operator.run(&[&create[..], &["1.005"]].concat()).await.fails(1);
     assert!(said.contains("is not a price in USD"), "{said}");
     operator.run(&[&create[..], &["1.25"]].concat()).await.ok();
-    let size = ["skus", "profiles", "add", "h200-own", "small", "--gpus", "1", "--vcpus", "8"];
+    let size = ["skus", "profiles", "create", "h200-own", "small", "--gpus", "1", "--vcpus", "8"];
     operator.run(&[&size[..], &["--memory-mib", "65536", "--default"]].concat()).await.ok();
     let later = (kernel::Ambient::system().now() + chrono::TimeDelta::days(30)).to_rfc3339();
     operator.run(&["skus", "prices", "set", "h200-own", "--price", "1.50", "--from", &later]).await.ok();
@@ -121,7 +153,7 @@ async fn a_product_is_made_priced_sized_and_withdrawn() {
     let listed = operator.json(&["skus", "list"]).await;
     let ours = listed.as_array().unwrap().iter().find(|sku| sku["sku"] == "h200-own").unwrap();
     assert_eq!((&ours["display_name"], &ours["allowed_gpu_counts"]), (&json!("Ours"), &json!([1, 2])));
-    operator.run(&["skus", "profiles", "remove", "h200-own", "small", "--yes"]).await.ok();
+    operator.run(&["skus", "profiles", "delete", "h200-own", "small", "--yes"]).await.ok();
     operator.run(&["skus", "update", "h200-own", "--active", "false"]).await.ok();
     eventually("it is sold no more", || async {
         let catalog = cloud.user.run(&["catalog", "--region", REGION]).await.ok();

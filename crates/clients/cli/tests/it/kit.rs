@@ -64,6 +64,12 @@ impl Gpuaas {
         self
     }
 
+    /// The same person with more variables.
+    pub fn with(&self, more: &[(&str, &str)]) -> Runner<'_> {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Runner { person: self, more }
+    }
+
     pub fn file(&self, name: &str) -> PathBuf {
         self.home.path().join("gpuaas").join(name)
     }
@@ -79,9 +85,13 @@ impl Gpuaas {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
 
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        self.start_with(arguments, &[])
+    }
+
     // Programs are started here, and only here.
     #[allow(clippy::disallowed_methods)]
-    pub fn start(&self, arguments: &[&str]) -> Child {
+    fn start_with(&self, arguments: &[&str], more: &[(String, String)]) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpuaas"));
         let inherited =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("GPUAAS_"));
@@ -89,7 +99,8 @@ impl Gpuaas {
             .env_clear()
             .envs(inherited)
             .env("XDG_CONFIG_HOME", self.home.path())
-            .envs(self.env.iter().cloned())
+            .env("XDG_CACHE_HOME", self.home.path().join("cache"))
+            .envs(self.env.iter().chain(more).cloned())
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -125,6 +136,18 @@ impl Gpuaas {
         let page = enter(&mut browser, page, email, password).await;
         assert!(page.html.contains("You are signed in"), "{}: {}", page.url, page.html);
         finish(child).await.ok();
+    }
+}
+
+/// One run of a person's program with variables of its own.
+pub struct Runner<'a> {
+    person: &'a Gpuaas,
+    more: Vec<(String, String)>,
+}
+
+impl Runner<'_> {
+    pub async fn run(&self, arguments: &[&str]) -> Ran {
+        finish(self.person.start_with(arguments, &self.more)).await
     }
 }
 

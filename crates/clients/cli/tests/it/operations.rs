@@ -13,12 +13,12 @@ async fn a_list_is_a_table_json_yaml_or_csv() {
     let with = |more: &[&'static str]| [&list, more].concat();
     let table = place.admin.run(&list).await.ok();
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[0].starts_with("ID ") && lines[0].contains(" SLUG "), "{table}");
+    assert!(lines[0].starts_with("SLUG ") && lines[0].contains(" ID "), "{table}");
     // The one that every organization begins with, and ours.
     assert_eq!(lines.len(), 3, "{table}");
     assert!(!table.contains('\u{1b}'), "no colour where there is no terminal");
     let bare = place.admin.run(&with(&["--no-headers"])).await.ok();
-    assert!(bare.starts_with("proj_") && bare.lines().count() == 2, "{bare}");
+    assert!(bare.contains(" proj_") && bare.lines().count() == 2, "{bare}");
 
     let items = place.admin.json(&list).await;
     let item = items[0].as_object().unwrap();
@@ -28,8 +28,8 @@ async fn a_list_is_a_table_json_yaml_or_csv() {
     let yaml = place.admin.run(&with(&["-o", "yaml"])).await.ok();
     assert!(yaml.contains("slug: lab\n"), "{yaml}");
     let csv = place.admin.run(&with(&["-o", "csv"])).await.ok();
-    assert!(csv.starts_with("id,slug,name,org_id,created_at\nproj_"), "{csv}");
-    assert!(place.admin.run(&with(&["-o", "csv", "--no-headers"])).await.ok().starts_with("proj_"));
+    assert!(csv.starts_with("slug,name,created_at,id,org_id\n") && csv.contains(",proj_"), "{csv}");
+    assert!(place.admin.run(&with(&["-o", "csv", "--no-headers"])).await.ok().contains(",proj_"));
     for number in 0..3 {
         place.admin.run(&["projects", "create", &format!("p{number}"), "--org", "acme"]).await.ok();
     }
@@ -80,7 +80,7 @@ async fn a_dead_letter_is_listed_shown_requeued_and_discarded() {
     let id = text(&letter["id"]);
     let shown = place.admin.json(&["ops", "dlq", "show", &id]).await;
     assert!(shown["envelope"].to_string().contains(ghost), "{shown}");
-    let requeued = place.admin.json(&["ops", "dlq", "requeue", &id]).await;
+    let requeued = place.admin.json(&["ops", "dlq", "requeue", &id[id.len() - 12..]]).await;
     assert_eq!(requeued["state"], "requeued");
     // Its cause is still there, so it comes back.
     eventually("the message is dead again", dead).await;
@@ -120,14 +120,4 @@ async fn the_doctor_finds_what_is_wrong() {
     assert!(stranger.out.contains("not signed in"), "{stranger:?}");
     let nowhere = place.admin.run(&["doctor", "--server", "http://127.0.0.1:1"]).await;
     assert_eq!(nowhere.code, Some(2), "{nowhere:?}");
-}
-
-#[tokio::test]
-async fn completion_scripts_are_printed_without_a_server() {
-    let nowhere = crate::kit::Gpuaas::new("http://127.0.0.1:1");
-    for shell in ["bash", "zsh", "fish"] {
-        let script = nowhere.run(&["completion", shell]).await.ok();
-        assert!(script.contains("service-accounts"), "{shell}");
-    }
-    nowhere.run(&["completion", "basic"]).await.fails(1);
 }

@@ -47,7 +47,7 @@ async fn an_operator_settles_what_differs_after_a_restore_and_resumes() {
 
     let settle = ["ops", "restore", "settle", &id, "--note", "launched after the backup"];
     assert_ne!(operator.run(&[&settle[..], &["--decision", "end"]].concat()).await.code, Some(0));
-    operator.run(&["ops", "restore", "settle", "../x", "--decision", "keep", "--note", "x"]).await.fails(1);
+    operator.run(&["ops", "restore", "settle", "../x", "--decision", "keep", "--note", "x"]).await.fails(4);
     operator.run(&[&settle[..], &["--decision", "cordon"]].concat()).await.ok();
     let listed = operator.json(&["ops", "restore", "differences"]).await;
     assert!(listed.as_array().unwrap().iter().any(|d| d["id"] == json!(id) && d["decision"] == "cordon"));

@@ -18,8 +18,8 @@ impl Office {
         let place = Place::start().await;
         let second = place.person("second@example.org").await;
         let office = Self { place, second };
-        let id = office.user("second@example.org").await;
-        office.first().run(&["platform", "users", "set-roles", &id, "platform_admin"]).await.ok();
+        let appoint = ["platform", "users", "set-roles", "second@example.org", "platform_admin"];
+        office.first().run(&appoint).await.ok();
         office.becomes(&office.second, true).await;
         office
     }
@@ -93,7 +93,7 @@ async fn the_amount_above_which_two_are_needed_is_changed_by_two_who_type_it() {
     assert!(said.contains("already"), "{said}");
 
     // It is really in force: seven dollars and a cent wait now.
-    let org = text(&first.json(&["platform", "orgs", "create", "acme"]).await["id"]);
+    first.run(&["platform", "orgs", "create", "acme", "--owner", "admin@localhost"]).await.ok();
     let create = ["platform", "billing", "adjustments", "create", "--kind", "credit", "--org", "acme"];
     let more = ["--reason", "welcome", "--amount", "7.01", "-o", "json"];
     let made = first.run(&[&create[..], &more].concat()).await;
@@ -118,6 +118,12 @@ async fn the_amount_above_which_two_are_needed_is_changed_by_two_who_type_it() {
     let done = second.json(&["platform", "billing", "adjustments", "approve", &adjustment]).await;
     assert_eq!(done["state"], "posted", "{done}");
     assert_eq!(first.json(&["billing", "balance", "--org", "acme"]).await["total_minor"], 701);
+    // A posting is corrected by its number in the ledger.
+    let posting = first.json(&["ledger", "show", "1", "--org", "acme"]).await["posting"].clone();
+    let correct = ["platform", "billing", "adjustments", "create", "--kind", "correction", "--org", "acme"];
+    let more = ["--corrects", "1", "--amount", "-0.01", "--reason", "a cent too much"];
+    let made = first.json(&[&correct[..], &more].concat()).await;
+    assert_eq!(made["corrects_entry_id"], posting["id"], "{made}");
 
     // Rejected: what holds stays. Removed, and for one organization only: by two as well.
     let (change, _) = office.propose(&["propose-policy", KEY, "1000000"]).await;
@@ -126,7 +132,7 @@ async fn the_amount_above_which_two_are_needed_is_changed_by_two_who_type_it() {
     assert!(done.ok().contains("rejected"));
     assert_eq!(office.limit().await, json!(700));
     decide(second, "approve", &change).await.fails(5);
-    let (change, _) = office.propose(&["propose-policy", KEY, "5", "--for-org", &org]).await;
+    let (change, _) = office.propose(&["propose-policy", KEY, "5", "--for-org", "acme"]).await;
     decide(second, "approve", &change).await.ok();
     assert_eq!(first.json(&["policy", "get", KEY, "--org", "acme"]).await["value"], json!(5));
     assert_eq!(office.limit().await, json!(700));
@@ -152,14 +158,16 @@ async fn who_may_approve_is_decided_by_two_who_type_it() {
 
     let said = first.run(&["platform", "users", "set-roles", &third_id, "platform_admin"]).await.fails(3);
     assert!(said.contains("gpuaas platform changes propose-roles"), "{said}");
-    let (change, said) = office.propose(&["propose-roles", &third_id, "platform_admin"]).await;
+    let (change, said) = office.propose(&["propose-roles", "third@example.org", "platform_admin"]).await;
     assert!(said.contains(&format!("gpuaas platform changes approve {change}")), "{said}");
     assert!(!office.is_administrator(&third).await, "a proposal gives nothing");
+    // Names are chosen freely: nobody gets a role by their name.
+    first.run(&["platform", "users", "set-roles", "third", "platform_ops"]).await.fails(4);
     decide(first, "approve", &change).await.fails(3);
     // Who is to get the right cannot give it to themselves, either.
     decide(&third, "approve", &change).await.fails(3);
     let done = decide(second, "approve", &change).await;
-    assert!(done.err.contains(&format!("{third_id} is platform_admin now")), "{done:?}");
+    assert!(done.err.contains("third@example.org is platform_admin now"), "{done:?}");
     done.ok();
     office.becomes(&third, true).await;
 

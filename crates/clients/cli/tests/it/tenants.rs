@@ -42,14 +42,14 @@ async fn an_organization_is_made_and_somebody_invited_into_it() {
     assert_eq!(find(&people, "id", &bob_id)["role"], "owner");
     place.admin.run(&["projects", "members", "remove", &bob_id]).await.ok();
 
-    place.admin.run(&["platform", "orgs", "suspend", &org, "--reason", "unpaid", "--yes"]).await.ok();
+    place.admin.run(&["platform", "orgs", "suspend", "acme", "--reason", "unpaid", "--yes"]).await.ok();
     let said = eventually("the suspension is felt", || async {
         let ran = bob.run(&["projects", "rename", "mine", "Ours", "--org", "acme"]).await;
         (ran.code == Some(3)).then_some(ran.err)
     })
     .await;
     assert!(said.contains("tenant_suspended"), "{said}");
-    place.admin.run(&["platform", "orgs", "resume", &org]).await.ok();
+    place.admin.run(&["platform", "orgs", "resume", "acme"]).await.ok();
 
     // Nobody is there to confirm, so it must be said.
     place.admin.run(&["members", "remove", &bob_id]).await.fails(1);
@@ -139,7 +139,7 @@ async fn whoever_invites_is_told_whether_a_mail_goes_out_and_to_whom() {
         let root = Gpuaas::new(&world.server.base).env("GPUAAS_TOKEN", &world.idp.token("root", "1"));
         let create = |email| ["invitations", "create", email, "--org", "acme"];
         let ran = root.run(&create("ada@example.org")).await;
-        let told = "A mail with a link goes to ada@example.org";
+        let told = "A mail with the link goes to ada@example.org";
         assert_eq!(ran.err.contains(told), mailed, "{ran:?}");
         assert_eq!(ran.err.contains("Mail is not configured"), !mailed, "{ran:?}");
         let made = root.json(&create("bob@example.org")).await;

@@ -3,32 +3,38 @@
 use clap::Subcommand;
 use sdk::types;
 
-use super::{Place, page};
+use super::{Place, page, refusal::quoted};
 use crate::{
     args::Limit,
     failure::Result,
     output::{Columns, note},
     resolve,
+    resources::names::{self, Scope},
 };
 
 #[derive(Subcommand)]
 pub enum GrantsCommand {
     /// List the users with access.
     List {
+        /// Allocation, by name or id.
         allocation: String,
         #[command(flatten)]
         limit: Limit,
     },
     /// Grant a user access with their own SSH keys.
-    Add {
+    #[command(alias = "add")]
+    Create {
+        /// Allocation, by name or id.
         allocation: String,
-        /// By id or e-mail address.
+        /// Member of the organization, by e-mail address or id.
         user: String,
     },
     /// Revoke a user's access. Open sessions are not closed.
-    Remove {
+    #[command(alias = "remove")]
+    Delete {
+        /// Allocation, by name or id.
         allocation: String,
-        /// By id or e-mail address.
+        /// Member, by e-mail address or id.
         user: String,
     },
 }
@@ -36,7 +42,10 @@ pub enum GrantsCommand {
 #[derive(Subcommand)]
 pub enum AccessCommand {
     /// Install the current SSH keys of its users on the machine.
-    Refresh { allocation: String },
+    Refresh {
+        /// Allocation, by name or id.
+        allocation: String,
+    },
 }
 
 const GRANTS: Columns = &[("USER", "user_id"), ("GRANTED BY", "granted_by"), ("SINCE", "granted_at")];
@@ -52,22 +61,23 @@ pub async fn grants(place: &Place<'_>, command: GrantsCommand) -> Result {
                 page.cursor(),
                 page.size()
             ))?;
+            names::learn(place.app, client, &Scope::Project(project), &grants).await;
             place.app.out.list(&grants, GRANTS)
         }
-        GrantsCommand::Add { allocation, user } => {
+        GrantsCommand::Create { allocation, user } => {
             let id = place.allocation(&allocation).await?;
             let user = resolve::user(client, project, &user).await?;
             let body = types::AccessGrantCreate { user_id: user };
             let granted = send!(client.allocation_grant_create(project, &id, &body));
-            on_their_way(&id);
+            on_their_way(&allocation);
             place.app.out.item(&granted, GRANTS)
         }
-        GrantsCommand::Remove { allocation, user } => {
+        GrantsCommand::Delete { allocation, user } => {
             let id = place.allocation(&allocation).await?;
-            let user = resolve::user(client, project, &user).await?;
-            send!(client.allocation_grant_delete(project, &id, &user));
+            let user_id = resolve::user(client, project, &user).await?;
+            send!(client.allocation_grant_delete(project, &id, &user_id));
             note(&format!("Revoked the access of {user}."));
-            on_their_way(&id);
+            on_their_way(&allocation);
             Ok(())
         }
     }
@@ -79,8 +89,9 @@ pub async fn keys(place: &Place<'_>, command: AccessCommand) -> Result {
     page::show(place.app, &send!(place.client.allocation_access_refresh(&place.project, &id)))
 }
 
-fn on_their_way(id: &str) {
+fn on_their_way(typed: &str) {
     note(&format!(
-        "The keys are being installed; `gpuaas allocations get {id}` shows when they are on the machine."
+        "The keys are being installed; `gpuaas allocations show {}` shows when they are on the machine.",
+        quoted(typed)
     ));
 }

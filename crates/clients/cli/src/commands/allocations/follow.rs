@@ -81,7 +81,8 @@ impl Following<'_> {
     /// allocation.
     pub async fn to_the_end(self, goal: Goal, after: i64, limit: Duration) -> Result {
         let id = self.allocation;
-        let go_on = format!("The operation continues. Follow it with `gpuaas allocations get {id} --watch`.");
+        let go_on =
+            format!("The operation continues. Follow it with `gpuaas allocations show {id} --watch`.");
         let release = match goal {
             Goal::Launch => format!(" To cancel it: `gpuaas allocations release {id}`."),
             Goal::Release | Goal::Restart => String::new(),

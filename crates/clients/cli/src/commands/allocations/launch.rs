@@ -15,7 +15,7 @@ use crate::{
     args::{Once, Wait},
     commands::catalog::price,
     failure::{Result, local},
-    output::{counted, money, span},
+    output::{counted, money, note, span},
 };
 
 #[derive(ClapArgs)]
@@ -45,13 +45,13 @@ pub async fn create(place: &Place<'_>, create: Create) -> Result {
     let Create { what, name, image, wait, once } = create;
     let typed = Typed {
         app: place.app,
-        command: "allocations create",
+        command: "launch",
         what: &what,
         count: None,
         more: more(name.as_deref(), image.as_deref(), &wait),
     };
     let body = types::AllocationCreate {
-        sku: what.sku.clone(),
+        sku: what.sku().to_owned(),
         gpus: what.gpus,
         profile: what.profile.clone(),
         region: what.region.clone(),
@@ -61,7 +61,15 @@ pub async fn create(place: &Place<'_>, create: Create) -> Result {
     let key = once.key();
     let sent = Box::pin(place.client.allocation_create(&place.project, &key, &body)).await;
     let made = sent.map_err(|error| typed.refused(error.into(), &key))?.into_inner();
+    warn(&made.warnings);
     begun(place, made, Goal::Launch, 0, &wait).await
+}
+
+/// Says what a launch that succeeded may still run into.
+pub fn warn(warnings: &[types::LaunchWarning]) {
+    for warning in warnings {
+        note(&format!("warning: {}", warning.message));
+    }
 }
 
 #[derive(ClapArgs)]
@@ -78,12 +86,12 @@ pub async fn explain(place: &Place<'_>, explain: Explain) -> Result {
     let gpus = what.gpus.map(u16::try_from).transpose().map_err(local("--gpus"))?;
     let (profile, region) = (what.profile.as_deref(), what.region.as_deref());
     let explained =
-        place.client.allocation_explain(&place.project, Some(count), gpus, profile, region, &what.sku);
+        place.client.allocation_explain(&place.project, Some(count), gpus, profile, region, what.sku());
     let answer = send!(explained);
     let several = count.get() > 1;
     let typed = Typed {
         app: place.app,
-        command: if several { "groups create" } else { "allocations create" },
+        command: if several { "groups create" } else { "launch" },
         what: &what,
         count: several.then_some(("--members", count.get().into())),
         more: Vec::new(),
@@ -123,6 +131,7 @@ fn lines(answer: &types::AllocationExplanation, refusal: &Value) -> Vec<(&'stati
         ("price", price(quoted.unit_price_minor, &quoted.currency, &quoted.unit.to_string())),
         ("total", format!("{} per hour", money(quoted.per_hour_minor, &quoted.currency))),
         ("hold", hold.unwrap_or_default()),
+        ("warning", answer.warnings.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("\n")),
         ("organization", format!("{} (GPUs)", held(&answer.limits.org_gpus))),
         ("project", format!("{} (GPUs)", held(&answer.limits.project_gpus))),
         ("you", format!("{} (allocations)", held(&answer.limits.own_allocations))),

@@ -10,45 +10,33 @@ mod watch;
 
 pub use stream::Frames;
 
-use clap::Subcommand;
+use clap::{Args as ClapArgs, Subcommand};
 use sdk::{Client, types};
 
 use self::follow::{Following, Goal};
 use crate::{
     app::App,
-    args::{Confirm, Limit, Wait},
+    args::{Confirm, Format, Limit, Wait},
     commands::optional,
-    failure::Result,
+    failure::{Result, local},
     output::{Columns, note},
     resolve,
+    resources::names::{self, Scope},
 };
 
-/// Allocations are given by id, or by a name that is unique in the project.
 #[derive(Subcommand)]
 pub enum Command {
     /// List the live allocations of the project.
-    List {
-        /// Include ended ones.
-        #[arg(long)]
-        all: bool,
-        #[arg(long, value_parser = [
-            "requested", "provisioning", "active", "releasing", "released", "release_failed", "failed",
-        ])]
-        state: Option<String>,
-        /// Only members of a group, by id or name.
-        #[arg(long)]
-        group: Option<String>,
-        #[command(flatten)]
-        limit: Limit,
-    },
+    List(List),
     /// Launch a machine.
     #[command(visible_alias = "launch")]
     Create(launch::Create),
     /// Dry run: show whether a launch would succeed, its cost, and why it would be refused.
     Explain(launch::Explain),
     /// Show an allocation and how to log in.
-    #[command(visible_alias = "show")]
-    Get {
+    #[command(alias = "get")]
+    Show {
+        /// Allocation, by name or id.
         allocation: String,
         /// Then follow its events until it has ended or you interrupt.
         #[arg(short, long)]
@@ -58,27 +46,24 @@ pub enum Command {
     Watch,
     /// List the events of an allocation.
     Events {
+        /// Allocation, by name or id.
         allocation: String,
         /// Then follow new events until it has ended or you interrupt.
         #[arg(short, long)]
         follow: bool,
     },
     /// Release an allocation: its data is deleted, and billing stops.
-    Release {
-        allocation: String,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        confirm: Confirm,
-    },
+    Release(Release),
     /// Retry a failed release.
     Retry {
+        /// Allocation, by name or id.
         allocation: String,
         #[command(flatten)]
         wait: Wait,
     },
     /// Restart the machine of an allocation; running processes are terminated.
     Restart {
+        /// Allocation, by name or id.
         allocation: String,
         #[command(flatten)]
         wait: Wait,
@@ -93,14 +78,43 @@ pub enum Command {
     Access(access::AccessCommand),
 }
 
+#[derive(ClapArgs)]
+pub struct List {
+    /// Include ended ones.
+    #[arg(long)]
+    all: bool,
+    /// Only allocations in this state.
+    #[arg(long, value_parser = [
+        "requested", "provisioning", "active", "releasing", "released", "release_failed", "failed",
+    ])]
+    state: Option<String>,
+    /// Only members of this group, by name or id.
+    #[arg(long)]
+    group: Option<String>,
+    #[command(flatten)]
+    limit: Limit,
+}
+
+#[derive(ClapArgs)]
+pub struct Release {
+    /// Allocation, by name or id.
+    allocation: String,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
 pub const COLUMNS: Columns = &[
-    ("ID", "id"),
     ("NAME", "name"),
     ("STATE", "state"),
+    ("OWNER", "creator_id"),
+    ("PER HOUR", "per_hour"),
     ("SKU", "sku"),
     ("GPUS", "gpus"),
-    ("REGION", "region"),
     ("CREATED", "created_at"),
+    ("ID", "id"),
+    ("REGION", "region"),
 ];
 
 /// An allocation of the project, and the program's state.
@@ -125,14 +139,12 @@ pub async fn run(app: &App, command: Command) -> Result {
     let client = &app.client().await?;
     let place = &Place { app, client, project: resolve::project(app, client).await? };
     match command {
-        Command::List { all, state, group, limit } => {
-            list(place, all, state.as_deref(), group.as_deref(), &limit).await
-        }
+        Command::List(args) => list(place, &args).await,
         Command::Create(create) => launch::create(place, create).await,
         Command::Explain(explain) => launch::explain(place, explain).await,
-        Command::Get { allocation, watch } => {
+        Command::Show { allocation, watch } => {
             let id = place.allocation(&allocation).await?;
-            page::show(app, &place.get(&id).await?)?;
+            show_one(place, &place.get(&id).await?).await?;
             if watch { watch::follow(place, &id, watch::last(place, &id).await?).await } else { Ok(()) }
         }
         Command::Watch => watch::project(place).await,
@@ -140,7 +152,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             let id = place.allocation(&allocation).await?;
             watch::events(place, &id, follow).await
         }
-        Command::Release { allocation, wait, confirm } => release(place, &allocation, &wait, &confirm).await,
+        Command::Release(args) => release(place, &args).await,
         Command::Retry { allocation, wait } => retry(place, &allocation, &wait).await,
         Command::Restart { allocation, wait, confirm } => restart(place, &allocation, &wait, &confirm).await,
         Command::Grants(command) => access::grants(place, command).await,
@@ -148,18 +160,14 @@ pub async fn run(app: &App, command: Command) -> Result {
     }
 }
 
-async fn list(
-    place: &Place<'_>,
-    all: bool,
-    state: Option<&str>,
-    group: Option<&str>,
-    limit: &Limit,
-) -> Result {
+async fn list(place: &Place<'_>, args: &List) -> Result {
+    let List { all, state, group, limit } = args;
+    let (state, group) = (state.as_deref(), group.as_deref());
     let group = match group {
         Some(text) => Some(resolve::group(place.client, &place.project, text).await?),
         None => None,
     };
-    let live = (!all && state.is_none()).then_some(types::AllocationListLive::True);
+    let live = (!*all && state.is_none()).then_some(types::AllocationListLive::True);
     let state = optional("state", state)?;
     let found: Vec<types::Allocation> = pages!(limit.get(), |page| place.client.allocation_list(
         &place.project,
@@ -169,24 +177,55 @@ async fn list(
         page.size(),
         state
     ))?;
-    place.app.out.list(&found, COLUMNS)
+    show(place, &found).await
+}
+
+/// Prints allocations with what they cost in an hour and whose they are.
+pub async fn show(place: &Place<'_>, found: &[types::Allocation]) -> Result {
+    names::learn(place.app, place.client, &Scope::Project(&place.project), found).await;
+    let priced = |one: &types::Allocation| {
+        let mut row = serde_json::to_value(one).map_err(local("the result cannot be printed"))?;
+        row["per_hour_minor"] = per_hour(one).into();
+        Ok(row)
+    };
+    match place.app.out.format {
+        Format::Json | Format::Yaml => place.app.out.list(found, COLUMNS),
+        Format::Table | Format::Csv => {
+            place.app.out.priced(&found.iter().map(priced).collect::<Result<Vec<_>>>()?, COLUMNS)
+        }
+    }
+}
+
+/// Prints the page of one.
+async fn show_one(place: &Place<'_>, one: &types::Allocation) -> Result {
+    names::learn(place.app, place.client, &Scope::Project(&place.project), std::slice::from_ref(one)).await;
+    page::show(place.app, one)
+}
+
+/// What an allocation costs in an hour, in minor units.
+pub fn per_hour(one: &types::Allocation) -> i64 {
+    match one.price_unit {
+        types::PriceUnit::GpuHour => one.unit_price_minor.saturating_mul(i64::from(one.gpus)),
+        types::PriceUnit::NodeHour => one.unit_price_minor,
+    }
 }
 
 /// Prints the allocation, with --wait after the operation has ended.
 pub async fn begun(place: &Place<'_>, now: types::Allocation, goal: Goal, after: i64, wait: &Wait) -> Result {
     let id = now.id.to_string();
     let Some(limit) = wait.limit() else {
-        note(&format!("Follow it with `gpuaas allocations get {id} --watch`."));
-        return page::show(place.app, &now);
+        note(&format!("Follow it with `gpuaas allocations show {} --watch`.", refusal::quoted(&now.name)));
+        return show_one(place, &now).await;
     };
     let following = Following { client: place.client, project: &place.project, allocation: &id };
     let ended = following.to_the_end(goal, after, limit).await;
     // Print the allocation after a failure too, but as a result only after success.
     ended?;
-    page::show(place.app, &place.get(&id).await?)
+    show_one(place, &place.get(&id).await?).await
 }
 
-async fn release(place: &Place<'_>, text: &str, wait: &Wait, confirm: &Confirm) -> Result {
+async fn release(place: &Place<'_>, args: &Release) -> Result {
+    let Release { allocation: text, wait, confirm } = args;
     let id = place.allocation(text).await?;
     place.app.confirm(confirm, &format!("Release {text} and delete its data"))?;
     let after = watch::last(place, &id).await?;

@@ -8,9 +8,12 @@ use crate::{app::App, failure::Failure};
 /// The requested product and size.
 #[derive(Clone, ClapArgs)]
 pub struct What {
-    /// The product; see `gpuaas catalog`.
-    #[arg(long)]
-    pub sku: String,
+    /// Product; see `gpuaas catalog`.
+    #[arg(value_name = "SKU", required_unless_present = "sku_option")]
+    pub sku: Option<String>,
+    /// Product, as an option.
+    #[arg(long = "sku", value_name = "SKU", conflicts_with = "sku", hide = true)]
+    pub sku_option: Option<String>,
     /// GPUs per machine; the smallest size when neither this nor --profile is given.
     #[arg(long, value_parser = clap::value_parser!(i32).range(0..=1024))]
     pub gpus: Option<i32>,
@@ -22,10 +25,16 @@ pub struct What {
     pub region: Option<String>,
 }
 
+impl What {
+    pub fn sku(&self) -> &str {
+        self.sku.as_deref().or(self.sku_option.as_deref()).unwrap_or_default()
+    }
+}
+
 /// A launch as it was typed.
 pub struct Typed<'a> {
     pub app: &'a App,
-    /// Such as `allocations create`.
+    /// Such as `groups create`.
     pub command: &'static str,
     pub what: &'a What,
     /// The flag of the number of machines, and its value.
@@ -77,8 +86,7 @@ impl Typed<'_> {
             .into_iter()
             .chain(texts)
             .filter_map(|(flag, text)| Some([flag.to_owned(), quoted(&text?)]));
-        let mut words =
-            vec!["gpuaas".to_owned(), self.command.to_owned(), "--sku".to_owned(), quoted(&what.sku)];
+        let mut words = vec!["gpuaas".to_owned(), self.command.to_owned(), quoted(what.sku())];
         words.extend(count.unwrap_or_default());
         words.extend(flags.flatten());
         words.extend(self.more.iter().map(|word| quoted(word)));
@@ -132,7 +140,7 @@ impl Typed<'_> {
 /// What to type about a reason that no other size or place changes.
 fn remedy(details: &Value) -> Option<&'static str> {
     match details["reason"].as_str()? {
-        "no_ssh_key" => Some("Add your public key: gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
+        "no_ssh_key" => Some("Add your public key: gpuaas ssh-keys create ~/.ssh/id_ed25519.pub"),
         "funds" => Some("Top up: gpuaas billing topup AMOUNT"),
         "budget_blocked" => Some("See the budget: gpuaas billing budgets show"),
         _ => None,
@@ -163,7 +171,7 @@ mod tests {
 
     fn what() -> What {
         let profile = Some("large".to_owned());
-        What { sku: "h200-slice".to_owned(), gpus: None, profile, region: None }
+        What { sku: Some("h200-slice".to_owned()), sku_option: None, gpus: None, profile, region: None }
     }
 
     #[test]
@@ -175,12 +183,12 @@ mod tests {
         let line = |change: Value| typed.with(&change);
         assert_eq!(
             line(json!({ "change": "region", "region": "eu-west" })).unwrap(),
-            "gpuaas groups create --sku h200-slice --members 4 --profile large --region eu-west --project lab \
+            "gpuaas groups create h200-slice --members 4 --profile large --region eu-west --project lab \
              --name 'my run'"
         );
         assert_eq!(
             line(json!({ "change": "count", "count": 2 })).unwrap(),
-            "gpuaas groups create --sku h200-slice --members 2 --profile large --project lab --name 'my run'"
+            "gpuaas groups create h200-slice --members 2 --profile large --project lab --name 'my run'"
         );
         let smaller = line(json!({ "change": "gpus_and_region", "gpus": 2, "region": "r" })).unwrap();
         assert!(
@@ -195,21 +203,17 @@ mod tests {
     #[test]
     fn a_refusal_says_why_and_what_to_type() {
         let (app, what) = (app(None), what());
-        let typed =
-            Typed { app: &app, command: "allocations create", what: &what, count: None, more: vec![] };
+        let typed = Typed { app: &app, command: "launch", what: &what, count: None, more: vec![] };
         let change = json!({ "change": "gpus", "gpus": 4 });
         let lines = typed.remedies(&json!({ "reason": "no_single_node_fits", "smallest_change": change }));
         assert_eq!(
             lines,
-            [
-                "Reason: no_single_node_fits.",
-                "This would succeed now: gpuaas allocations create --sku h200-slice --gpus 4"
-            ]
+            ["Reason: no_single_node_fits.", "This would succeed now: gpuaas launch h200-slice --gpus 4"]
         );
         let lines = typed.remedies(&json!({ "reason": "quota", "limit": "org" }));
         assert!(lines[1].ends_with("gpuaas policy explain quota.gpus_per_org"), "{lines:?}");
         for (reason, command) in [
-            ("no_ssh_key", "gpuaas ssh-keys add ~/.ssh/id_ed25519.pub"),
+            ("no_ssh_key", "gpuaas ssh-keys create ~/.ssh/id_ed25519.pub"),
             ("funds", "gpuaas billing topup AMOUNT"),
             ("budget_blocked", "gpuaas billing budgets show"),
         ] {

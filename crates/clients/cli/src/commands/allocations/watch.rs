@@ -18,7 +18,6 @@ use crate::{
 };
 
 const EVENTS: Columns = &[
-    ("SEQ", "seq"),
     ("AT", "at"),
     ("KIND", "kind"),
     ("NAME", "name"),
@@ -26,6 +25,7 @@ const EVENTS: Columns = &[
     ("MS", "duration_ms"),
     ("REASON", "reason"),
     ("BY", "actor_kind"),
+    ("SEQ", "seq"),
 ];
 /// Maximum number of events per response.
 const PAGE: NonZeroU64 = NonZeroU64::MIN.saturating_add(499);

@@ -10,6 +10,7 @@ use crate::{
     failure::Result,
     output::{Columns, note},
     resolve,
+    resources::names::{self, Scope},
 };
 
 #[derive(Subcommand)]
@@ -20,7 +21,7 @@ pub enum Command {
         limit: Limit,
     },
     /// Show the budget of a project.
-    #[command(visible_alias = "get")]
+    #[command(alias = "get")]
     Show,
     /// Set the budget of a project.
     Set {
@@ -30,10 +31,11 @@ pub enum Command {
         /// Percentage of the amount at which the action is taken.
         #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
         threshold: u8,
+        /// What happens at the threshold.
         #[arg(long, value_enum, default_value = "notify")]
         action: Action,
     },
-    /// Remove the budget of a project.
+    /// Delete the budget of a project.
     Delete {
         #[command(flatten)]
         confirm: Confirm,
@@ -62,11 +64,11 @@ impl Action {
 
 const COLUMNS: Columns = &[
     ("PROJECT", "project_id"),
-    ("BUDGET", "amount"),
     ("SPENT", "spent"),
+    ("BUDGET", "amount"),
     ("PERCENT", "spent_percent"),
-    ("AT", "threshold_percent"),
     ("ACTION", "action"),
+    ("AT PERCENT", "threshold_percent"),
     ("CROSSED", "crossed_at"),
 ];
 
@@ -75,6 +77,7 @@ pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
     if let Command::List { limit } = command {
         let found: Vec<types::Budget> =
             pages!(limit.get(), |page| client.budget_list(&purse.org, page.cursor(), page.size()))?;
+        names::learn(app, client, &Scope::Org(&purse.org), &found).await;
         return app.out.priced(&found, COLUMNS);
     }
     let project = resolve::project(app, client).await?;

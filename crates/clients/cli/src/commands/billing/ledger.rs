@@ -35,7 +35,7 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a posting with its lines.
-    #[command(visible_alias = "get")]
+    #[command(alias = "get")]
     Show {
         /// Sequence number in the chain.
         seq: std::num::NonZeroU64,
@@ -43,7 +43,7 @@ pub enum Command {
     /// Export the whole chain as NDJSON for offline verification.
     Export {
         /// Output file; standard output by default.
-        #[arg(short = 'f', long, value_name = "FILE")]
+        #[arg(short = 'f', long = "file", alias = "out", value_name = "FILE")]
         out: Option<String>,
     },
     /// Verify that no row was changed, removed, inserted or moved.
@@ -73,12 +73,16 @@ pub enum Kind {
 const COLUMNS: Columns = &[
     ("SEQ", "seq"),
     ("AT", "posted_at"),
-    ("KIND", "kind"),
-    ("REASON", "reason"),
-    ("LINES", "lines"),
+    ("AMOUNT", "amount"),
+    ("DIRECTION", "direction"),
+    ("DESCRIPTION", "description"),
+    ("MOVED", "moved"),
     ("PREPAID", "prepaid_after"),
     ("HELD", "held_after"),
     ("PROMO", "promo_after"),
+    ("KIND", "kind"),
+    ("REASON", "reason"),
+    ("LINES", "lines"),
 ];
 const LINES: Columns = &[
     ("LINE", "line"),
@@ -109,7 +113,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             let since: Option<chrono::DateTime<chrono::Utc>> = optional("--since", since)?;
             let until: Option<chrono::DateTime<chrono::Utc>> = optional("--until", until)?;
             let project = None;
-            let found: Vec<types::LedgerPosting> = pages!(limit.get(), |page| client.ledger_list(
+            let found: Vec<types::LedgerItem> = pages!(limit.get(), |page| client.ledger_list(
                 &org,
                 page.cursor(),
                 since.as_ref(),

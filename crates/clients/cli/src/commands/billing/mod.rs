@@ -11,10 +11,11 @@ use sdk::{Client, types};
 
 use crate::{
     app::App,
-    args::Limit,
+    args::{Limit, Watch},
     failure::{Failure, Result},
     output::{Columns, minor},
     resolve,
+    resources::{Kind, find, kinds},
 };
 
 pub use files::save;
@@ -22,7 +23,10 @@ pub use files::save;
 #[derive(Subcommand)]
 pub enum Command {
     /// Balance, money on hold, spending rate and estimated time of depletion.
-    Balance,
+    Balance {
+        #[command(flatten)]
+        watch: Watch,
+    },
     /// Usage and cost.
     Usage(reports::Usage),
     /// Usage records, one per charged window.
@@ -56,32 +60,47 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum PaymentsCommand {
+    /// List the payments, newest first.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { payment: String },
+    /// Show a payment.
+    #[command(alias = "get")]
+    Show {
+        /// Payment, by id or the tail of its id.
+        payment: String,
+    },
 }
 
 #[derive(Subcommand)]
 pub enum RefundsCommand {
+    /// List the refunds, newest first.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { refund: String },
+    /// Show a refund.
+    #[command(alias = "get")]
+    Show {
+        /// Refund, by id or the tail of its id.
+        refund: String,
+    },
 }
 
 #[derive(Subcommand)]
 pub enum DisputesCommand {
+    /// List the disputes, newest first.
     List {
         #[command(flatten)]
         limit: Limit,
     },
-    #[command(visible_alias = "get")]
-    Show { dispute: String },
+    /// Show a dispute.
+    #[command(alias = "get")]
+    Show {
+        /// Dispute, by id or the tail of its id.
+        dispute: String,
+    },
 }
 
 const BALANCE: Columns = &[
@@ -96,29 +115,29 @@ const BALANCE: Columns = &[
     ("ENDS", "projected_depletion_at"),
 ];
 pub const PAYMENTS: Columns = &[
-    ("ID", "id"),
+    ("PAID", "paid_at"),
     ("AMOUNT", "amount"),
     ("REFUNDED", "refunded"),
     ("DISPUTED", "disputed"),
+    ("ID", "id"),
     ("PROVIDER", "provider"),
-    ("PAID", "paid_at"),
 ];
 pub const REFUNDS: Columns = &[
-    ("ID", "id"),
-    ("PAYMENT", "payment_id"),
-    ("AMOUNT", "amount"),
-    ("TO", "destination"),
-    ("STATE", "state"),
-    ("REASON", "reason"),
     ("AT", "created_at"),
+    ("AMOUNT", "amount"),
+    ("STATE", "state"),
+    ("TO", "destination"),
+    ("ID", "id"),
+    ("REASON", "reason"),
+    ("PAYMENT", "payment_id"),
 ];
 pub const DISPUTES: Columns = &[
-    ("ID", "id"),
-    ("PAYMENT", "payment_id"),
+    ("AT", "created_at"),
     ("AMOUNT", "amount"),
     ("STATE", "state"),
+    ("ID", "id"),
     ("REASON", "reason"),
-    ("AT", "created_at"),
+    ("PAYMENT", "payment_id"),
 ];
 
 /// The organization that billing commands use.
@@ -129,6 +148,11 @@ pub struct Purse<'a> {
 }
 
 impl Purse<'_> {
+    /// Something of the organization, by id or the tail of its id.
+    pub async fn find(&self, kind: &Kind, text: &str) -> Result<String> {
+        find(self.client, kind, &[("org", &self.org)], text).await
+    }
+
     /// A decimal amount in the currency of the ledger.
     pub async fn amount(&self, text: &str) -> Result<i64> {
         let balance = send!(self.client.billing_balance_get(&self.org));
@@ -153,7 +177,7 @@ pub async fn run(app: &App, command: Command) -> Result {
     let org = resolve::org(app, &client).await?;
     let purse = Purse { app, client: &client, org };
     match command {
-        Command::Balance => {
+        Command::Balance { watch: _ } => {
             let balance = send!(client.billing_balance_get(&purse.org));
             app.out.priced_item(&balance, BALANCE)
         }
@@ -180,7 +204,8 @@ async fn payments(purse: &Purse<'_>, command: PaymentsCommand) -> Result {
             app.out.priced(&found, PAYMENTS)
         }
         PaymentsCommand::Show { payment } => {
-            app.out.priced_item(&send!(client.payment_get(org, &payment)), PAYMENTS)
+            let id = purse.find(&kinds::PAYMENT, &payment).await?;
+            app.out.priced_item(&send!(client.payment_get(org, &id)), PAYMENTS)
         }
     }
 }
@@ -194,7 +219,8 @@ async fn refunds(purse: &Purse<'_>, command: RefundsCommand) -> Result {
             app.out.priced(&found, REFUNDS)
         }
         RefundsCommand::Show { refund } => {
-            app.out.priced_item(&send!(client.refund_get(org, &refund)), REFUNDS)
+            let id = purse.find(&kinds::REFUND, &refund).await?;
+            app.out.priced_item(&send!(client.refund_get(org, &id)), REFUNDS)
         }
     }
 }
@@ -208,7 +234,8 @@ async fn disputes(purse: &Purse<'_>, command: DisputesCommand) -> Result {
             app.out.priced(&found, DISPUTES)
         }
         DisputesCommand::Show { dispute } => {
-            app.out.priced_item(&send!(client.dispute_get(org, &dispute)), DISPUTES)
+            let id = purse.find(&kinds::DISPUTE, &dispute).await?;
+            app.out.priced_item(&send!(client.dispute_get(org, &id)), DISPUTES)
         }
     }
 }

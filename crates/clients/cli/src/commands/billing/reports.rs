@@ -11,6 +11,10 @@ use crate::{
     failure::{Failure, Result},
     output::Columns,
     resolve,
+    resources::{
+        kinds,
+        names::{self, Scope},
+    },
 };
 
 #[derive(ClapArgs)]
@@ -47,32 +51,37 @@ pub struct Of {
     /// Only usage of this product.
     #[arg(long)]
     sku: Option<String>,
-    /// Only usage of allocations that this user launched.
+    /// Only usage of allocations that this member launched, by e-mail address or id.
     #[arg(long, value_name = "USER")]
     person: Option<String>,
-    /// Only usage of this allocation, by id.
-    #[arg(long, value_name = "ID")]
+    /// Only usage of this allocation, by id, or by its name in the project.
+    #[arg(long, value_name = "ALLOCATION")]
     allocation: Option<String>,
 }
 
 /// The values of [`Of`] as parameters of the client.
 struct Narrowed<'a> {
-    allocation: Option<&'a str>,
+    allocation: Option<String>,
     from: Option<&'a DateTime<Utc>>,
-    person: Option<&'a str>,
+    person: Option<String>,
     sku: Option<&'a str>,
     to: Option<&'a DateTime<Utc>>,
 }
 
 impl Of {
-    fn narrowed(&self) -> Narrowed<'_> {
-        Narrowed {
-            allocation: self.allocation.as_deref(),
-            from: self.since.as_ref(),
-            person: self.person.as_deref(),
-            sku: self.sku.as_deref(),
-            to: self.until.as_ref(),
-        }
+    async fn narrowed(&self, purse: &Purse<'_>) -> Result<Narrowed<'_>> {
+        let Purse { app, client, org } = purse;
+        let allocation = match &self.allocation {
+            Some(text) if kinds::ALLOCATION.is_id(text) => Some(text.clone()),
+            Some(text) => {
+                Some(resolve::allocation(client, &resolve::project(app, client).await?, text).await?)
+            }
+            None => None,
+        };
+        let person =
+            resolve::optional(client, &kinds::MEMBER, &[("org", org)], self.person.as_deref()).await?;
+        let (from, to) = (self.since.as_ref(), self.until.as_ref());
+        Ok(Narrowed { allocation, from, person, sku: self.sku.as_deref(), to })
     }
 }
 
@@ -125,6 +134,7 @@ pub enum Shape {
 
 #[derive(ClapArgs)]
 pub struct Export {
+    /// Form of the export.
     #[arg(long, value_enum, default_value = "csv")]
     format: Shape,
     /// Posting month, such as 2026-11; required for FOCUS.
@@ -133,7 +143,7 @@ pub struct Export {
     #[command(flatten)]
     of: Of,
     /// Output file; standard output by default.
-    #[arg(short = 'f', long, value_name = "FILE")]
+    #[arg(short = 'f', long = "file", alias = "out", value_name = "FILE")]
     out: Option<String>,
 }
 
@@ -151,15 +161,15 @@ pub enum StatementsCommand {
         limit: Limit,
     },
     /// Show the statement of a month.
-    #[command(visible_alias = "get")]
+    #[command(alias = "get")]
     Show {
-        /// Such as 2026-11.
+        /// Month, such as 2026-11.
         month: String,
         /// Write it as a document of this format instead.
         #[arg(long, value_enum)]
         format: Option<Page>,
         /// Output file of the document; standard output by default.
-        #[arg(short = 'f', long, value_name = "FILE", requires = "format")]
+        #[arg(short = 'f', long = "file", alias = "out", value_name = "FILE", requires = "format")]
         out: Option<String>,
     },
 }
@@ -167,26 +177,31 @@ pub enum StatementsCommand {
 const USAGE: Columns = &[
     ("PERIOD", "period_start"),
     ("PROJECT", "project_id"),
-    ("PERSON", "person_id"),
     ("SKU", "sku"),
-    ("ALLOCATION", "allocation_id"),
-    ("UNIT", "unit"),
-    ("HOURS", "unit_hours"),
     ("COST", "cost"),
+    ("HOURS", "unit_hours"),
+    ("UNIT", "unit"),
+    ("PERSON", "person_id"),
+    ("ALLOCATION", "allocation_id"),
 ];
 const RECORDS: Columns = &[
+    ("ALLOCATION", "allocation_id"),
+    ("SKU", "sku"),
     ("FROM", "window_start"),
     ("TO", "window_end"),
-    ("KIND", "kind"),
-    ("SKU", "sku"),
-    ("ALLOCATION", "allocation_id"),
     ("UNITS", "units"),
-    ("PRICE", "unit_price"),
     ("AMOUNT", "amount"),
+    ("PRICE", "unit_price"),
+    ("KIND", "kind"),
     ("SEQ", "seq"),
 ];
-const STATEMENTS: Columns =
-    &[("MONTH", "month"), ("OPENING", "opening"), ("CLOSING", "closing"), ("PROVISIONAL", "provisional")];
+const STATEMENTS: Columns = &[
+    ("MONTH", "month"),
+    ("NUMBER", "number"),
+    ("OPENING", "opening"),
+    ("CLOSING", "closing"),
+    ("PROVISIONAL", "provisional"),
+];
 
 /// Only an explicit `-p` filters by project: otherwise a report covers the whole organization.
 async fn project(purse: &Purse<'_>) -> Result<Option<String>> {
@@ -196,12 +211,18 @@ async fn project(purse: &Purse<'_>) -> Result<Option<String>> {
     }
 }
 
+/// Names of the projects, people and allocations in a report.
+async fn learn<T: serde::Serialize>(purse: &Purse<'_>, rows: &[T]) {
+    names::learn(purse.app, purse.client, &Scope::Org(&purse.org), rows).await;
+}
+
 pub async fn usage(purse: &Purse<'_>, usage: Usage) -> Result {
     let (client, org) = (purse.client, purse.org.as_str());
     let group = usage.by.iter().map(|by| by.name()).collect::<Vec<_>>().join(",");
     let group = (!group.is_empty()).then_some(group.as_str());
     let every = usage.per.map(Per::name);
-    let Narrowed { allocation, from, person, sku, to } = usage.of.narrowed();
+    let Narrowed { allocation, from, person, sku, to } = usage.of.narrowed(purse).await?;
+    let (allocation, person) = (allocation.as_deref(), person.as_deref());
     let found: Vec<types::UsageRow> = match project(purse).await? {
         Some(project) => {
             let every = optional("--per", every)?;
@@ -235,12 +256,14 @@ pub async fn usage(purse: &Purse<'_>, usage: Usage) -> Result {
             ))?
         }
     };
+    learn(purse, &found).await;
     purse.app.out.priced(&found, USAGE)
 }
 
 pub async fn records(purse: &Purse<'_>, records: Records) -> Result {
     let (client, org) = (purse.client, purse.org.as_str());
-    let Narrowed { allocation, from, person, sku, to } = records.of.narrowed();
+    let Narrowed { allocation, from, person, sku, to } = records.of.narrowed(purse).await?;
+    let (allocation, person) = (allocation.as_deref(), person.as_deref());
     let found: Vec<types::UsageRecord> = match project(purse).await? {
         Some(project) => pages!(records.limit.get(), |page| client.project_usage_record_list(
             &project,
@@ -269,6 +292,7 @@ pub async fn records(purse: &Purse<'_>, records: Records) -> Result {
             ))?
         }
     };
+    learn(purse, &found).await;
     purse.app.out.priced(&found, RECORDS)
 }
 
@@ -280,7 +304,8 @@ pub async fn export(purse: &Purse<'_>, export: Export) -> Result {
         };
         return save(send!(client.focus_export(org, &month)), out).await;
     }
-    let Narrowed { allocation, from, person, sku, to } = export.of.narrowed();
+    let Narrowed { allocation, from, person, sku, to } = export.of.narrowed(purse).await?;
+    let (allocation, person) = (allocation.as_deref(), person.as_deref());
     let (posted_from, posted_to, project) = (None, None, project(purse).await?);
     let exported = client.usage_export(
         org,

@@ -12,6 +12,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     output::{Columns, money, note},
     process::open_browser,
+    resources::kinds,
 };
 
 #[derive(ClapArgs)]
@@ -35,14 +36,20 @@ pub enum Command {
         limit: Limit,
     },
     /// Show a top-up, with its checkout page while it is open.
-    #[command(visible_alias = "get")]
-    Show { topup: String },
+    #[command(alias = "get")]
+    Show {
+        /// Top-up, by id or the tail of its id.
+        topup: String,
+    },
     /// Cancel an unpaid top-up.
-    Cancel { topup: String },
+    Cancel {
+        /// Top-up, by id or the tail of its id.
+        topup: String,
+    },
 }
 
 const COLUMNS: Columns =
-    &[("ID", "id"), ("AMOUNT", "amount"), ("STATE", "state"), ("AT", "created_at"), ("PAGE", "url")];
+    &[("AMOUNT", "amount"), ("STATE", "state"), ("AT", "created_at"), ("ID", "id"), ("PAGE", "url")];
 /// Duration of one long poll.
 const POLL: &str = "20s";
 /// The payment provider creates the page, usually within a second.
@@ -57,10 +64,13 @@ pub async fn run(purse: &Purse<'_>, command: Command) -> Result {
             app.out.priced(&found, COLUMNS)
         }
         Command::Show { topup } => {
-            let wait = None;
-            app.out.priced_item(&send!(client.topup_get(org, &topup, wait)), COLUMNS)
+            let (id, wait) = (purse.find(&kinds::TOPUP, &topup).await?, None);
+            app.out.priced_item(&send!(client.topup_get(org, &id, wait)), COLUMNS)
         }
-        Command::Cancel { topup } => app.out.priced_item(&send!(client.topup_cancel(org, &topup)), COLUMNS),
+        Command::Cancel { topup } => {
+            let id = purse.find(&kinds::TOPUP, &topup).await?;
+            app.out.priced_item(&send!(client.topup_cancel(org, &id)), COLUMNS)
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct List {
     /// Only nodes in this region.
     #[arg(long)]
     region: Option<String>,
-    /// Only nodes of this pool, by id or name.
+    /// Only nodes of this pool, by name or id.
     #[arg(long)]
     pool: Option<String>,
     /// Only nodes with this label, as key=value.
@@ -51,14 +51,14 @@ pub struct List {
 const TABLE: Columns = &[
     ("HOSTNAME", "hostname"),
     ("STATE", "state"),
-    ("REGION", "region"),
-    ("POOL", "pool"),
     ("SLOTS", "slots"),
-    ("AGENT", "agent"),
-    ("LAST SEEN", "seen"),
-    ("CERTIFICATE", "certificate"),
+    ("REGION", "region"),
     ("FINDINGS", "findings"),
     ("MARKS", "marks"),
+    ("LAST SEEN", "seen"),
+    ("POOL", "pool"),
+    ("CERTIFICATE", "certificate"),
+    ("AGENT", "agent"),
 ];
 const CSV: Columns = &[
     ("ID", "id"),
@@ -139,20 +139,21 @@ fn row(node: &types::NodeSummary, pools: &HashMap<String, String>, now: DateTime
 
 #[derive(ClapArgs)]
 pub struct Update {
+    /// Node, by host name or id.
     node: String,
-    /// Set a label, as key=value.
+    /// Label to set, as key=value. Can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// Remove a label.
+    /// Label to remove, by key. Can be repeated.
     #[arg(long, value_name = "KEY")]
     remove_label: Vec<String>,
-    /// Assign the node to a pool, by id or name.
+    /// Pool to assign the node to, by name or id.
     #[arg(long, conflicts_with = "leave_pool")]
     pool: Option<String>,
     /// Remove the node from its pool.
     #[arg(long)]
     leave_pool: bool,
-    /// A product that the node may serve; replaces the current list.
+    /// Product that the node may serve; replaces the current list. Can be repeated.
     #[arg(long, conflicts_with = "any_sku")]
     sku: Vec<String>,
     /// Let the node serve every product that its slots match.
@@ -161,9 +162,10 @@ pub struct Update {
     /// What the node is sold as: any product that its slots match, or only the whole machine.
     #[arg(long, value_parser = ["any", "baremetal"])]
     serves: Option<String>,
-    /// SSH address for its users.
+    /// Host name or address at which users reach the machine by SSH.
     #[arg(long, value_name = "HOST")]
     ssh_host: Option<String>,
+    /// Port at which users reach the machine by SSH.
     #[arg(long, value_name = "PORT")]
     ssh_port: Option<NonZeroU16>,
 }

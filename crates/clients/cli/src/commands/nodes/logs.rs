@@ -15,6 +15,7 @@ use crate::{
 
 #[derive(ClapArgs)]
 pub struct Logs {
+    /// Node, by host name or id.
     node: String,
     /// Follow new lines until interrupted.
     #[arg(short, long)]

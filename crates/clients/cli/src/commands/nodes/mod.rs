@@ -2,6 +2,7 @@
 
 mod list;
 mod logs;
+mod occupants;
 mod page;
 mod records;
 mod service;
@@ -17,22 +18,27 @@ use crate::{
     output::Columns,
 };
 
-/// Nodes are named by id or host name.
 #[derive(Subcommand)]
 pub enum Command {
-    /// List nodes.
+    /// List nodes with their state and free slots.
     List(list::List),
     /// Create a node and print the bootstrap token with which its machine enrols. The token is shown only once.
     Create(tokens::Create),
-    /// Show a node with its state and the next steps.
-    #[command(visible_alias = "get")]
-    Show { node: String },
+    /// Show a node with its state, what blocks it, and the next steps.
+    #[command(alias = "get")]
+    Show {
+        /// Node, by host name or id.
+        node: String,
+    },
     /// Change a node's labels, pool, products, use or SSH address.
     Update(list::Update),
     /// Place no new allocations on a node. Running ones continue.
     Cordon(Reasoned),
     /// Allow new allocations on a node again.
-    Uncordon { node: String },
+    Uncordon {
+        /// Node, by host name or id.
+        node: String,
+    },
     /// Drain a node: it accepts no new allocations, and running ones finish.
     Drain {
         #[command(flatten)]
@@ -48,8 +54,9 @@ pub enum Command {
     Release(Reasoned),
     /// Retire a drained node.
     Retire(Reasoned),
-    /// Remove a node from the fleet; its certificates and tokens are revoked immediately.
-    Remove {
+    /// Delete a retired node from the fleet; its certificates and tokens are revoked immediately.
+    #[command(alias = "remove")]
+    Delete {
         #[command(flatten)]
         reasoned: Reasoned,
         #[command(flatten)]
@@ -65,7 +72,7 @@ pub enum Command {
     RevokeCertificates {
         #[command(flatten)]
         reasoned: Reasoned,
-        /// Only this certificate.
+        /// Only the certificate with this serial number.
         #[arg(long)]
         serial: Option<String>,
         #[command(flatten)]
@@ -73,14 +80,16 @@ pub enum Command {
     },
     /// Discover a node's hardware again.
     Discover {
+        /// Node, by host name or id.
         node: String,
         #[command(flatten)]
         wait: Wait,
     },
     /// Probe a node's health.
     Validate {
+        /// Node, by host name or id.
         node: String,
-        /// `light` does not affect running allocations.
+        /// Extent of the probe; `light` does not affect running allocations.
         #[arg(long, default_value = "light", value_parser = ["onboarding", "between_tenants", "light"])]
         profile: String,
         #[command(flatten)]
@@ -93,7 +102,10 @@ pub enum Command {
     /// Approve slots of a node. The node is probed; the slots can be sold once the probe has passed.
     ApproveSlots(work::Approve),
     /// Show the result of a node's last discovery.
-    Topology { node: String },
+    Topology {
+        /// Node, by host name or id.
+        node: String,
+    },
     /// List the state changes of a node, newest first.
     History(Records),
     /// Read or follow the log of a node's agent.
@@ -111,8 +123,9 @@ pub enum Command {
     AgentUpdate(work::AgentUpdate),
     /// Collect diagnostics of a node; the agent redacts secrets.
     Collect {
+        /// Node, by host name or id.
         node: String,
-        /// What to collect; everything by default.
+        /// What to collect; everything by default. Can be repeated.
         #[arg(long = "part", value_name = "PART", value_parser = work::PARTS)]
         parts: Vec<String>,
         #[command(flatten)]
@@ -123,14 +136,17 @@ pub enum Command {
 /// A change with a reason.
 #[derive(ClapArgs)]
 pub struct Reasoned {
+    /// Node, by host name or id.
     node: String,
     /// Reason, recorded in the node's history and in the audit trail.
     #[arg(long)]
     reason: String,
 }
 
+/// What is recorded about a node.
 #[derive(ClapArgs)]
 pub struct Records {
+    /// Node, by host name or id.
     node: String,
     #[command(flatten)]
     limit: Limit,
@@ -138,11 +154,11 @@ pub struct Records {
 
 /// A node after a change.
 const CHANGED: Columns = &[
-    ("ID", "id"),
     ("HOSTNAME", "hostname"),
     ("STATE", "state"),
     ("REASON", "state_reason"),
     ("CORDON", "cordon_reason"),
+    ("ID", "id"),
 ];
 
 pub async fn run(app: &App, command: Command) -> Result {
@@ -159,7 +175,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Quarantine(reasoned) => service::quarantine(app, client, reasoned).await,
         Command::Release(reasoned) => service::release(app, client, reasoned).await,
         Command::Retire(reasoned) => service::retire(app, client, reasoned).await,
-        Command::Remove { reasoned, confirm } => service::remove(app, client, reasoned, &confirm).await,
+        Command::Delete { reasoned, confirm } => service::delete(app, client, reasoned, &confirm).await,
         Command::BootstrapToken(another) => tokens::bootstrap(app, client, another).await,
         Command::RepairToken(another) => tokens::repair(app, client, another).await,
         Command::Certificates(records) => records::certificates(app, client, records).await,

@@ -6,6 +6,7 @@ use sdk::{
     types::{NodeDetail, NodeState as State, OnboardingState as Onboarding},
 };
 
+use super::occupants;
 use crate::{app::App, failure::Result, output::relative, resolve};
 
 pub async fn show(app: &App, client: &Client, node: &str) -> Result {
@@ -78,7 +79,8 @@ fn lines(node: &NodeDetail, pool: Option<String>, now: DateTime<Utc>) -> Vec<(&'
         ("trust", contact_line(&|contact| format!("keyset {}", contact.keyset_serial))),
         ("findings", format!("{} open", node.open_findings)),
         ("tasks", format!("{} open", node.open_tasks)),
-        ("blockers", joined(&node.blockers, |b| format!("{} ({}): {}", b.code, b.subject, b.message), "\n")),
+        ("allocations", occupants::allocations(&node.occupants, now).join("\n")),
+        ("blockers", occupants::blockers(&node.blockers).join("\n")),
     ]
 }
 
@@ -123,7 +125,7 @@ fn next_steps(node: &NodeDetail) -> Vec<String> {
             steps.push(step(&format!("gpuaas nodes undrain {name} --reason …"), "put it back into service"));
         }
         State::Retired => {
-            steps.push(step(&format!("gpuaas nodes remove {name} --reason …"), "delete it from the fleet"));
+            steps.push(step(&format!("gpuaas nodes delete {name} --reason …"), "delete it from the fleet"));
         }
         State::Enrolling | State::Active => {}
         State::Removing | State::Deleted => return steps,
@@ -165,7 +167,7 @@ mod tests {
             "id": id, "hostname": "gpu-01", "region": "eu", "labels": { "b": "2", "a": "1" },
             "sku_eligibility": [], "serves": "any", "simulated": false, "state": state, "state_reason": "as it should be",
             "state_changed_at": AT, "desired_version": 0, "version": 1, "created_at": AT, "updated_at": AT,
-            "contact_state": "never", "slots": [{ "state": "discovered", "count": 8 }], "blockers": [],
+            "contact_state": "never", "slots": [{ "state": "discovered", "count": 8 }], "blockers": [], "occupants": { "total": 0, "items": [] },
             "onboarding": { "node_id": id, "state": onboarding, "detail": "", "version": 1, "created_at": AT,
                 "updated_at": AT },
             "open_findings": 0, "open_tasks": 0,

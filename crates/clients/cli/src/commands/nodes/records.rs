@@ -5,25 +5,30 @@ use serde_json::Value;
 
 use super::{Reasoned, Records};
 use crate::{
-    app::App, args::Confirm, commands::slots::COLUMNS as SLOTS, failure::Result, output::Columns, resolve,
+    app::App,
+    args::Confirm,
+    commands::{on_platform, slots::COLUMNS as SLOTS},
+    failure::Result,
+    output::Columns,
+    resolve,
 };
 
 const CERTIFICATES: Columns = &[
     ("SERIAL", "serial"),
     ("STATE", "state"),
-    ("FROM", "not_before"),
     ("UNTIL", "not_after"),
+    ("FROM", "not_before"),
     ("REVOKED", "revoked_at"),
     ("REASON", "reason"),
     ("AUTHORITY", "authority_id"),
 ];
 const VALIDATIONS: Columns =
-    &[("ID", "id"), ("PROFILE", "profile"), ("PASSED", "passed"), ("TASK", "task_id"), ("AT", "created_at")];
+    &[("AT", "created_at"), ("PROFILE", "profile"), ("PASSED", "passed"), ("ID", "id"), ("TASK", "task_id")];
 const HISTORY: Columns = &[
     ("AT", "at"),
+    ("EVENT", "event"),
     ("FROM", "from_state"),
     ("TO", "to_state"),
-    ("EVENT", "event"),
     ("REASON", "reason"),
     ("BY", "actor_kind"),
 ];
@@ -66,7 +71,7 @@ pub async fn slots(app: &App, client: &Client, records: Records) -> Result {
     let node = resolve::node(client, &records.node).await?;
     let list: Vec<types::NodeSlot> =
         pages!(records.limit.get(), |page| client.node_slot_list(&node, page.cursor(), page.size()))?;
-    app.out.list(&list, SLOTS)
+    on_platform::list(app, client, &list, SLOTS).await
 }
 
 pub async fn history(app: &App, client: &Client, records: Records) -> Result {

@@ -30,27 +30,30 @@ pub struct Place {
 
 #[derive(ClapArgs)]
 pub struct Create {
-    /// The machine's host name; the machine must enrol with the same name.
+    /// Host name of the machine; it must enrol with the same name.
     hostname: String,
+    /// Region of the machine, by code.
     #[arg(long)]
     region: String,
-    /// By id or name.
+    /// Pool to assign the node to, by name or id.
     #[arg(long)]
     pool: Option<String>,
+    /// Label to set, as key=value. Can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// A product that the node may serve; by default every product that its slots match.
+    /// Product that the node may serve; by default every product that its slots match. Can be repeated.
     #[arg(long)]
     sku: Vec<String>,
     /// What the node is sold as: any product that its slots match, or only the whole machine with its installed drivers.
     #[arg(long, value_parser = ["any", "baremetal"])]
     serves: Option<String>,
-    /// SSH address for users, if it is not the host name.
+    /// Host name or address at which users reach the machine by SSH, if it is not the host name.
     #[arg(long, value_name = "HOST")]
     ssh_host: Option<String>,
+    /// Port at which users reach the machine by SSH.
     #[arg(long, value_name = "PORT")]
     ssh_port: Option<NonZeroU16>,
-    /// A simulated node, for tests and demonstrations.
+    /// Create a simulated node, for tests and demonstrations.
     #[arg(long)]
     simulated: bool,
     #[command(flatten)]
@@ -59,6 +62,7 @@ pub struct Create {
 
 #[derive(ClapArgs)]
 pub struct Another {
+    /// Node, by host name or id.
     node: String,
     #[command(flatten)]
     place: Place,
@@ -115,6 +119,9 @@ fn show(app: &App, mut answer: Value, place: &str, file: Option<TokenFile>) -> R
         ),
     }
     note(&format!("  {command}"));
+    for line in warnings(answer.pointer(place).unwrap_or(&Value::Null)) {
+        note(&line);
+    }
     let issued = answer.pointer(place).unwrap_or(&Value::Null);
     let lines = [
         ("id", text(issued.pointer("/join/node_id"))),
@@ -123,6 +130,14 @@ fn show(app: &App, mut answer: Value, place: &str, file: Option<TokenFile>) -> R
         ("expires_at", text(issued.get("expires_at"))),
     ];
     app.out.page(&answer, &lines, "")
+}
+
+/// What keeps the machine from joining, each with the fix.
+fn warnings(issued: &Value) -> Vec<String> {
+    let text = |warning: &Value, name: &str| warning[name].as_str().unwrap_or_default().to_owned();
+    let line =
+        |warning: &Value| format!("Warning: {}\n  {}", text(warning, "message"), text(warning, "suggestion"));
+    issued["warnings"].as_array().into_iter().flatten().map(line).collect()
 }
 
 fn quoted(path: &str) -> String {

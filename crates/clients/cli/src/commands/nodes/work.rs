@@ -2,15 +2,17 @@
 
 use clap::Args as ClapArgs;
 use sdk::{Client, types};
+use serde_json::{Value, json};
 
 use super::Reasoned;
 use crate::{
     app::App,
     args::{Confirm, Wait},
-    commands::{agents, field, slots::COLUMNS as SLOTS, tasks},
+    commands::{agents, field, on_platform, slots::COLUMNS as SLOTS, tasks},
     failure::{Exit, Failure, Result},
     output::note,
     resolve,
+    resources::{kinds, pick},
 };
 
 pub const PARTS: [&str; 6] = ["agent_log", "kernel_log", "mounts", "memory", "gpu_driver", "processes"];
@@ -46,14 +48,15 @@ fn passed(task: &types::NodeTask) -> Result {
 
 #[derive(ClapArgs)]
 pub struct Approve {
+    /// Node, by host name or id.
     node: String,
-    /// Slots, by id or by index on the node.
+    /// Slots, by index on the node or by id.
     #[arg(required_unless_present = "all_ready", conflicts_with = "all_ready")]
     slots: Vec<String>,
     /// Approve every slot that waits for approval and has no blocker.
     #[arg(long)]
     all_ready: bool,
-    /// The product that the slots serve.
+    /// Product that the slots serve.
     #[arg(long)]
     sku: Option<String>,
     #[command(flatten)]
@@ -62,7 +65,7 @@ pub struct Approve {
 
 pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
     let node = resolve::node(client, &approve.node).await?;
-    let ids = slot_ids(client, &node, &approve.slots).await?;
+    let ids = slot_ids(client, &approve.node, &node, &approve.slots).await?;
     let body = types::SlotsApprove { slot_ids: ids, all_ready: approve.all_ready, sku: approve.sku };
     let approved = send!(client.node_slots_approve(&node, &body));
     let probe = approved.task_id.to_string();
@@ -70,7 +73,7 @@ pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
         note(&format!(
             "The node is being probed; its slots can be sold once the probe has passed: `gpuaas tasks show {probe}`."
         ));
-        return app.out.list(&approved.slots, SLOTS);
+        return on_platform::list(app, client, &approved.slots, SLOTS).await;
     };
     let task = send!(client.task_get(&probe));
     let ended = tasks::follow(client, task, limit).await?;
@@ -78,26 +81,28 @@ pub async fn approve(app: &App, client: &Client, approve: Approve) -> Result {
         pages!(None, |page| client.node_slot_list(&node, page.cursor(), page.size()))?;
     let named: Vec<&types::NodeSlot> =
         slots.iter().filter(|slot| approved.slots.iter().any(|one| one.id == slot.id)).collect();
-    app.out.list(&named, SLOTS)?;
+    on_platform::list(app, client, &named, SLOTS).await?;
     tasks::succeeded(&ended)?;
     passed(&ended)
 }
 
-/// Slot ids unchanged; numbers are slot indexes on the node.
-async fn slot_ids(client: &Client, node: &str, given: &[String]) -> Result<Vec<String>> {
-    if given.iter().all(|text| text.parse::<i32>().is_err()) {
+/// The slots of a node, each by its index on the node, its id or a tail of it.
+async fn slot_ids(client: &Client, typed: &str, node: &str, given: &[String]) -> Result<Vec<String>> {
+    if given.iter().all(|text| kinds::NODE_SLOT.is_id(text)) {
         return Ok(given.to_vec());
     }
     let slots: Vec<types::NodeSlot> =
         pages!(None, |page| client.node_slot_list(node, page.cursor(), page.size()))?;
-    let id = |text: &String| match text.parse::<i32>() {
-        Err(_) => Ok(text.clone()),
-        Ok(index) => {
-            let found = slots.iter().find(|slot| slot.slot_index == index);
-            found.map(|slot| slot.id.to_string()).ok_or_else(|| {
-                Failure::new(Exit::NotFound, format!("the node has no slot {index}"))
-                    .suggest("List its slots with `gpuaas nodes slots`.")
-            })
+    let items: Vec<Value> = slots.iter().map(|slot| json!({ "id": slot.id })).collect();
+    let id = |text: &String| {
+        let indexed = text.parse::<i32>().ok().and_then(|n| slots.iter().find(|slot| slot.slot_index == n));
+        match indexed {
+            Some(slot) => Ok(slot.id.to_string()),
+            None => pick(&kinds::NODE_SLOT, text, &items).map_err(|failure| match failure.exit {
+                Exit::NotFound => Failure::new(Exit::NotFound, format!("{typed} has no slot {text}"))
+                    .suggest(format!("List its slots with `gpuaas nodes slots {typed}`.")),
+                _ => failure,
+            }),
         }
     };
     given.iter().map(id).collect()
@@ -118,14 +123,15 @@ pub async fn reboot(
 
 #[derive(ClapArgs)]
 pub struct AgentUpdate {
+    /// Node, by host name or id.
     node: String,
-    /// An available agent version.
+    /// Version to install, as `gpuaas agents list` shows it.
     #[arg(long, value_name = "VERSION", required_unless_present = "sha256")]
     to: Option<String>,
-    /// The node's architecture, when the version exists for several.
+    /// Architecture of the node, when the version exists for several.
     #[arg(long, requires = "to")]
     architecture: Option<String>,
-    /// The digest of an available agent program.
+    /// Digest of the agent program to install, instead of its version.
     #[arg(long, conflicts_with = "to")]
     sha256: Option<String>,
     #[command(flatten)]

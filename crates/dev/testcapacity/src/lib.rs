@@ -11,14 +11,14 @@
 
 mod node;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use capacity::{
     Capacity, Money, Reimager,
     model::allocation::{Allocation, AllocationState},
     service::{
-        allocations::{self, Wait},
+        allocations,
         launch::{Creator, Wanted, launch},
     },
     workflow::{
@@ -105,7 +105,7 @@ impl TestCapacity {
     /// As a member of the project.
     pub async fn as_member(&self, creator: Creator, action: &'static str) -> WriteTx {
         let role = Role::ProjectMember;
-        let actor = Actor { kind: ActorKind::User, id: Some(creator.user.uuid()), role: role.name() };
+        let actor = Actor { kind: ActorKind::User, id: Some(creator.principal.uuid()), role: role.name() };
         let granted = role.permissions().authorize(Permission::AllocationOperate).unwrap();
         let scope = Scope::Project(creator.org, creator.project);
         let permit = Permit::granted(actor, scope, self.fleet.origin(), granted);
@@ -115,10 +115,10 @@ impl TestCapacity {
     /// Requested: reserved, with a workflow that nobody works yet. The creator needs an SSH key.
     pub async fn launched(&self, creator: Creator, wanted: Wanted) -> Allocation {
         let mut tx = self.as_member(creator, "allocation.create").await;
-        let made = launch(&self.capacity, &mut tx, creator, wanted).await;
-        let made = made.unwrap_or_else(|failure| panic!("the launch was refused: {failure:?}"));
+        let launched = launch(&self.capacity, &mut tx, creator, wanted).await;
+        let launched = launched.unwrap_or_else(|failure| panic!("the launch was refused: {failure:?}"));
         tx.commit(None).await.unwrap();
-        made
+        launched.made
     }
 
     /// Launched, and its workflow worked to its end. Other workflows that are due are worked as well.
@@ -150,8 +150,9 @@ impl TestCapacity {
 
     pub async fn allocation(&self, project: ProjectId, id: AllocationId) -> Allocation {
         let permit = Permit::system("a test reads an allocation", self.fleet.origin());
-        let tx = self.db.read(&permit).await.unwrap();
-        let at_once = Wait { past: None, patience: Duration::ZERO };
-        allocations::get(&self.capacity, tx, project, id, at_once).await.unwrap()
+        let mut tx = self.db.read(&permit).await.unwrap();
+        let (allocation, _) = allocations::with_timeline(&mut tx, id).await.unwrap();
+        assert_eq!(allocation.project_id, project);
+        allocation
     }
 }

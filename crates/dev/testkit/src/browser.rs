@@ -49,13 +49,21 @@ impl Browser {
     ) -> Page {
         let form = forms(&page.html)
             .into_iter()
-            .find(|form| form.0.contains(action) || (form.0.is_empty() && page.url.path().contains(action)))
+            .find(|form| {
+                form.action.contains(action) || (form.action.is_empty() && page.url.path().contains(action))
+            })
             .unwrap_or_else(|| panic!("no form for {action} on {}:\n{}", page.url, page.html));
-        let target =
-            if form.0.is_empty() { page.url.clone() } else { page.url.join(&form.0).expect("form action") };
-        let mut values = form.1;
+        let mut target = match form.action.as_str() {
+            "" => page.url.clone(),
+            action => page.url.join(action).expect("form action"),
+        };
+        let mut values = form.fields;
         for (name, value) in fields {
             values.insert((*name).to_owned(), (*value).to_owned());
+        }
+        if form.by_get {
+            target.query_pairs_mut().clear().extend_pairs(&values);
+            return self.open(target, stop_at).await;
         }
         let request = self.http.post(target.clone()).form(&values);
         self.follow(request, target, stop_at).await
@@ -99,8 +107,15 @@ impl Browser {
     }
 }
 
-/// Every form of a page: its action and its named inputs with their values.
-fn forms(html: &str) -> Vec<(String, BTreeMap<String, String>)> {
+struct Form {
+    action: String,
+    by_get: bool,
+    /// Its named inputs with their values.
+    fields: BTreeMap<String, String>,
+}
+
+/// Every form of a page.
+fn forms(html: &str) -> Vec<Form> {
     html.split("<form")
         .skip(1)
         .map(|rest| {
@@ -113,7 +128,11 @@ fn forms(html: &str) -> Vec<(String, BTreeMap<String, String>)> {
                     Some((attribute(tag, "name")?, attribute(tag, "value").unwrap_or_default()))
                 })
                 .collect();
-            (attribute(head, "action").unwrap_or_default(), fields)
+            Form {
+                action: attribute(head, "action").unwrap_or_default(),
+                by_get: attribute(head, "method").is_some_and(|method| method == "get"),
+                fields,
+            }
         })
         .collect()
 }

@@ -12,7 +12,7 @@ use endpoint::{
 };
 use kernel::{
     Failure, Role, Secret,
-    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, SessionId, UserId},
+    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId, UserId},
     policy::{IntegerKey, PolicyKey as _, Setting},
 };
 use uuid::Uuid;
@@ -64,7 +64,14 @@ impl Callers {
     }
 
     pub fn service_account(&self, token: &str, org: OrgId, project: ProjectId) {
-        let caller = Caller::ServiceAccount { id: ServiceAccountId::from(Uuid::from_u128(3)), org, project };
+        let caller = Caller::ServiceAccount {
+            id: ServiceAccountId::from(Uuid::from_u128(3)),
+            org,
+            project,
+            role: Role::ServiceAccount,
+            key: ServiceAccountKeyId::from(Uuid::from_u128(4)),
+            token_expires_at: std::time::SystemTime::UNIX_EPOCH.into(),
+        };
         self.0.lock().unwrap().service_accounts.insert(token.to_owned(), caller);
     }
 

@@ -72,7 +72,7 @@ impl NodeClient {
 
 impl World {
     /// A region named `test`, made when it is not there.
-    async fn region(&self) -> &'static str {
+    pub async fn region(&self) -> &'static str {
         let made =
             self.admin.post("/api/v1/platform/regions", json!({ "code": "test", "name": "Test" })).await;
         assert!(matches!(made.status, 201 | 409), "{}", made.text);

@@ -14,14 +14,14 @@ use identity::{
         service::{SeenSession, ensure_user, first_sign_in},
     },
     model::{
-        invitation::{Invitation, InvitationLimits},
+        invitation::{AcceptedWith, Invitation, InvitationLimits},
         org::Org,
         person::PlatformUser,
         project::Project,
     },
     service::{
         invitations::{Invite, invitation_accept, invitation_create, invitation_revoke},
-        members::member_update,
+        members::{member_list, member_update},
         orgs::org_create,
         people::{platform_roles_set, platform_user_list},
         project_members::project_member_set,
@@ -117,12 +117,22 @@ impl Tenants {
         Tenant { org, project: projects.items[0].id, owner }
     }
 
+    async fn owner_of(&self, org: OrgId) -> UserId {
+        let permit =
+            self.permit(self.db.ambient().id(), Role::OrgOwner, Scope::Org(org), Permission::MemberRead);
+        let mut tx = self.db.read(&permit).await.expect("read");
+        let members = member_list(&mut tx, org, &PageQuery::default()).await.expect("members");
+        let owner = members.items.into_iter().find(|member| member.role == MemberRole::Owner);
+        owner.expect("an organization has an owner").id
+    }
+
     pub async fn invite(&self, org: OrgId, email: &str, role: MemberRole) -> (Invitation, Secret) {
         let mut tx = self.write_in(org, Permission::InvitationManage, "invitation.create").await;
         let invite = Invite {
             email: Email::parse(email).expect("an address"),
             role,
-            invited_by: self.db.ambient().id(),
+            project: None,
+            invited_by: self.owner_of(org).await,
         };
         let limits = InvitationLimits::default();
         let made = invitation_create(&mut tx, org, invite, limits, &[Role::OrgOwner]).await;
@@ -141,7 +151,8 @@ impl Tenants {
         let permit = self.permit(user, Role::Person, Scope::Org(org), Permission::InvitationAccept);
         let mut tx = self.write(permit, "invitation.accept").await;
         let links = InvitationLinks::new(&Secret::new([7; 32]), "https://gpuaas.test", false);
-        let member = invitation_accept(&mut tx, &links, org, invitation.id, &token, user).await;
+        let with = AcceptedWith::Secret(&token);
+        let member = invitation_accept(&mut tx, &links, (org, invitation.id), with, user).await;
         committed(tx, member).await;
     }
 

@@ -185,6 +185,7 @@ impl Platform {
             .route("/api/v1/openapi.json", get(serve_document))
             .merge(self.issuer.router())
             .merge(fleet::install::router(self.fleet.clone()))
+            .merge(self.money.return_page())
     }
 
     /// A panic is a defect: it is logged by the panic hook, and the client gets the envelope.
@@ -345,7 +346,8 @@ fn fleet(
         programs_dir: config.fleet.programs_dir.clone(),
         auto_approve_simulated: config.fleet.auto_approve_simulated,
     };
-    let fleet = Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()]);
+    let fleet = Fleet::new(db.clone(), trust, policies, settings, vec![capacity::workflow::completion()])
+        .with_occupancy(capacity::occupancy());
     fleet.check_completions().map_err(anyhow::Error::msg)?;
     Ok(fleet)
 }

@@ -36,7 +36,14 @@ pub fn make(name: &str) -> anyhow::Result<String> {
 
 /// The OpenAPI document as it is committed and served.
 pub fn openapi(endpoints: &[Endpoint]) -> String {
-    pretty(&openapi::document("GPUaaS", env!("CARGO_PKG_VERSION"), endpoints))
+    let mut document = openapi::document("GPUaaS", env!("CARGO_PKG_VERSION"), endpoints);
+    // Served by the issuer, beside the declared endpoints.
+    let components = &mut document["components"];
+    components["securitySchemes"]["service_account"] = identity::issuer::key_exchange_scheme();
+    for (name, schema) in identity::issuer::key_exchange_schemas() {
+        components["schemas"][name] = schema;
+    }
+    pretty(&document)
 }
 
 fn pretty(value: &serde_json::Value) -> String {

@@ -14,6 +14,7 @@ mod consumers;
 mod database;
 pub mod documents;
 mod first_admin;
+mod home;
 mod master_key;
 mod money;
 mod open_files;

@@ -40,7 +40,9 @@ impl Money {
         let seed = trust::secret_for(master_key, b"ledger checkpoints");
         let currency = config.billing.currency.clone();
         let billing =
-            Billing::new(db.clone(), policies.clone(), billing::Settings { currency, checkpoint_seed: seed });
+            Billing::new(db.clone(), policies.clone(), billing::Settings { currency, checkpoint_seed: seed })
+                .with_seller(config.seller.seller.clone(), config.seller.tax.clone())
+                .with_names(Arc::new(capacity::CapacityNames));
         let source: Arc<dyn PolicySource> = Arc::new(policies.clone());
         let settings = payments::Settings {
             webhook_secrets: secrets(&config.payments.webhook_secret_files)?,
@@ -95,6 +97,7 @@ impl Money {
         if roles.contains(&Role::BillingWorker) {
             spawn(Box::pin(billing::jobs::run(self.billing.clone(), wake.clone())));
             spawn(Box::pin(billing::jobs::checkpoints::run(self.billing.clone())));
+            spawn(Box::pin(billing::jobs::statements::run(self.billing.clone())));
             // Without charges nothing that runs has a meter.
             let running = self.charges.then(|| Arc::new(capacity::ActiveAllocations) as Arc<_>);
             spawn(Box::pin(billing::jobs::reconcile::run(self.billing.clone(), running)));
@@ -106,6 +109,11 @@ impl Money {
             let relay = Relay::new(self.notify.clone(), self.webhook_client.clone());
             tasks.spawn(notify::jobs::run(relay, cancel.clone()));
         }
+    }
+
+    /// Where people come back to after a checkout.
+    pub fn return_page(&self) -> Router {
+        payments::return_page::router(self.payments.clone())
     }
 
     /// The door for the payment provider's messages.

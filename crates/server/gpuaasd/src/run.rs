@@ -15,7 +15,7 @@ use crate::{
     config::{self, Config},
     consumers::Consumers,
     database::{self, Database},
-    first_admin, master_key,
+    first_admin, home, master_key,
     open_files::{self, Shares},
     restore::{self, Generation, NormalMode, OutsideFile},
     roles::Role,
@@ -108,7 +108,8 @@ async fn run_roles(config: &Config) -> anyhow::Result<()> {
     let shares = share_files(config)?;
     // The operations listener comes first, so that a slow start can be watched.
     let bounds = bounds(&config.server, "operations", OPS_CONNECTIONS, OPS_CONNECTIONS);
-    let ops = serve(config.server.ops_listen, health.router(), None, bounds).await?;
+    let router = health.router().layer(axum::middleware::from_fn(pages::answer_with_pages));
+    let ops = serve(config.server.ops_listen, router, None, bounds).await?;
 
     let database = tokio::select! {
         opened = database::open(config, ambient, &postgres) => opened.context("the database cannot be used")?,
@@ -235,6 +236,8 @@ async fn start_api(
     let router = platform
         .router(&config.roles)
         .merge(health.probes())
+        .merge(home::router(config, health.clone()))
+        .layer(axum::middleware::from_fn(pages::answer_with_pages))
         .layer(axum::middleware::from_fn_with_state(trusted, client_address::resolve));
     Ok(serve(config.server.listen, router, config.server.tls.as_ref(), bounds).await?)
 }

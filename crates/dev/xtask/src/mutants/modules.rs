@@ -44,7 +44,9 @@ pub const MODULES: &[Module] = &[
             "model/budget.rs",
             "model/fault_credit.rs",
             "model/launch_funds.rs",
+            "model/ledger_item.rs",
             "model/meter.rs",
+            "model/particulars.rs",
             "model/rating.rs",
         ],
         property_cases: FEW_CASES,
@@ -121,7 +123,17 @@ pub const MODULES: &[Module] = &[
         root: Some("pub mod model;"),
         copied: &["model"],
         tests: &[],
-        mutated: &["model/certificate.rs", "model/token.rs"],
+        mutated: &["model/certificate.rs", "model/join_warning.rs", "model/token.rs"],
+        property_cases: FEW_CASES,
+    },
+    // Who gets a page, and what it says of an error.
+    Module {
+        name: "pages-navigation",
+        dir: "crates/platform/pages",
+        root: None,
+        copied: &["."],
+        tests: &[],
+        mutated: &["navigation.rs"],
         property_cases: FEW_CASES,
     },
     // Certificates that peers present, and sealed values.

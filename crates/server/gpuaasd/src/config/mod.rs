@@ -9,7 +9,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 pub use fleet::{Fleet, NodeGateway, Simulated, Trust};
 use kernel::{Secret, text::Email};
-pub use money::{Billing, Notify, PaymentProvider, Payments};
+pub use money::{Billing, Notify, PaymentProvider, Payments, SellerSettings};
 pub use reader::{Reader, Shown};
 use telemetry::LogFormat;
 use url::Url;
@@ -26,6 +26,7 @@ pub struct Config {
     pub trust: Trust,
     pub fleet: Fleet,
     pub billing: Billing,
+    pub seller: SellerSettings,
     pub payments: Payments,
     pub notify: Notify,
     pub telemetry: Telemetry,
@@ -137,6 +138,7 @@ impl Config {
         let trust = fleet::trust(&mut reader, &server.data_dir);
         let fleet = fleet::fleet(&mut reader, &server.data_dir);
         let billing = money::billing(&mut reader);
+        let seller = money::seller(&mut reader);
         let payments = money::payments(&mut reader);
         let notify = money::notify(&mut reader);
         let telemetry = telemetry(&mut reader);
@@ -151,6 +153,7 @@ impl Config {
             trust,
             fleet,
             billing,
+            seller,
             payments,
             notify,
             telemetry,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use billing::model::particulars::{Seller, TaxRule};
 use kernel::Secret;
 use url::Url;
 
@@ -13,6 +14,13 @@ pub struct Billing {
     pub enabled: bool,
     /// ISO 4217; of new ledgers.
     pub currency: String,
+}
+
+/// Who sells and what is taxed, as statements say it.
+#[derive(Debug, Default)]
+pub struct SellerSettings {
+    pub seller: Option<Seller>,
+    pub tax: Option<TaxRule>,
 }
 
 #[derive(Debug)]
@@ -55,6 +63,51 @@ pub(super) fn billing(r: &mut Reader) -> Billing {
         r.problem("billing.currency: must be three capital letters of ISO 4217, such as USD");
     }
     Billing { enabled: r.get("billing.enabled", true), currency }
+}
+
+/// The longest line of a name or an address.
+const MOST_LETTERS: usize = 200;
+const MOST_ADDRESS_LINES: usize = 6;
+
+pub(super) fn seller(r: &mut Reader) -> SellerSettings {
+    let name = r.optional::<String>("seller.name");
+    let address = r.list("seller.address", &[]);
+    let tax_id = r.optional::<String>("seller.tax_id");
+    let email = r.optional::<String>("seller.email");
+    let tax_name = r.optional::<String>("seller.tax_name");
+    let rate = r.optional::<String>("seller.tax_rate_percent");
+    let included = r.get("seller.prices_include_tax", true);
+    let texts = [("name", &name), ("tax_id", &tax_id), ("email", &email), ("tax_name", &tax_name)];
+    let given = texts.iter().filter_map(|(key, text)| Some((*key, text.as_deref()?)));
+    for (key, text) in given.chain(address.iter().map(|line| ("address", line.as_str()))) {
+        if text.trim().is_empty() || text.chars().count() > MOST_LETTERS || text.chars().any(char::is_control)
+        {
+            r.problem(format!("seller.{key}: must be one line of 1 to {MOST_LETTERS} letters"));
+        }
+    }
+    if address.len() > MOST_ADDRESS_LINES {
+        r.problem(format!("seller.address: must be at most {MOST_ADDRESS_LINES} lines"));
+    }
+    if email.as_deref().is_some_and(|email| !email.contains('@')) {
+        r.problem("seller.email: must be an address such as billing@example.org");
+    }
+    if name.is_none() && (!address.is_empty() || tax_id.is_some() || email.is_some() || rate.is_some()) {
+        r.problem("seller.name: is needed when anything else of the seller is given");
+    }
+    if tax_name.is_some() != rate.is_some() {
+        r.problem("seller: tax_name and tax_rate_percent must be given together");
+    }
+    let rate_basis_points = rate.as_deref().and_then(TaxRule::parse_rate);
+    if rate.is_some() && rate_basis_points.is_none() {
+        r.problem(
+            "seller.tax_rate_percent: must be from 0 to 100 with at most two decimals, such as 19 or 7.7",
+        );
+    }
+    let tax = tax_name.zip(rate_basis_points);
+    SellerSettings {
+        seller: name.map(|name| Seller { name, address, tax_id, email }),
+        tax: tax.map(|(name, rate_basis_points)| TaxRule { name, rate_basis_points, included }),
+    }
 }
 
 pub(super) fn payments(r: &mut Reader) -> Payments {
@@ -156,5 +209,34 @@ mod tests {
         }
         assert!(!all.contains("hunter2"));
         assert!(read("[payments]\nprovider = \"paypal\"").unwrap_err().0[0].contains("choose from disabled"));
+    }
+
+    #[test]
+    fn a_seller_is_named_with_its_tax_and_nothing_is_said_by_default() {
+        let nothing = read("").unwrap().seller;
+        assert!(nothing.seller.is_none() && nothing.tax.is_none());
+        let text = "[seller]\nname = \"Köln GmbH\"\naddress = [\"Straße 1\", \"Köln\"]\ntax_id = \"DE1\"\n\
+            tax_name = \"VAT\"\ntax_rate_percent = 7.7\nprices_include_tax = false\n";
+        let settings = read(text).unwrap().seller;
+        let seller = settings.seller.unwrap();
+        assert_eq!((seller.name.as_str(), seller.address.len(), seller.email), ("Köln GmbH", 2, None));
+        let tax = settings.tax.unwrap();
+        assert_eq!((tax.rate_basis_points, tax.included), (770, false));
+    }
+
+    #[test]
+    fn a_seller_that_cannot_be_is_refused_with_what_is_wrong() {
+        let text = "[seller]\naddress = [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\"]\nemail = \"nobody\"\n\
+            tax_rate_percent = 101\n";
+        let refused = read(text).unwrap_err().to_string();
+        for part in [
+            "seller.address: must be at most 6 lines",
+            "seller.email: must be",
+            "seller.name: is needed",
+            "tax_name and tax_rate_percent must be given together",
+            "seller.tax_rate_percent: must be from 0 to 100",
+        ] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
     }
 }

@@ -36,6 +36,7 @@ const IDENTITY: &[&str] = &[
     "sessions",
     "ssh-keys",
     "users",
+    "whoami",
 ];
 const FLEET: &[&str] =
     &["agent-programs", "findings", "health-rules", "nodes", "pools", "regions", "slots", "tasks", "trust"];

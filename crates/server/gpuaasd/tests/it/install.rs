@@ -97,3 +97,33 @@ async fn the_install_script_fetches_the_agent_and_enrols_it_with_a_token_from_st
     let (done, said) = machine.install(&[&args[..], &["--repair"]].concat(), token);
     assert!(done && !said.contains(token), "{said}");
 }
+
+#[tokio::test]
+async fn a_token_comes_with_what_keeps_the_machine_from_joining() {
+    let world = World::start().await;
+    let region = world.region().await;
+    let create = async |hostname: &str, simulated: bool| {
+        let body = json!({ "hostname": hostname, "region": region, "simulated": simulated });
+        world.admin.post("/api/v1/platform/nodes", body).await.expect(201)
+    };
+    let told = |issued: &serde_json::Value| -> Vec<(String, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let warnings = issued["warnings"].as_array().unwrap().iter();
+        warnings.map(|warning| (text(&warning["code"]), text(&warning["setting"]))).collect()
+    };
+    let loopback =
+        ["server.public_url", "node_gateway.url"].map(|s| ("address_is_loopback".to_owned(), s.to_owned()));
+    let made = create("gpu-01", false).await;
+    let missing = ("agent_program_missing".to_owned(), "fleet.programs_dir".to_owned());
+    assert_eq!(told(&made["bootstrap"]), [[missing].as_slice(), &loopback].concat());
+    for warning in made["bootstrap"]["warnings"].as_array().unwrap() {
+        assert!(
+            warning["message"].is_string() && warning["suggestion"].as_str().unwrap().len() > 20,
+            "{warning}"
+        );
+    }
+    offer(&world, "0.0.1");
+    let again = format!("/api/v1/platform/nodes/{}/bootstrap-token", made["node"]["id"].as_str().unwrap());
+    assert_eq!(told(&world.admin.post(&again, json!({})).await.expect(201)), loopback);
+    assert_eq!(told(&create("gpu-02", true).await["bootstrap"]), []);
+}

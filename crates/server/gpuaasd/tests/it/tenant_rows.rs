@@ -11,8 +11,11 @@ use ::payments::{
 };
 use async_trait::async_trait;
 use billing::{
-    model::budget_resource::{BudgetAction, BudgetWanted},
-    service::checkpoints::checkpoints_sign,
+    model::{
+        budget_resource::{BudgetAction, BudgetWanted},
+        particulars::Seller,
+    },
+    service::{checkpoints::checkpoints_sign, statement_numbers::statements_issue},
 };
 use capacity::{
     Billed,
@@ -24,7 +27,7 @@ use identity::{
     api::{InvitationLinks, MemberRole, Policies},
     service::{
         policies::{NewPolicy, Place, policy_set},
-        service_accounts::{service_account_create, service_account_key_create},
+        service_accounts::{NewAccount, service_account_create, service_account_key_create},
     },
 };
 use kernel::{
@@ -144,7 +147,10 @@ impl Installation {
 
     async fn settle_in(&self, Tenant { org, project, owner }: Tenant) {
         let mut tx = self.as_owner(Tenant { org, project, owner }).await;
-        let bot = service_account_create(&mut tx, org, project, Name::parse("bot").unwrap()).await.unwrap();
+        let bot =
+            service_account_create(&mut tx, org, project, NewAccount::reader(Name::parse("bot").unwrap()))
+                .await
+                .unwrap();
         let limit = keys::KEYS_PER_SERVICE_ACCOUNT.default_setting();
         service_account_key_create(&mut tx, (org, project), bot.id, None, limit).await.unwrap();
         let (four, admin) = (4.into(), &[Role::PlatformAdmin]);
@@ -173,7 +179,7 @@ impl Installation {
     }
 
     async fn allocate(&self, Tenant { org, project, owner }: Tenant, colleague: UserId) {
-        let creator = Creator { org, project, user: owner };
+        let creator = Creator::user(org, project, owner);
         let active = self.capacity.active(creator, wanted(SLICE, Some(1))).await.id;
         let mut tx = self.capacity.as_member(creator, "allocation.test").await;
         groups::create(&self.capacity.capacity, &mut tx, creator, wanted(SLICE, Some(1)), 2).await.unwrap();
@@ -241,6 +247,11 @@ const OWN_MEMBERSHIPS: [&str; 2] = ["organizations", "tenant_memberships"];
 async fn a_query_without_a_tenant_filter_sees_only_its_own_organization() {
     let installation = Installation::start().await;
     let furnished = [installation.furnished("a").await, installation.furnished("b").await];
+    // Statements have numbers when their month has ended.
+    installation.clock.advance(chrono::TimeDelta::days(40));
+    let seller = Seller { name: "Example Cloud".to_owned(), address: Vec::new(), tax_id: None, email: None };
+    let selling = installation.money.billing.clone().with_seller(Some(seller), None);
+    assert!(statements_issue(&selling).await.unwrap() >= 2);
     let tables = installation.tenant_tables().await;
     assert!(tables.len() >= 30, "{tables:?}");
     for (tenant, people) in furnished {

@@ -94,7 +94,7 @@ async fn the_tour_comes_to_its_end_and_leaves_nothing_behind() {
         "20.00 USD",
         "yes, currently",
         "\nactive\n",
-        " left (",
+        " available, ",
         "released",
         "the ledger failed verification: ledger of org_",
         "(exit code 1, as expected)",

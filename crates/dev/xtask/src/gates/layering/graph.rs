@@ -29,6 +29,7 @@ const RULES: &[Rule] = &[
     rule("pg", BASE, &[]),
     rule("endpoint", BASE, &["pg", "telemetry", "trust"]),
     rule("listener", &[], &[]),
+    rule("pages", BASE, &[]),
     rule("bus", BASE, &["pg", "endpoint", "telemetry", "trust"]),
     rule("saga", BASE, &["pg", "endpoint", "telemetry", "trust"]),
     rule("trust", BASE, &["pg"]),

@@ -38,6 +38,7 @@ const ROOMS: &[Room] = &[
     room_in("payments", "provider", &["model"]),
     room_in("payments", "service", &["provider"]),
     room_in("payments", "webhook", &["service", ROOT]),
+    room_in("payments", "return_page", &["model", "service", ROOT]),
 ];
 
 /// A part of a domain, and whose rooms it may use besides its own: other parts, or the `DOMAIN` around it.

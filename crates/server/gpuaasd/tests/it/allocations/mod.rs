@@ -5,6 +5,7 @@ mod faults;
 mod launch;
 mod lost_access;
 mod node_key;
+mod occupants;
 mod operators;
 mod real_host;
 mod stop;

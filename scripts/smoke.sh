@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Proves `make up`, `make down` and `make reset` from outside, as a newcomer uses them: in a directory and on ports
+# Proves `make up`, `make down`, `make reset` and the documents for newcomers from outside, as they are used: in a directory and on ports
 # of its own, so that it may run beside an installation that is in use.
 #   PROFILE=up scripts/smoke.sh     with another build profile (dev: what the tests use)
 set -euo pipefail
@@ -79,6 +79,15 @@ must "make up does not say that its nodes are simulated" prints SIMULATED
 must "the simulated nodes are not active after the first make up" has_nodes
 must "the simulated payment provider does not answer after the first make up" takes_payments
 data_dir="$(setting data_dir)"
+
+# What the documents tell a newcomer to type, on this installation.
+say "scripts/newcomer.sh"
+NEWCOMER="$RUN_DIR/newcomer.log"
+if ! GPUAAS_NEWCOMER_PASSWORD="$(awk '/^  password:/ { print $2 }' "$OUTPUT")" "$ROOT/scripts/newcomer.sh" >"$NEWCOMER" 2>&1; then
+    tail -n 40 "$NEWCOMER" >&2
+    fail "what the documents say does not work"
+fi
+tail -n 5 "$NEWCOMER"
 
 run up
 must "the second make up did not find the running server" runs_already

@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [nodes] [tour] [wrk] [mutants]
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [poppler] [nodes] [tour] [wrk] [mutants]
 #
 # Nothing named: all but wrk and mutants, which only `make bench` and `make mutants` need.
 #
@@ -14,7 +14,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl nodes tour)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl poppler nodes tour)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -109,6 +109,11 @@ oidc() {
     cat "$PINS/package.json" "$PINS/package-lock.json" | sha256sum >"$dir/.pins"
 }
 
+# Tests read the text of statements with it.
+poppler() {
+    type -P pdftotext >/dev/null || apt_install "poppler-utils" poppler-utils
+}
+
 # Tests make certificates with it.
 openssl() {
     type -P openssl >/dev/null || apt_install "OpenSSL" openssl
@@ -149,8 +154,8 @@ mutants() {
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | oidc | openssl | nodes | tour | wrk | mutants) "$tool" ;;
+    rust | postgres | oidc | openssl | poppler | nodes | tour | wrk | mutants) "$tool" ;;
     schemathesis | stripe | aiosmtpd) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, nodes, tour, wrk, mutants." ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, poppler, nodes, tour, wrk, mutants." ;;
     esac
 done

@@ -8,6 +8,7 @@
 #   GPUAAS_TOUR_EMAIL                        who signs in; the first administrator when not given
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/browser.sh"
 
 SKU=h200-sxm-slice
 GPUS=4
@@ -25,7 +26,7 @@ USE_SECONDS=100
 MOST_ORGS=20
 
 WORK="$(mktemp -d "${TMPDIR:-/tmp}/gpuaas-tour-XXXXXX")"
-login_pid="" key_id="" window_before="" launched="" began=$SECONDS
+login_pid="" key_added="" window_before="" launched="" began=$SECONDS
 
 heading() { printf '\n== %s\n' "$*"; }
 
@@ -71,8 +72,12 @@ field() {
     gpuaas "$@" -o yaml | sed -n "/^$name: /{s///;s/^['\"]//;s/['\"]\$//;p;q}"
 }
 
-# The rows of a result, as CSV.
-rows() { gpuaas "$@" -o csv --no-headers; }
+# The values of a column of a list, by its name in CSV. None of those that the tour reads has a comma in it.
+column() {
+    local name="$1"
+    shift
+    gpuaas "$@" -o csv | awk -F , -v name="$name" 'NR == 1 { for (n = 1; n <= NF; n++) if ($n == name) at = n; next } { print $at }'
+}
 
 # Waits until a field of the result of a command has a value.
 until_field() {
@@ -90,7 +95,7 @@ clean_up() {
     local code=$?
     trap - EXIT
     [ -z "$login_pid" ] || kill "$login_pid" 2>/dev/null || true
-    if [ -n "$launched" ] && rows allocations list 2>/dev/null | grep -q ",$MACHINE,"; then
+    if [ -n "$launched" ] && column name allocations list 2>/dev/null | grep -qxF -- "$MACHINE"; then
         gpuaas allocations release "$MACHINE" --yes --wait --timeout 45 >/dev/null 2>&1 ||
             say "the machine may still run: gpuaas allocations list --org ${GPUAAS_ORG:-} -p ${GPUAAS_PROJECT:-}"
     fi
@@ -98,7 +103,7 @@ clean_up() {
         restore_window gpuaas >/dev/null 2>&1 ||
             say "the metering window is still $WINDOW_SECONDS s: gpuaas policy unset $WINDOW --scope platform"
     fi
-    [ -z "$key_id" ] || gpuaas ssh-keys remove "$key_id" >/dev/null 2>&1 || true
+    [ -z "$key_added" ] || gpuaas ssh-keys delete "$KEY_NAME" >/dev/null 2>&1 || true
     rm -rf -- "$WORK"
     exit "$code"
 }
@@ -107,78 +112,12 @@ trap 'exit 130' INT TERM
 
 # --- signing in ------------------------------------------------------------------------------------------------------
 
-# A browser of few words: keeps cookies, follows redirects, prints where it ended. The page is then in $WORK/page.
-browse() {
-    curl --silent --show-error --location --max-time 20 --noproxy 127.0.0.1,localhost \
-        --cookie "$WORK/cookies" --cookie-jar "$WORK/cookies" --output "$WORK/page" --write-out '%{url_effective}' "$@"
-}
-
-# The hidden fields of the page's form, as arguments for `browse`.
-hidden_fields() {
-    local name value
-    form=()
-    while IFS=$'\t' read -r name value; do
-        form+=(--data-urlencode "$name=$value")
-    done < <(grep -o '<input type="hidden"[^>]*>' "$WORK/page" |
-        sed -e 's/.* name="\([^"]*\)".* value="\([^"]*\)".*/\1\t\2/' \
-            -e "s/&lt;/</g;s/&gt;/>/g;s/&quot;/\"/g;s/&#39;/'/g;s/&amp;/\&/g")
-}
-
-# Fills the sign-in form, and that for a new password where one is wanted. Passwords go through files: arguments can
-# be read by others.
-fill_forms() {
-    local origin="${1%%/auth/*}" at email="${GPUAAS_TOUR_EMAIL:-admin@localhost}" form=() new
-    (umask 077 && printf '%s' "$GPUAAS_TOUR_PASSWORD" >"$WORK/password")
-    browse "$1" >/dev/null
-    hidden_fields
-    at="$(browse "${form[@]}" --data-urlencode "email=$email" --data-urlencode "password@$WORK/password" "$origin/auth/login")"
-    if [[ "$at" == "$origin/auth/password"* ]]; then
-        new="${GPUAAS_TOUR_NEW_PASSWORD:-}"
-        if [ -z "$new" ]; then
-            new="$(head -c 18 /dev/urandom | base64 | tr '+/' '-_')"
-            say "The one-time password is changed. The new one, shown only once: $new"
-        fi
-        (umask 077 && printf '%s' "$new" >"$WORK/new")
-        hidden_fields
-        at="$(browse "${form[@]}" --data-urlencode "current@$WORK/password" --data-urlencode "new@$WORK/new" \
-            --data-urlencode "again@$WORK/new" "$origin/auth/password")"
-    fi
-    rm -f "$WORK/password" "$WORK/new"
-    grep -q "You are signed in" "$WORK/page" ||
-        fail "the sign-in ended at ${at%%\?*}: $(sed -n 's/.*role="alert">\([^<]*\)<.*/\1/p' "$WORK/page")"
-}
-
-sign_in_by_form() {
-    local address="" tenth
-    show auth login --no-browser
-    "$CLI" auth login --no-browser 2>"$WORK/login" &
-    login_pid=$!
-    for ((tenth = 0; tenth < 100; tenth++)); do
-        address="$(grep -o 'http[^ ]*/auth/authorize?[^ ]*' "$WORK/login" || true)"
-        [ -z "$address" ] || break
-        kill -0 "$login_pid" 2>/dev/null || break
-        sleep 0.1
-    done
-    if [ -z "$address" ]; then
-        cat "$WORK/login" >&2
-        fail "the sign-in did not begin."
-    fi
-    fill_forms "$address"
-    # It has its code now, or never will.
-    for ((tenth = 0; tenth < 200; tenth++)); do
-        kill -0 "$login_pid" 2>/dev/null || break
-        sleep 0.1
-    done
-    wait "$login_pid" || fail "the sign-in failed: $(tail -n 3 "$WORK/login")"
-    login_pid=""
-    tail -n 1 "$WORK/login"
-}
-
 sign_in() {
     if gpuaas auth whoami >/dev/null 2>&1; then
         say "You are already signed in."
     elif [ -n "${GPUAAS_TOUR_PASSWORD:-}" ]; then
-        sign_in_by_form
+        show auth login --no-browser
+        sign_in_by_form "${GPUAAS_TOUR_EMAIL:-admin@localhost}" "$GPUAAS_TOUR_PASSWORD" "${GPUAAS_TOUR_NEW_PASSWORD:-}"
     elif [ -t 0 ]; then
         show auth login --no-browser
         "$CLI" auth login --no-browser
@@ -192,7 +131,7 @@ sign_in() {
 # An organization without money: the first such of tour, tour-2, …
 enter_org() {
     local known n slug total
-    known="$(rows orgs list | cut -d , -f 2)"
+    known="$(column slug orgs list)"
     for ((n = 1; n <= MOST_ORGS; n++)); do
         slug=tour
         [ "$n" = 1 ] || slug="tour-$n"
@@ -204,7 +143,7 @@ enter_org() {
         total="$(field total_minor billing balance --org "$slug")"
         if [ "$total" = 0 ]; then
             choose GPUAAS_ORG "$slug"
-            run orgs get
+            run orgs show
             return
         fi
         say "$slug still has a balance from a tour that was interrupted."
@@ -213,9 +152,9 @@ enter_org() {
 }
 
 enter_project() {
-    if rows projects list | cut -d , -f 2 | grep -qxF training; then
+    if column slug projects list | grep -qxF training; then
         choose GPUAAS_PROJECT training
-        run projects get
+        run projects show
     else
         run projects create training --name Training
         choose GPUAAS_PROJECT training
@@ -223,14 +162,11 @@ enter_project() {
 }
 
 add_key() {
-    local old
-    old="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
-    [ -z "$old" ] || gpuaas ssh-keys remove "$old" >/dev/null 2>&1
+    gpuaas ssh-keys delete "$KEY_NAME" >/dev/null 2>&1 || true
     printf '\n$ ssh-keygen -t ed25519 -N "" -C %s -f key\n' "$KEY_NAME"
     ssh-keygen -q -t ed25519 -N "" -C "$KEY_NAME" -f key </dev/null
-    run ssh-keys add key.pub
-    key_id="$(rows ssh-keys list | sed -n "s/^\([^,]*\),$KEY_NAME,.*/\1/p")"
-    [ -n "$key_id" ] || fail "the key is not in the list."
+    key_added=maybe
+    run ssh-keys create key.pub
 }
 
 shorten_window() {
@@ -251,7 +187,7 @@ restore_window() {
 pay() {
     local topup url
     run billing topup "$AMOUNT" --no-browser
-    topup="$(rows billing topups list --limit 1 | cut -d , -f 1)"
+    topup="$(column id billing topups list --limit 1)"
     url="$(field url billing topups show "$topup")"
     browse "$url" >/dev/null
     grep -q SIMULATED "$WORK/page" || fail "payments are not simulated here, and the tour does not spend real money."
@@ -268,7 +204,7 @@ pay() {
 }
 
 log_in() {
-    if [ "$(rows nodes list --simulated false --limit 1)" = "" ]; then
+    if [ -z "$(column hostname nodes list --simulated false --limit 1)" ]; then
         say "All nodes of this installation are simulated: there is no machine to log in to. On a real one: gpuaas ssh $MACHINE"
     else
         say "To log in: gpuaas ssh $MACHINE (with a key of yours; simulated nodes run no SSH server)."
@@ -276,7 +212,7 @@ log_in() {
 }
 
 watch_cost() {
-    local start=$SECONDS seen=0 total last available held rest
+    local start=$SECONDS seen=0 total last available held
     last="$AMOUNT_MINOR"
     while [ "$seen" -lt 3 ]; do
         [ $((SECONDS - start)) -lt "$USE_SECONDS" ] || fail "only $seen charges came within $USE_SECONDS s."
@@ -285,15 +221,15 @@ watch_cost() {
             [ "$total" -lt "$last" ] || fail "the balance grew from $last to $total while something ran."
             last="$total"
             seen=$((seen + 1))
-            IFS=, read -r _ available held _ _ total rest < <(rows billing balance)
-            printf '  after %2d s: %s left (%s available, %s held)\n' $((SECONDS - start)) "$total" "$available" "$held"
+            available="$(column available billing balance)" held="$(column held billing balance)"
+            printf '  after %2d s: %s available, %s held\n' $((SECONDS - start)) "$available" "$held"
         fi
         sleep 0.5
     done
 }
 
 release() {
-    run allocations release "$MACHINE" --yes --wait --timeout 45
+    run rm "$MACHINE" --yes --wait --timeout 45
     launched=""
     until_field "$MONEY_SECONDS" held_minor 0 billing balance
 }
@@ -301,10 +237,10 @@ release() {
 # To the card, so that the next tour begins with nothing again.
 give_back() {
     local payment left refund
-    payment="$(rows billing payments list --limit 1 | cut -d , -f 1)"
-    left="$(rows billing balance | cut -d , -f 2)"
-    run platform billing refunds create --payment "$payment" --amount "${left%% *}" --reason "the tour is over"
-    refund="$(rows billing refunds list --limit 1 | cut -d , -f 1)"
+    payment="$(column id billing payments list --limit 1)"
+    left="$(column available billing balance)"
+    run platform billing refunds create --payment "$payment" --amount "$left" --reason "the tour is over"
+    refund="$(column id billing refunds list --limit 1)"
     until_field "$MONEY_SECONDS" state succeeded billing refunds show "$refund"
     run billing balance
     [ "$(field total_minor billing balance)" = 0 ] || fail "something is left."
@@ -314,7 +250,7 @@ check_books() {
     local export=ledger.ndjson changed=changed.ndjson
     run ledger list
     run ledger verify
-    run ledger export -f "$export"
+    run ledger export --file "$export"
     run ledger verify --file "$export"
     say ""
     say "The tour changes $AMOUNT to 30.00 in the file, which is one byte:"
@@ -360,15 +296,15 @@ shorten_window
 
 heading "Without money there is no machine"
 run billing balance
-refused 6 allocations create --sku "$SKU" --gpus "$GPUS" --name "$MACHINE"
+refused 6 launch "$SKU" --gpus "$GPUS" --name "$MACHINE"
 
 heading "Pay"
 pay
 
 heading "Launch"
-run allocations explain --sku "$SKU" --gpus "$GPUS"
+run allocations explain "$SKU" --gpus "$GPUS"
 launched=maybe
-run allocations create --sku "$SKU" --gpus "$GPUS" --name "$MACHINE" --wait --timeout 45
+run launch "$SKU" --gpus "$GPUS" --name "$MACHINE" --wait --timeout 45
 say ""
 log_in
 

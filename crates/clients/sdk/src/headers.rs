@@ -1,4 +1,4 @@
-//! Headers that a caller sets for one request; no method of the client has them as arguments.
+//! What a caller sets for its requests; no method of the client has it as an argument.
 
 use reqwest::header::{HeaderName, HeaderValue, IF_MATCH};
 
@@ -14,6 +14,13 @@ impl Client {
     /// A client whose next request is refused unless the resource still has this version. Use it for one request.
     pub fn with_if_match(&self, version: impl ToString) -> Result<Self, Error> {
         self.with_header(IF_MATCH, &version.to_string())
+    }
+
+    /// A client that calls `notice` before it waits for a rate limit.
+    pub fn with_wait_notice(&self, notice: fn(std::time::Duration)) -> Self {
+        let mut client = self.clone();
+        client.inner.on_wait = Some(notice);
+        client
     }
 
     fn with_header(&self, name: HeaderName, value: &str) -> Result<Self, Error> {

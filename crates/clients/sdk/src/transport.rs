@@ -29,11 +29,13 @@ pub struct Transport {
     tokens: Tokens,
     /// What the caller asked every request of this client to carry (see `headers`).
     pub(crate) headers: HeaderMap,
+    /// Called before a pause that the service asked for.
+    pub(crate) on_wait: Option<fn(Duration)>,
 }
 
 impl Transport {
     pub(crate) fn new(http: reqwest::Client, tokens: Arc<dyn TokenSource>) -> Self {
-        Self { http, tokens: Tokens(tokens), headers: HeaderMap::new() }
+        Self { http, tokens: Tokens(tokens), headers: HeaderMap::new(), on_wait: None }
     }
 
     /// Adds what every request needs.
@@ -62,6 +64,11 @@ impl Transport {
             let Some(again) = request.try_clone() else { break };
             let outcome = self.http.execute(request).await;
             let Some(pause) = pause_before_retry(&outcome, attempt) else { return outcome };
+            if let (Some(on_wait), Ok(response)) = (self.on_wait, &outcome)
+                && response.status() == StatusCode::TOO_MANY_REQUESTS
+            {
+                on_wait(pause);
+            }
             tokio::time::sleep(pause).await;
             request = again;
         }

@@ -18,7 +18,11 @@ async fn one_administrator_neither_moves_the_amount_nor_makes_another_approver()
     {
         let refused = refused.refused(403, "insufficient_permissions");
         assert_eq!(refused["error"]["details"]["reason"], "second_approver_required", "{refused}");
-        assert!(refused["error"]["suggestion"].as_str().is_some_and(|text| text.contains("platform changes propose")));
+        assert!(
+            refused["error"]["suggestion"]
+                .as_str()
+                .is_some_and(|text| text.contains("platform changes propose"))
+        );
     }
     let policy = json!({ "value": 5, "reason": "we agreed" });
     let policy = world.admin.post(&format!("{LIMIT}/proposals"), policy).await.expect(201);

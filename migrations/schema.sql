@@ -415,13 +415,13 @@ BEGIN
     END IF;
     INSERT INTO allocations (id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region,
         gpus, profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
-        ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at)
+        ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at, unique_name)
     SELECT a.id, p_launch.org_id, p_launch.project_id, p_launch.group_id, a.name, p_launch.creator_kind,
         p_launch.creator_id, p_launch.sku, p_launch.shape, p_launch.region, p_launch.gpus, p_launch.profile,
         p_launch.price_unit, p_launch.unit_price_minor, p_launch.currency, p_launch.isolation_model, a.node,
         ARRAY (SELECT s.slot FROM unnest(p_claims.allocations, p_claims.slots) AS s (allocation, slot)
             WHERE s.allocation = a.id),
-        a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now
+        a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now, true
     FROM unnest(p_allocations.ids, p_allocations.names, p_allocations.nodes, p_allocations.usernames,
         p_allocations.uids, p_allocations.ssh_hosts, p_allocations.ssh_ports, p_allocations.work_orders)
         AS a (id, name, node, username, uid, host, port, work_order);
@@ -462,7 +462,12 @@ CREATE FUNCTION public.capacity_reserve(p_now timestamp with time zone, p_org uu
         ROW(p_org, p_project, p_creator_kind, p_creator, p_group, p_group_name, p_sku, p_shape, p_region, p_gpus, p_profile,
             p_price_unit, p_unit_price, p_currency, p_isolation)::launch_terms,
         ROW(p_limit_org, p_limit_project, p_limit_person)::reserve_limits,
-        ROW(a_ids, a_names, a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)::allocation_batch,
+        ROW(a_ids,
+            (SELECT array_agg(CASE WHEN EXISTS (SELECT FROM allocations l WHERE l.org_id = p_org AND l.live_project_id = p_project
+                        AND l.name = a.name AND l.unique_name)
+                    THEN left(a.name, 73) || '-' || right(a_ids[a.n]::text, 6) ELSE a.name END ORDER BY a.n)
+                FROM unnest(a_names) WITH ORDINALITY AS a (name, n)),
+            a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)::allocation_batch,
         ROW(s_allocations, s_nodes, s_slots)::claim_batch, ROW(p_actor_kind, p_actor, p_correlation)::write_origin)
 $$;
 
@@ -1715,6 +1720,8 @@ DECLARE
     v_each  bigint := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
+    v_free  boolean := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, 1) = 0;
+    v_left  bigint;
 BEGIN
     needed := v_each * v_count;
     v_chain := ledger_lock(p_terms.org_id, p_terms.currency);
@@ -1725,7 +1732,13 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    IF available < needed OR (available <= 0 AND usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, 1) > 0) THEN
+    v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    IF v_left < needed OR (v_left <= 0 AND NOT v_free) THEN
+        answer := 'spend_cap';
+        available := v_left;
+        RETURN;
+    END IF;
+    IF available < needed OR (available <= 0 AND NOT v_free) THEN
         answer := 'insufficient_balance';
         RETURN;
     END IF;
@@ -2159,6 +2172,42 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.spend_cap_left(p_org uuid, p_account uuid, p_now timestamp with time zone) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT least(greatest(c.amount_minor::numeric - coalesce(s.spent, 0) - coalesce(s.reserved, 0), 0), c.amount_minor)::bigint
+    FROM spend_caps c
+    LEFT JOIN spend_cap_spending(ARRAY[p_org], ARRAY[p_account], p_now) AS s ON true
+    WHERE c.service_account_id = p_account AND c.org_id = p_org
+$$;
+
+CREATE FUNCTION public.spend_cap_spending(p_orgs uuid[], p_accounts uuid[], p_now timestamp with time zone) RETURNS TABLE(service_account_id uuid, org_id uuid, project_id uuid, amount_minor bigint, updated_at timestamp with time zone, currency text, seq bigint, month date, through_seq bigint, reached_at timestamp with time zone, spent bigint, unposted bigint, reserved bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT c.service_account_id, c.org_id, c.project_id, c.amount_minor, c.updated_at, h.currency, h.seq, t.month, g.through,
+        g.reached_at, (g.spent - coalesce((
+            SELECT sum(l.amount_minor) FROM ledger_lines l JOIN meters m ON m.id = l.meter_id
+            WHERE l.org_id = c.org_id AND l.seq > g.through AND m.person_id = c.service_account_id
+                AND l.account IN ('prepaid', 'held', 'promo')
+                AND l.posted_at >= t.month::timestamp AT TIME ZONE 'UTC'
+                AND l.posted_at < (t.month + interval '1 month') AT TIME ZONE 'UTC'
+        ), 0))::bigint, u.unposted, u.reserved
+    FROM (SELECT date_trunc('month', p_now AT TIME ZONE 'UTC')::date AS month, 9223372036854775807 AS most) AS t
+    CROSS JOIN spend_caps c
+    JOIN ledger_chains h ON h.org_id = c.org_id
+    LEFT JOIN spend_cap_progress p ON p.service_account_id = c.service_account_id AND p.month = t.month
+    CROSS JOIN LATERAL (SELECT coalesce(p.spent_minor, 0) AS spent, coalesce(p.through_seq, 0) AS through, p.reached_at) AS g
+    CROSS JOIN LATERAL (
+        SELECT least(coalesce(sum(used.amount), 0), t.most)::bigint AS unposted,
+            least(coalesce(sum(greatest(used.amount, m.hold_remaining)), 0), t.most)::bigint AS reserved
+        FROM meters m, usage_cost(m.carry, m.unit_price_minor, m.units, CASE WHEN m.state IN ('open', 'closed') THEN least(
+                greatest(floor(extract(epoch FROM least(p_now, m.closed_at) - m.accrued_until)), 0)::bigint,
+                (t.most - 3599) / greatest(m.unit_price_minor, 1) / greatest(m.units, 1)) ELSE 0 END) AS used
+        WHERE m.org_id = c.org_id AND m.person_id = c.service_account_id AND m.state IN ('held', 'open', 'paused', 'closed')
+    ) AS u
+    WHERE c.org_id = ANY (p_orgs) AND (p_accounts IS NULL OR c.service_account_id = ANY (p_accounts))
+$$;
+
 CREATE FUNCTION public.statement_numbers_issue(s_orgs uuid[], s_months date[], s_particulars jsonb[], p_issued_at timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -2375,6 +2424,7 @@ CASE
     ELSE NULL::uuid
 END) STORED,
     failure_code text,
+    unique_name boolean DEFAULT false NOT NULL,
     CONSTRAINT allocations_check CHECK (((meter_closed_at IS NULL) OR (meter_opened_at IS NOT NULL))),
     CONSTRAINT allocations_check1 CHECK (((state = 'active'::text) <= ((meter_opened_at IS NOT NULL) AND (meter_closed_at IS NULL)))),
     CONSTRAINT allocations_check2 CHECK (((state = ANY (ARRAY['released'::text, 'failed'::text])) = (finished_at IS NOT NULL))),
@@ -3800,6 +3850,30 @@ CREATE TABLE public.sku_prices (
 
 COMMENT ON TABLE public.sku_prices IS 'platform: what products cost, from when on; everybody signed in may read them';
 
+CREATE TABLE public.spend_cap_progress (
+    service_account_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    month date NOT NULL,
+    spent_minor bigint NOT NULL,
+    through_seq bigint NOT NULL,
+    reached_at timestamp with time zone
+);
+
+COMMENT ON TABLE public.spend_cap_progress IS 'tenant: what service accounts with a spend cap have spent this month';
+
+CREATE TABLE public.spend_caps (
+    service_account_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    amount_minor bigint NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT spend_caps_amount_minor_check CHECK ((amount_minor > 0))
+);
+
+COMMENT ON TABLE public.spend_caps IS 'tenant: what a service account may spend in a month';
+
 CREATE TABLE public.statement_numbers (
     number bigint NOT NULL,
     previous bigint GENERATED ALWAYS AS (NULLIF((number - 1), 0)) STORED,
@@ -4271,6 +4345,12 @@ ALTER TABLE ONLY public.sku_catalog
 ALTER TABLE ONLY public.sku_prices
     ADD CONSTRAINT sku_prices_pkey PRIMARY KEY (sku, valid_from);
 
+ALTER TABLE ONLY public.spend_cap_progress
+    ADD CONSTRAINT spend_cap_progress_pkey PRIMARY KEY (service_account_id);
+
+ALTER TABLE ONLY public.spend_caps
+    ADD CONSTRAINT spend_caps_pkey PRIMARY KEY (service_account_id);
+
 ALTER TABLE ONLY public.statement_numbers
     ADD CONSTRAINT statement_numbers_pkey PRIMARY KEY (number);
 
@@ -4319,6 +4399,8 @@ CREATE INDEX allocations_by_state ON public.allocations USING btree (state, id) 
 CREATE INDEX allocations_finished ON public.allocations USING btree (finished_at) WHERE (finished_at IS NOT NULL);
 
 CREATE INDEX allocations_live ON public.allocations USING btree (node_id) WHERE (state <> ALL (ARRAY['released'::text, 'failed'::text]));
+
+CREATE UNIQUE INDEX allocations_live_name ON public.allocations USING btree (org_id, live_project_id, name) WHERE (unique_name AND (live_project_id IS NOT NULL));
 
 CREATE INDEX audit_logs_by_correlation ON public.audit_logs USING btree (correlation_id);
 
@@ -4549,6 +4631,10 @@ CREATE INDEX service_accounts_by_org ON public.service_accounts USING btree (org
 CREATE UNIQUE INDEX signer_keys_one_active ON public.signer_keys USING btree (state) WHERE (state = 'active'::text);
 
 CREATE UNIQUE INDEX signer_keys_one_staged ON public.signer_keys USING btree (state) WHERE (state = 'staged'::text);
+
+CREATE INDEX spend_cap_progress_by_org ON public.spend_cap_progress USING btree (org_id);
+
+CREATE INDEX spend_caps_by_org ON public.spend_caps USING btree (org_id, project_id);
 
 CREATE UNIQUE INDEX statement_numbers_by_org ON public.statement_numbers USING btree (org_id, month);
 
@@ -4876,6 +4962,12 @@ ALTER TABLE ONLY public.service_accounts
 ALTER TABLE ONLY public.sku_prices
     ADD CONSTRAINT sku_prices_sku_fkey FOREIGN KEY (sku) REFERENCES public.sku_catalog(sku);
 
+ALTER TABLE ONLY public.spend_cap_progress
+    ADD CONSTRAINT spend_cap_progress_service_account_id_fkey FOREIGN KEY (service_account_id) REFERENCES public.spend_caps(service_account_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.spend_caps
+    ADD CONSTRAINT spend_caps_project FOREIGN KEY (org_id, project_id) REFERENCES public.projects(org_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.statement_numbers
     ADD CONSTRAINT statement_numbers_previous_fkey FOREIGN KEY (previous) REFERENCES public.statement_numbers(number);
 
@@ -5057,6 +5149,18 @@ CREATE POLICY refunds_tenant ON public.refunds FOR SELECT TO gpuaas_app USING ((
 ALTER TABLE public.service_account_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.service_accounts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.spend_cap_progress ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY spend_cap_progress_system ON public.spend_cap_progress TO gpuaas_system USING (true);
+
+CREATE POLICY spend_cap_progress_tenant ON public.spend_cap_progress FOR SELECT TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.spend_caps ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY spend_caps_system ON public.spend_caps TO gpuaas_system USING (true);
+
+CREATE POLICY spend_caps_tenant ON public.spend_caps TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.statement_numbers ENABLE ROW LEVEL SECURITY;
 
@@ -5572,6 +5676,12 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.sku_catalog TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.sku_prices TO gpuaas_app;
 GRANT SELECT,INSERT ON TABLE public.sku_prices TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.spend_cap_progress TO gpuaas_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.spend_cap_progress TO gpuaas_system;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.spend_caps TO gpuaas_app;
+GRANT SELECT ON TABLE public.spend_caps TO gpuaas_system;
 
 GRANT SELECT ON TABLE public.statement_numbers TO gpuaas_app;
 GRANT SELECT ON TABLE public.statement_numbers TO gpuaas_system;

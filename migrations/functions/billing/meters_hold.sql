@@ -1,5 +1,6 @@
 -- Sets the cost of the first time aside for each allocation of a launch and makes their meters. Answers `ok`,
--- `insufficient_balance` or `budget_blocked`; in the latter two nothing was written.
+-- `insufficient_balance`, `budget_blocked` or `spend_cap`; in the latter three nothing was written. With `spend_cap`,
+-- `available` is what is left of the cap.
 CREATE OR REPLACE FUNCTION meters_hold(
     p_terms meter_terms, p_now timestamptz, p_hold_seconds bigint, p_posting uuid, p_origin write_origin,
     m_ids uuid[], m_allocations uuid[],
@@ -11,6 +12,8 @@ DECLARE
     v_each  bigint := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, p_hold_seconds);
     v_count bigint := cardinality(m_ids);
     v_promo bigint;
+    v_free  boolean := usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, 1) = 0;
+    v_left  bigint;
 BEGIN
     needed := v_each * v_count;
     v_chain := ledger_lock(p_terms.org_id, p_terms.currency);
@@ -21,7 +24,13 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    IF available < needed OR (available <= 0 AND usage_cost_rounded_up(p_terms.unit_price_minor, p_terms.units, 1) > 0) THEN
+    v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    IF v_left < needed OR (v_left <= 0 AND NOT v_free) THEN
+        answer := 'spend_cap';
+        available := v_left;
+        RETURN;
+    END IF;
+    IF available < needed OR (available <= 0 AND NOT v_free) THEN
         answer := 'insufficient_balance';
         RETURN;
     END IF;

@@ -1,5 +1,6 @@
 -- Makes allocations with their claims, all or none, in one round trip. Answers `ok`, `slot_taken` when a slot is no
--- longer free, or which limit is exceeded. Order of locks: slots, node modes, holdings; the audit chain comes last.
+-- longer free, or which limit is exceeded. A name that another live allocation of the project has violates
+-- `allocations_live_name`. Order of locks: slots, names, node modes, holdings; the audit chain comes last.
 CREATE OR REPLACE FUNCTION capacity_reserve(
     p_now timestamptz, p_launch launch_terms, p_limits reserve_limits, p_allocations allocation_batch, p_claims claim_batch,
     p_origin write_origin
@@ -23,13 +24,13 @@ BEGIN
     END IF;
     INSERT INTO allocations (id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region,
         gpus, profile, price_unit, unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid,
-        ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at)
+        ssh_host, ssh_port, work_order, state_changed_at, created_at, updated_at, unique_name)
     SELECT a.id, p_launch.org_id, p_launch.project_id, p_launch.group_id, a.name, p_launch.creator_kind,
         p_launch.creator_id, p_launch.sku, p_launch.shape, p_launch.region, p_launch.gpus, p_launch.profile,
         p_launch.price_unit, p_launch.unit_price_minor, p_launch.currency, p_launch.isolation_model, a.node,
         ARRAY (SELECT s.slot FROM unnest(p_claims.allocations, p_claims.slots) AS s (allocation, slot)
             WHERE s.allocation = a.id),
-        a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now
+        a.username, a.uid, a.host, a.port, a.work_order, p_now, p_now, p_now, true
     FROM unnest(p_allocations.ids, p_allocations.names, p_allocations.nodes, p_allocations.usernames,
         p_allocations.uids, p_allocations.ssh_hosts, p_allocations.ssh_ports, p_allocations.work_orders)
         AS a (id, name, node, username, uid, host, port, work_order);
@@ -65,7 +66,8 @@ END $$;
 REVOKE ALL ON FUNCTION capacity_reserve(timestamptz, launch_terms, reserve_limits, allocation_batch, claim_batch, write_origin) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION capacity_reserve(timestamptz, launch_terms, reserve_limits, allocation_batch, claim_batch, write_origin) TO gpuaas_app, gpuaas_system;
 
--- For the release before, which calls it; drop it with the next.
+-- For the release before, which calls it and gives many allocations one name: all but the first get the tail of their id.
+-- Drop it with the next.
 CREATE OR REPLACE FUNCTION capacity_reserve(
     p_now timestamptz, p_org uuid, p_project uuid, p_creator_kind text, p_creator uuid,
     p_group uuid, p_group_name text,
@@ -84,6 +86,11 @@ LANGUAGE sql AS $$
         ROW(p_org, p_project, p_creator_kind, p_creator, p_group, p_group_name, p_sku, p_shape, p_region, p_gpus, p_profile,
             p_price_unit, p_unit_price, p_currency, p_isolation)::launch_terms,
         ROW(p_limit_org, p_limit_project, p_limit_person)::reserve_limits,
-        ROW(a_ids, a_names, a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)::allocation_batch,
+        ROW(a_ids,
+            (SELECT array_agg(CASE WHEN EXISTS (SELECT FROM allocations l WHERE l.org_id = p_org AND l.live_project_id = p_project
+                        AND l.name = a.name AND l.unique_name)
+                    THEN left(a.name, 73) || '-' || right(a_ids[a.n]::text, 6) ELSE a.name END ORDER BY a.n)
+                FROM unnest(a_names) WITH ORDINALITY AS a (name, n)),
+            a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)::allocation_batch,
         ROW(s_allocations, s_nodes, s_slots)::claim_batch, ROW(p_actor_kind, p_actor, p_correlation)::write_origin)
 $$;

@@ -1,7 +1,7 @@
 //! What billing tells the rest of the product, on the stream BILLING.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, UserId};
+use kernel::ids::{AdjustmentId, AllocationId, FindingId, OrgId, ProjectId, ServiceAccountId, UserId};
 
 lifecycle::named_enum! {
     /// What happens when the threshold is crossed.
@@ -39,6 +39,8 @@ crate::declare::events! { Billing;
         org_id: OrgId, balance_minor: i64, currency: String }
     BudgetCrossed = "billing.budget_crossed", "The spending of a project reached a threshold of its monthly budget." {
         org_id: OrgId, project_id: ProjectId, action: BudgetAction, amount_minor: i64, threshold_percent: i32, spent_minor: i64, currency: String }
+    SpendCapReached = "billing.spend_cap_reached", "A service account has spent its monthly cap; its running allocations are released." {
+        org_id: OrgId, project_id: ProjectId, service_account_id: ServiceAccountId, amount_minor: i64, spent_minor: i64, currency: String }
     CreditPosted = "billing.credit_posted", "The meter of an allocation is paused, and the charges since then are credited." {
         org_id: OrgId, project_id: ProjectId, allocation_id: AllocationId, finding_id: Option<FindingId>, since: DateTime<Utc>,
         credited_minor: i64, currency: String, reason: String, creator_id: Option<UserId> }

@@ -9,6 +9,7 @@ lifecycle::named_enum! {
         Groups = "capacity-groups",
         Depletion = "capacity-depletion",
         Budgets = "capacity-budgets",
+        SpendCaps = "capacity-spend-caps",
         Faults = "capacity-faults",
         Active = "capacity-active",
         AccessLost = "capacity-access-lost",

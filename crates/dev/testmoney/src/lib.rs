@@ -11,7 +11,11 @@ use billing::{
         balances_of, credit, credit_end, funds_hold, launch_failed, meter_close, meter_open, post,
     },
     model::budget_resource::BudgetWanted,
-    service::{accrual::tick, budgets::budget_set},
+    service::{
+        accrual::tick,
+        budgets::budget_set,
+        spend_caps::{AccountPlace, spend_cap_set},
+    },
 };
 use chrono::{DateTime, Utc};
 use kernel::{
@@ -88,15 +92,27 @@ impl TestMoney {
         balances_of(&self.billing, tx.conn(), org).await.expect("balances").0
     }
 
-    /// The project has a budget from now on.
-    pub async fn budget_set(&self, place: (OrgId, ProjectId), wanted: BudgetWanted) {
+    /// As an owner of the organization.
+    async fn write_limit(&self, place: (OrgId, ProjectId), action: &'static str) -> WriteTx {
         let owner =
             Actor { kind: ActorKind::User, id: Some(self.db.ambient().uuid()), role: Role::OrgOwner.name() };
         let granted = Role::OrgOwner.permissions().authorize(Permission::BudgetManage);
         let scope = Scope::Project(place.0, place.1);
         let origin = Origin::internal(CorrelationId(self.db.ambient().uuid()));
         let permit = Permit::granted(owner, scope, origin, granted.expect("owners may"));
-        let mut tx = self.db.write(permit, "budget.set").await.expect("begin");
+        self.db.write(permit, action).await.expect("begin")
+    }
+
+    /// The service account may spend so much in a month from now on.
+    pub async fn spend_cap_set(&self, place: AccountPlace, amount_minor: i64) {
+        let mut tx = self.write_limit((place.org, place.project), "spend_cap.set").await;
+        spend_cap_set(&self.billing, &mut tx, place, amount_minor, None).await.expect("a cap");
+        tx.commit(None).await.expect("commit");
+    }
+
+    /// The project has a budget from now on.
+    pub async fn budget_set(&self, place: (OrgId, ProjectId), wanted: BudgetWanted) {
+        let mut tx = self.write_limit(place, "budget.set").await;
         budget_set(&self.billing, &mut tx, place, wanted, None).await.expect("a budget");
         tx.commit(None).await.expect("commit");
     }

@@ -18,6 +18,7 @@ use identity::{
         org::Org,
         person::PlatformUser,
         project::Project,
+        service_account::ServiceAccountRole,
     },
     service::{
         invitations::{Invite, invitation_accept, invitation_create, invitation_revoke},
@@ -26,12 +27,13 @@ use identity::{
         people::{platform_roles_set, platform_user_list},
         project_members::project_member_set,
         projects::{project_create, project_list},
+        service_accounts::{NewAccount, service_account_create},
         ssh_keys::ssh_key_create,
     },
 };
 use kernel::{
     CorrelationId, Failure, PageQuery, Permission, Role, Secret,
-    ids::{InvitationId, OrgId, ProjectId, UserId},
+    ids::{InvitationId, OrgId, ProjectId, ServiceAccountId, UserId},
     policy::{PolicyKey as _, keys},
     text::{Email, Name, Slug},
 };
@@ -115,6 +117,19 @@ impl Tenants {
         let mut tx = self.db.read(&permit).await.expect("read");
         let projects = project_list(&mut tx, org, None, &PageQuery::default()).await.expect("the project");
         Tenant { org, project: projects.items[0].id, owner }
+    }
+
+    /// A service account that launches, with an SSH key.
+    pub async fn launcher(&self, tenant: Tenant, name: &str) -> ServiceAccountId {
+        let mut tx =
+            self.write_in(tenant.org, Permission::ServiceAccountManage, "service_account.create").await;
+        let new = NewAccount {
+            name: Name::parse(name).expect("a name"),
+            role: ServiceAccountRole::Launcher,
+            ssh_public_keys: vec![ssh_key_named(name)],
+        };
+        let account = service_account_create(&mut tx, tenant.org, tenant.project, new).await;
+        committed(tx, account).await.id
     }
 
     async fn owner_of(&self, org: OrgId) -> UserId {

@@ -22,6 +22,7 @@ pub use crate::{
         },
         reconcile::RunningAllocations,
         resource_names::ResourceNames,
+        spend_caps::{account_is_capped, must_release_account, spend_caps_overdue},
     },
 };
 

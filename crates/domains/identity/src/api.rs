@@ -18,6 +18,7 @@ pub use crate::{
         policy_cache::{Policies, Where},
         recipients::{member_recipient, org_recipients, permission_recipients, platform_recipients},
         resource_names::{org_names, project_names},
+        service_accounts::service_account_check,
         ssh_keys::member_ssh_keys,
     },
 };

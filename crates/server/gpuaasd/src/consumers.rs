@@ -14,6 +14,7 @@ const fn consumer_role(consumer: ConsumerName) -> Role {
         | ConsumerName::Groups
         | ConsumerName::Depletion
         | ConsumerName::Budgets
+        | ConsumerName::SpendCaps
         | ConsumerName::Faults
         | ConsumerName::Active
         | ConsumerName::AccessLost

@@ -61,6 +61,7 @@ pub mod service_accounts;
 pub mod sessions;
 pub mod skus;
 pub mod slots;
+pub mod spend_caps;
 pub mod ssh;
 pub mod ssh_keys;
 pub mod status;

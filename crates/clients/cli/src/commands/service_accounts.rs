@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use sdk::{Client, types};
 
-use super::{field, read_input, ssh_keys};
+use super::{field, read_input, spend_caps, ssh_keys};
 use crate::{
     app::App,
     args::{Confirm, Limit},
@@ -36,6 +36,9 @@ pub enum Command {
         /// File with a public key that logs in to the machines which it launches. May be given several times.
         #[arg(long, value_name = "FILE")]
         ssh_key: Vec<String>,
+        /// What it may spend per calendar month, such as 100.00; see `gpuaas service-accounts spend-cap`.
+        #[arg(long, value_name = "AMOUNT")]
+        spend_cap: Option<String>,
     },
     /// Change a service account: its name, role or SSH keys.
     Update {
@@ -73,6 +76,9 @@ pub enum Command {
     /// Keys of a service account.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// What a service account may spend per month.
+    #[command(subcommand)]
+    SpendCap(spend_caps::Command),
 }
 
 #[derive(Subcommand)]
@@ -148,13 +154,26 @@ pub async fn run(app: &App, command: Command) -> Result {
             let id = find_account(&client, &project, &account).await?;
             app.out.item(&send!(client.service_account_get(&project, &id)), COLUMNS)
         }
-        Command::Create { name, role, ssh_key } => {
+        Command::Create { name, role, ssh_key, spend_cap } => {
+            let cap = match &spend_cap {
+                Some(text) => Some(spend_caps::amount(app, &client, text).await?),
+                None => None,
+            };
             let body = types::ServiceAccountCreate {
                 name,
                 role: Some(role.into()),
                 ssh_public_keys: public_keys(&ssh_key)?,
             };
-            app.out.item(&send!(client.service_account_create(&project, &body)), COLUMNS)
+            let made = send!(client.service_account_create(&project, &body));
+            if let Some(amount_minor) = cap {
+                spend_caps::set(&client, &project, &made.id, amount_minor).await.map_err(|failure| {
+                    failure.suggest(format!(
+                        "The service account exists without a cap; set it: gpuaas service-accounts spend-cap set {} --amount AMOUNT",
+                        made.name
+                    ))
+                })?;
+            }
+            app.out.item(&made, COLUMNS)
         }
         Command::Update { account, name, role, ssh_key } => {
             if name.is_none() && role.is_none() && ssh_key.is_empty() {
@@ -184,6 +203,7 @@ pub async fn run(app: &App, command: Command) -> Result {
             Ok(())
         }
         Command::Keys(command) => keys(app, &client, project, command).await,
+        Command::SpendCap(command) => spend_caps::run(app, &client, &project, command).await,
     }
 }
 
@@ -196,7 +216,7 @@ fn public_keys(files: &[String]) -> Result<Vec<String>> {
     files.iter().map(|file| Ok(ssh_keys::public(&read_input(file)?)?.to_owned())).collect()
 }
 
-async fn find_account(client: &Client, project: &str, text: &str) -> Result<String> {
+pub(super) async fn find_account(client: &Client, project: &str, text: &str) -> Result<String> {
     find(client, &kinds::SERVICE_ACCOUNT, &[("project", project)], text).await
 }
 

@@ -38,6 +38,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("invitations revoke", &["gpuaas invitations revoke ada@example.org"]),
     ("members list", &["gpuaas members list"]),
     ("service-accounts create", &["gpuaas service-accounts create ci"]),
+    ("service-accounts spend-cap set", &["gpuaas service-accounts spend-cap set ci --amount 100.00"]),
     ("service-accounts keys create", &["gpuaas service-accounts keys create ci --expires-in-days 90"]),
     ("policy explain", &["gpuaas policy explain quota.gpus_per_project --scope project"]),
     ("policy set", &["gpuaas policy set quota.gpus_per_project 4 --scope project"]),

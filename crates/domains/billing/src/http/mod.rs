@@ -5,6 +5,7 @@ mod balance;
 mod budgets;
 mod findings;
 mod ledger;
+mod spend_caps;
 mod statements;
 mod usage;
 
@@ -19,6 +20,7 @@ pub fn endpoints(billing: &Billing) -> Vec<Endpoint> {
         budgets::endpoints(billing),
         findings::endpoints(billing),
         ledger::endpoints(billing),
+        spend_caps::endpoints(billing),
         statements::endpoints(billing),
         usage::endpoints(billing),
     ]

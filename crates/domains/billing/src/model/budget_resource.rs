@@ -55,18 +55,38 @@ pub struct BudgetWanted {
     pub action: BudgetAction,
 }
 
-/// The largest budget.
+/// The largest budget and spend cap.
 const MOST_MINOR: i64 = 1_000_000_000_000;
+
+/// Whether this can be a budget or a spend cap.
+pub fn check_amount(amount_minor: i64) -> Result<(), Problem> {
+    if (1..=MOST_MINOR).contains(&amount_minor) {
+        return Ok(());
+    }
+    let text = format!("must be an integer of minor units from 1 to {MOST_MINOR}");
+    Err(Problem::field("amount_minor", text))
+}
 
 impl BudgetWanted {
     pub fn check(&self) -> Result<(), Problem> {
-        if !(1..=MOST_MINOR).contains(&self.amount_minor) {
-            let text = format!("must be an integer of minor units from 1 to {MOST_MINOR}");
-            return Err(Problem::field("amount_minor", text));
-        }
+        check_amount(self.amount_minor)?;
         if !(1..=100).contains(&self.threshold_percent) {
             return Err(Problem::field("threshold_percent", "must be an integer from 1 to 100"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_positive_and_bounded() {
+        for (amount, allowed) in
+            [(0, false), (1, true), (MOST_MINOR, true), (MOST_MINOR + 1, false), (-1, false)]
+        {
+            assert_eq!(check_amount(amount).is_ok(), allowed, "{amount}");
+        }
     }
 }

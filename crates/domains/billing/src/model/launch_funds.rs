@@ -19,6 +19,8 @@ pub struct LaunchFunds {
     pub hold_seconds: i64,
     /// The budget of the project is used up and blocks launches.
     pub budget_blocked: bool,
+    /// What is left of the spend cap of whoever launches; none without a cap.
+    pub cap_left_minor: Option<i64>,
     /// All that is left to be used, with what is set aside.
     pub total_minor: i64,
     /// What everything that runs or starts costs in an hour.
@@ -52,6 +54,11 @@ pub enum FundsRefusal {
     /// The balance is in another currency than the price.
     Currency,
     BudgetBlocked,
+    /// The spend cap of the service account does not cover it.
+    SpendCap {
+        left_minor: i64,
+        needed_minor: i64,
+    },
     Insufficient {
         available_minor: i64,
         needed_minor: i64,
@@ -64,6 +71,7 @@ impl FundsRefusal {
         match self {
             Self::Currency => "currency",
             Self::BudgetBlocked => "budget_blocked",
+            Self::SpendCap { .. } => "spend_cap",
             Self::Insufficient { .. } => "funds",
         }
     }
@@ -81,7 +89,11 @@ impl LaunchFunds {
         let available_minor = self.available_minor;
         let needed_minor = self.hold_minor(cost);
         let is_free = usage_cost_rounded_up(cost.unit_price_minor, cost.units, 1) == Some(0);
-        if available_minor < needed_minor || (available_minor <= 0 && !is_free) {
+        let is_short = |left: i64| left < needed_minor || (left <= 0 && !is_free);
+        if let Some(left_minor) = self.cap_left_minor.filter(|left| is_short(*left)) {
+            return Err(FundsRefusal::SpendCap { left_minor, needed_minor });
+        }
+        if is_short(available_minor) {
             return Err(FundsRefusal::Insufficient { available_minor, needed_minor });
         }
         Ok(needed_minor)
@@ -124,6 +136,7 @@ mod tests {
             currency: Some("USD".to_owned()),
             hold_seconds: 1800,
             budget_blocked: false,
+            cap_left_minor: None,
             total_minor: available_minor,
             burn_per_hour: 0,
             unposted_parts: 0,
@@ -178,19 +191,34 @@ mod tests {
     }
 
     #[test]
-    fn currency_and_budget_are_looked_at_first() {
+    fn currency_budget_and_spend_cap_are_looked_at_first() {
         let blocked = LaunchFunds { budget_blocked: true, ..funds(0) };
         assert_eq!(blocked.decide(cost(451, 1, 1)), Err(FundsRefusal::BudgetBlocked));
         let euros = LaunchFunds { currency: Some("EUR".to_owned()), ..blocked };
         assert_eq!(euros.decide(cost(451, 1, 1)), Err(FundsRefusal::Currency));
+        let capped = LaunchFunds { cap_left_minor: Some(225), ..funds(0) };
+        let refused = FundsRefusal::SpendCap { left_minor: 225, needed_minor: 226 };
+        assert_eq!(capped.decide(cost(451, 1, 1)), Err(refused));
         let new = LaunchFunds { currency: None, ..funds(1000) };
         assert_eq!(new.decide(cost(451, 1, 1)), Ok(226));
     }
 
     #[test]
+    fn a_spend_cap_covers_the_hold_and_something_must_be_left_of_it_unless_it_is_free() {
+        let capped = |left| LaunchFunds { cap_left_minor: Some(left), ..funds(10_000) };
+        assert_eq!(capped(226).decide(cost(451, 1, 1)), Ok(226));
+        let no_hold = |left| LaunchFunds { hold_seconds: 0, ..capped(left) };
+        assert_eq!(no_hold(1).decide(cost(451, 1, 1)), Ok(0));
+        let refused = FundsRefusal::SpendCap { left_minor: 0, needed_minor: 0 };
+        assert_eq!(no_hold(0).decide(cost(451, 1, 1)), Err(refused));
+        assert_eq!(no_hold(0).decide(cost(0, 1, 1)), Ok(0));
+    }
+
+    #[test]
     fn each_refusal_has_the_reason_of_the_contract() {
         let insufficient = FundsRefusal::Insufficient { available_minor: 0, needed_minor: 1 };
-        let all = [FundsRefusal::Currency, FundsRefusal::BudgetBlocked, insufficient];
-        assert_eq!(all.map(FundsRefusal::reason), ["currency", "budget_blocked", "funds"]);
+        let capped = FundsRefusal::SpendCap { left_minor: 0, needed_minor: 1 };
+        let all = [FundsRefusal::Currency, FundsRefusal::BudgetBlocked, capped, insufficient];
+        assert_eq!(all.map(FundsRefusal::reason), ["currency", "budget_blocked", "spend_cap", "funds"]);
     }
 }

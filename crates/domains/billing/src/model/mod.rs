@@ -14,6 +14,7 @@ pub mod meter;
 pub mod particulars;
 pub mod rating;
 pub mod report;
+pub mod spend_cap;
 pub mod statement;
 pub mod statement_page;
 

@@ -1,4 +1,4 @@
-//! Adds up what projects with a budget spend, and tells when one reached its threshold.
+//! Adds up what projects with a budget and service accounts with a spend cap spend, and tells when one reached its threshold.
 
 use kernel::Failure;
 use pg::WriteTx;
@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use crate::{
     model::{budget::month_of, events::BudgetCrossed},
-    service::balance::agreed_time,
+    service::{balance::agreed_time, spend_caps},
     store::budgets::{self, Progress},
 };
 
-/// Goes on with the budgets of organizations whose chains this transaction holds. True when something changed.
+/// Goes on with the budgets and spend caps of organizations whose chains this transaction holds. True when something changed.
 pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
     let now = tx.db().ambient().now();
     let months = month_of(now);
@@ -45,5 +45,5 @@ pub async fn advance(tx: &mut WriteTx, orgs: &[Uuid]) -> Result<bool, Failure> {
     if !progress.is_empty() {
         budgets::progress(tx, months.0, &progress).await?;
     }
-    Ok(!progress.is_empty())
+    Ok(spend_caps::advance(tx, orgs, now, until).await? || !progress.is_empty())
 }

@@ -7,6 +7,7 @@ use kernel::{
     policy::keys,
 };
 use pg::{Connection, WriteTx};
+use uuid::Uuid;
 
 use identity::api::Where;
 
@@ -21,17 +22,17 @@ use crate::{
     store::{ledger, meters},
 };
 
-/// What decides about the money of a launch in this project, as it is now. Nothing is locked: what decides is
+/// What decides about the money of a launch in this project by this person or account, as it is now. Nothing is locked: what decides is
 /// [`funds_hold`].
 pub async fn launch_funds(
     billing: &Billing,
     conn: &mut Connection,
-    org: OrgId,
-    project: ProjectId,
+    (org, project): (OrgId, ProjectId),
+    launcher: Option<Uuid>,
 ) -> Result<LaunchFunds, Failure> {
     let hold_seconds = hold_seconds(billing, org, project).await?;
     let now = billing.db.ambient().now();
-    let known = ledger::launch_balances(conn, org, project, now).await?;
+    let known = ledger::launch_balances(conn, (org, project), launcher, now).await?;
     let (balances, currency) = match known.balances {
         Some((balances, currency)) => (balances, Some(currency)),
         None => (Balances::default(), None),
@@ -41,6 +42,7 @@ pub async fn launch_funds(
         currency,
         hold_seconds,
         budget_blocked: known.budget_blocked,
+        cap_left_minor: known.cap_left_minor,
         total_minor: balances.total(),
         burn_per_hour: known.burn_per_hour,
         unposted_parts: known.unposted_parts,
@@ -56,7 +58,7 @@ pub async fn funds_check(
     conn: &mut Connection,
     launch: &Launch,
 ) -> Result<Option<Depletion>, Failure> {
-    let funds = launch_funds(billing, conn, launch.org, launch.project).await?;
+    let funds = launch_funds(billing, conn, (launch.org, launch.project), launch.person).await?;
     match funds.decide(launch.cost()) {
         Ok(_) => Ok(funds.depletion(launch.cost())),
         Err(refusal) => Err(funds_problem(refusal, &launch.currency).into()),
@@ -78,6 +80,7 @@ pub async fn funds_hold(billing: &Billing, tx: &mut WriteTx, launch: &Launch) ->
         Ok(held) => match held.answer.as_str() {
             "ok" => return Ok(()),
             "budget_blocked" => FundsRefusal::BudgetBlocked,
+            "spend_cap" => FundsRefusal::SpendCap { left_minor: held.available, needed_minor: held.needed },
             _ => FundsRefusal::Insufficient { available_minor: held.available, needed_minor: held.needed },
         },
         Err(error) if pg::constraint_violated(&error) == Some("ledger_currency") => FundsRefusal::Currency,
@@ -99,6 +102,21 @@ pub fn funds_problem(refusal: FundsRefusal, currency: &str) -> Problem {
             Problem::new(Code::InsufficientBalance, text).suggest(
                 "Ask an administrator of the organization to raise the budget, or wait for the next month.",
             )
+        }
+        FundsRefusal::SpendCap { left_minor, needed_minor } => {
+            let text = format!(
+                "The launch needs a hold of {}, but only {} is left of the service account's spend cap for this month.",
+                kernel::money::money(needed_minor, currency),
+                kernel::money::money(left_minor, currency)
+            );
+            Problem::new(Code::InsufficientBalance, text)
+                .detail("left_minor", left_minor)
+                .detail("needed_minor", needed_minor)
+                .detail("currency", currency)
+                .suggest(
+                    "Ask an owner or admin of the organization to raise it with `gpuaas service-accounts spend-cap set`, \
+                     release machines of the account, or wait for the next month.",
+                )
         }
         FundsRefusal::Insufficient { available_minor, needed_minor } => {
             let text = format!(

@@ -21,5 +21,6 @@ pub mod provider_findings;
 pub mod reconcile;
 pub mod reports;
 pub mod resource_names;
+pub mod spend_caps;
 pub mod statement_numbers;
 pub mod statements;

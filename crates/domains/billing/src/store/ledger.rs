@@ -98,6 +98,8 @@ pub struct LaunchBalances {
     /// With their currency; none when the organization never had any.
     pub balances: Option<(Balances, String)>,
     pub budget_blocked: bool,
+    /// Of the spend cap of whoever launches, if there is one.
+    pub cap_left_minor: Option<i64>,
     /// Of what runs and what starts.
     pub burn_per_hour: i64,
     /// Used and not posted, in 3600ths of a minor unit.
@@ -107,15 +109,15 @@ pub struct LaunchBalances {
 /// The same, whether the budget of the project blocks launches, and what is used up at this moment, in one round trip.
 pub async fn launch_balances(
     conn: &mut Connection,
-    org: OrgId,
-    project: ProjectId,
+    (org, project): (OrgId, ProjectId),
+    launcher: Option<Uuid>,
     now: DateTime<Utc>,
 ) -> Result<LaunchBalances, sqlx::Error> {
     let row = sqlx::query!(
-        r#"SELECT b.blocked AS "blocked!", c.currency AS "currency?", p.prepaid_after AS "prepaid?", p.held_after AS "held?",
+        r#"SELECT b.blocked AS "blocked!", b.cap_left AS "cap_left?", c.currency AS "currency?", p.prepaid_after AS "prepaid?", p.held_after AS "held?",
              p.promo_after AS "promo?", p.disputed_after AS "disputed?",
              least(u.burn + s.burn, $4::bigint)::bigint AS "burn!", u.unposted AS "unposted!", u.carry AS "carry!"
-           FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b
+           FROM (SELECT budget_blocks($1, $2, $3) AS blocked, spend_cap_left($1, $5, $3) AS cap_left) AS b
            LEFT JOIN ledger_chains c ON c.org_id = $1
            LEFT JOIN LATERAL (
                SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after
@@ -140,6 +142,7 @@ pub async fn launch_balances(
         project.uuid(),
         now,
         i64::MAX,
+        launcher,
     )
     .fetch_one(conn)
     .await?;
@@ -152,6 +155,7 @@ pub async fn launch_balances(
     Ok(LaunchBalances {
         balances: row.currency.map(|currency| (balances, currency)),
         budget_blocked: row.blocked,
+        cap_left_minor: row.cap_left,
         burn_per_hour: row.burn,
         unposted_parts: row.unposted.saturating_mul(PARTS).saturating_add(row.carry),
     })

@@ -9,7 +9,7 @@ use crate::model::meter::{Launch, LaunchMeter};
 
 /// What became of asking for a hold.
 pub struct Held {
-    /// `ok`, `insufficient_balance` or `budget_blocked`.
+    /// `ok`, `insufficient_balance`, `budget_blocked` or `spend_cap`.
     pub answer: String,
     pub available: i64,
     pub needed: i64,

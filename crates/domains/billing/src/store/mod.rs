@@ -17,6 +17,7 @@ pub mod meters;
 pub mod pauses;
 pub mod provider_findings;
 pub mod reports;
+pub mod spend_caps;
 pub mod statement_numbers;
 pub mod statements;
 

@@ -59,6 +59,7 @@ pub fn endpoints(capacity: &Capacity) -> Vec<Endpoint> {
 pub(super) const LAUNCH_ERRORS: &[Code] = &[
     Code::InsufficientBalance,
     Code::Unprocessable,
+    Code::AlreadyExists,
     Code::QuotaExceeded,
     Code::SkuUnavailable,
     Code::IdempotencyKeyRequired,
@@ -87,6 +88,7 @@ struct AllocationCreate {
     /// Where; any region when absent.
     #[serde(default)]
     region: Given<Term>,
+    /// No live allocation of the project may have it. When absent: the product and the end of the id.
     #[serde(default)]
     name: Given<Name>,
     /// What a virtual machine is made from.

@@ -85,7 +85,7 @@ struct AllocationGroupCreate {
     /// Where; any one region when absent.
     #[serde(default)]
     region: Given<Term>,
-    /// Of the group; its members are numbered.
+    /// Of the group; its members are numbered, and no live allocation of the project may have the name of one.
     #[serde(default)]
     name: Given<Name>,
     /// What virtual machines are made from.

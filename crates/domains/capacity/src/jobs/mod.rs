@@ -21,7 +21,7 @@ use crate::{
 use access_consumers::{AccessLostConsumer, NodeBackConsumer};
 use fault_consumers::{ActiveConsumer, FaultConsumer};
 use group_consumer::GroupConsumer;
-use money_consumers::{BudgetConsumer, DepletionConsumer};
+use money_consumers::{BudgetConsumer, DepletionConsumer, SpendCapConsumer};
 
 const OVERDUE_EVERY: Duration = Duration::from_secs(30);
 const KEYS_EVERY: Duration = Duration::from_secs(60);
@@ -46,6 +46,7 @@ pub fn consumers(capacity: &Capacity) -> Vec<bus::Registration> {
         bus::Registration::for_consumer(GroupConsumer::new(capacity.clone())),
         bus::Registration::reconciling(DepletionConsumer(capacity.clone())),
         bus::Registration::reconciling(BudgetConsumer(capacity.clone())),
+        bus::Registration::reconciling(SpendCapConsumer(capacity.clone())),
         bus::Registration::for_consumer(FaultConsumer(capacity.clone())),
         bus::Registration::for_consumer(ActiveConsumer(capacity.clone())),
         bus::Registration::reconciling(AccessLostConsumer(capacity.clone())),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bus::{ConsumeError, ConsumerPolicy, Reconciler};
 use events::{
     ConsumerName,
-    billing::{BalanceDepleted, BudgetAction, BudgetCrossed},
+    billing::{BalanceDepleted, BudgetAction, BudgetCrossed, SpendCapReached},
 };
 use kernel::event::Envelope;
 
@@ -66,6 +66,27 @@ impl Reconciler for BudgetConsumer {
             return Ok(());
         }
         let due = Due::Budget(event.org_id, event.project_id);
+        log(due, release_all(&self.0, due, &envelope_origin(envelope)).await?);
+        Ok(())
+    }
+}
+
+/// A service account has spent its cap: what it launched is released.
+pub struct SpendCapConsumer(pub Capacity);
+
+#[async_trait]
+impl Reconciler for SpendCapConsumer {
+    const NAME: &'static str = ConsumerName::SpendCaps.name();
+    type Events = SpendCapReached;
+    const AUDIT_ACTION: &'static str = "allocation.spend_cap_handled";
+    const REASON: &'static str = "a service account has spent its cap";
+
+    fn policy(&self) -> ConsumerPolicy {
+        reconciler_policy()
+    }
+
+    async fn reconcile(&self, event: &SpendCapReached, envelope: &Envelope) -> Result<(), ConsumeError> {
+        let due = Due::SpendCap(event.org_id, event.service_account_id);
         log(due, release_all(&self.0, due, &envelope_origin(envelope)).await?);
         Ok(())
     }

@@ -124,6 +124,13 @@ pub struct Allocation {
     pub updated_at: DateTime<Utc>,
 }
 
+/// What an allocation or a group is called when nobody chose a name: the end of the name is the end of the id, by which
+/// people find it too. Only as good as chance; that live names differ is an index.
+pub fn default_name(sku: &str, id: uuid::Uuid) -> String {
+    let id = id.simple().to_string();
+    format!("{sku}-{}", &id[id.len() - 6..])
+}
+
 impl Allocation {
     pub fn tenant_is_root(&self) -> bool {
         tenant_is_root(self.shape, self.isolation_model)

@@ -1,6 +1,6 @@
 //! What capacity tells billing: what is metered, and for what money ends it.
 
-use kernel::ids::{AllocationId, OrgId, ProjectId};
+use kernel::ids::{AllocationId, OrgId, ProjectId, ServiceAccountId};
 use uuid::Uuid;
 
 use super::sku::PriceUnit;
@@ -27,4 +27,6 @@ pub enum Due {
     Depletion(OrgId),
     /// The project has spent its budget, and wants that.
     Budget(OrgId, ProjectId),
+    /// The service account has spent its cap.
+    SpendCap(OrgId, ServiceAccountId),
 }

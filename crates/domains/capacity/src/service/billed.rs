@@ -5,7 +5,8 @@ use billing::api::{self, Billing, Launch, MeterUnit};
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
-    ids::{AllocationId, FindingId, OrgId, ProjectId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId, ServiceAccountId},
+    principal::PrincipalId,
 };
 use pg::{Connection, WriteTx};
 
@@ -55,19 +56,21 @@ impl Money for Billed {
     async fn is_limited(
         &self,
         conn: &mut Connection,
-        org: OrgId,
-        project: ProjectId,
+        (org, project): (OrgId, ProjectId),
+        account: ServiceAccountId,
     ) -> Result<bool, Failure> {
-        api::project_is_limited(conn, org, project).await
+        Ok(api::account_is_capped(conn, org, account.uuid()).await?
+            || api::project_is_limited(conn, org, project).await?)
     }
 
     async fn launch_funds(
         &self,
         conn: &mut Connection,
-        org: OrgId,
-        project: ProjectId,
+        place: (OrgId, ProjectId),
+        launcher: Option<PrincipalId>,
     ) -> Result<Option<LaunchFunds>, Failure> {
-        Ok(Some(api::launch_funds(&self.0, conn, org, project).await?))
+        let launcher = launcher.map(PrincipalId::uuid);
+        Ok(Some(api::launch_funds(&self.0, conn, place, launcher).await?))
     }
 
     async fn check_funds(&self, tx: &mut WriteTx, meters: &[Meter]) -> Result<Option<Depletion>, Failure> {
@@ -111,6 +114,7 @@ impl Money for Billed {
         match due {
             Due::Depletion(org) => api::is_depleted(tx, org).await,
             Due::Budget(_, project) => api::must_release_project(tx, project).await,
+            Due::SpendCap(org, account) => api::must_release_account(tx, org, account).await,
         }
     }
 
@@ -131,6 +135,16 @@ impl Money for Billed {
         limit: i64,
     ) -> Result<Vec<(OrgId, ProjectId)>, Failure> {
         api::budgets_overdue(conn, after, now, limit).await
+    }
+
+    async fn spend_caps_overdue(
+        &self,
+        conn: &mut Connection,
+        after: ServiceAccountId,
+        now: DateTime<Utc>,
+        limit: i64,
+    ) -> Result<Vec<(OrgId, ServiceAccountId)>, Failure> {
+        api::spend_caps_overdue(conn, after, now, limit).await
     }
 
     async fn credit(

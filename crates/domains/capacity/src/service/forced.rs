@@ -1,5 +1,5 @@
-//! Money ends what runs: everything of an organization whose balance is used up, or of a project that has spent its
-//! budget and wants that.
+//! Money ends what runs: everything of an organization whose balance is used up, of a project that has spent its budget and
+//! wants that, or of a service account that has spent its cap.
 //!
 //! Each allocation is released in a transaction of its own, by the way in which all are released, as long as the
 //! reason holds in that very transaction: a top-up in between stops it, and what was released stays released. One
@@ -10,7 +10,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use kernel::{
     Code, CorrelationId, Failure, Problem,
-    ids::{AllocationId, ProjectId},
+    ids::{AllocationId, ProjectId, ServiceAccountId},
 };
 use pg::{Origin, Permit};
 use tokio::time::Instant;
@@ -94,8 +94,21 @@ async fn budgets_overdue(capacity: &Capacity) -> Result<Vec<Due>, Failure> {
     }
 }
 
-/// Releases what still runs for organizations whose balance was used up a while ago, and for projects that have spent
-/// a budget that ends them. They were told of by an event; one that could not be handled must not let anybody run on
+/// Every service account that must not run on by its spend cap, however the event was lost.
+async fn spend_caps_overdue(capacity: &Capacity) -> Result<Vec<Due>, Failure> {
+    let now = capacity.db.ambient().now();
+    let (mut dues, mut after) = (Vec::new(), ServiceAccountId::from(uuid::Uuid::nil()));
+    loop {
+        let mut upkeep = capacity.db.upkeep("find what spend caps should have ended").await?;
+        let some = capacity.money.spend_caps_overdue(upkeep.conn(), after, now, OVERDUE_AT_ONCE).await?;
+        let Some((_, last)) = some.last() else { return Ok(dues) };
+        after = *last;
+        dues.extend(some.into_iter().map(|(org, account)| Due::SpendCap(org, account)));
+    }
+}
+
+/// Releases what still runs for organizations whose balance was used up a while ago, and for projects and
+/// service accounts that have spent a budget or a cap that ends them. They were told of by an event; one that could not be handled must not let anybody run on
 /// for nothing. Answers how many were released.
 pub async fn release_overdue(capacity: &Capacity) -> Result<usize, Failure> {
     let ambient = capacity.db.ambient();
@@ -104,6 +117,7 @@ pub async fn release_overdue(capacity: &Capacity) -> Result<usize, Failure> {
         capacity.money.overdue(upkeep.conn(), ambient.now() - OVERDUE_AFTER, OVERDUE_AT_ONCE).await?
     };
     let dues = orgs.into_iter().map(Due::Depletion).chain(budgets_overdue(capacity).await?);
+    let dues = dues.chain(spend_caps_overdue(capacity).await?);
     let (mut released, mut failed) = (0, None);
     for due in dues {
         let origin = Origin::internal(CorrelationId(ambient.uuid()));
@@ -130,6 +144,7 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
     let (cause, action) = match due {
         Due::Depletion(_) => (ReleaseCause::Depletion, "allocation.release_for_depletion"),
         Due::Budget(..) => (ReleaseCause::Budget, "allocation.release_for_budget"),
+        Due::SpendCap(..) => (ReleaseCause::Budget, "allocation.release_for_spend_cap"),
     };
     let permit = Permit::system("money ends an allocation", origin.clone());
     let mut tx = capacity.db.write(permit, action).await?;

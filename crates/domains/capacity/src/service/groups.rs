@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Capacity,
     model::{
-        allocation::{AllocationState, AllocationView, ReleaseCause},
+        allocation::{AllocationState, AllocationView, ReleaseCause, default_name},
         group::{Group, GroupDetail, GroupState, MOST_MEMBERS},
     },
     store,
@@ -31,8 +31,9 @@ pub async fn create(
     if !(1..=MOST_MEMBERS).contains(&members) {
         return Err(Problem::field("members", format!("must be from 1 to {MOST_MEMBERS}")).into());
     }
-    let name = wanted.name.clone().map_or_else(|| wanted.sku.clone(), Name::into_string);
-    let together = Together { id: tx.db().ambient().id(), name, members };
+    let id: GroupId = tx.db().ambient().id();
+    let name = wanted.name.clone().map_or_else(|| default_name(&wanted.sku, id.uuid()), Name::into_string);
+    let together = Together { id, name, members };
     let Launched { made, warnings } = launch_all(capacity, tx, creator, wanted, Some(&together)).await?;
     let group = Group {
         id: together.id,

@@ -20,7 +20,7 @@ use identity::api::Where;
 use crate::{
     Capacity,
     model::{
-        allocation::{Allocation, AllocationState, ProfileSnapshot, Shape},
+        allocation::{Allocation, AllocationState, ProfileSnapshot, Shape, default_name},
         events::AllocationRequested,
         launch_warning::LaunchWarning,
         placement::{Packing, Request},
@@ -158,10 +158,13 @@ pub async fn launch_all(
 
     // After whatever was waited for.
     let now = tx.db().ambient().now();
-    let base = name(&wanted, &product, group);
     let mut made = Vec::with_capacity(ids.len());
     for (n, ((id, place), uid)) in ids.into_iter().zip(placed).zip(uids).enumerate() {
-        let name = if group.is_some() { format!("{base}-{}", n + 1) } else { base.clone() };
+        let name = match (group, &wanted.name) {
+            (Some(group), _) => format!("{}-{}", group.name, n + 1),
+            (None, Some(name)) => name.as_str().to_owned(),
+            (None, None) => default_name(&product.sku.sku, id.uuid()),
+        };
         let mut new = allocation(creator, &product, &profile, isolation, (id, name, uid), &place, now);
         new.group_id = group.map(|group| group.id);
         let work = authorised(&new, &place, &keys, now + within)?;
@@ -204,14 +207,6 @@ fn image(product: &Product, wanted: Option<&ImageName>) -> Result<Option<String>
         (Shape::GpuSlice | Shape::CpuVm, wanted) => {
             Ok(Some(wanted.map_or(DEFAULT_IMAGE, ImageName::as_str).to_owned()))
         }
-    }
-}
-
-fn name(wanted: &Wanted, product: &Product, group: Option<&Together>) -> String {
-    match (&wanted.name, group) {
-        (_, Some(group)) => group.name.clone(),
-        (Some(name), None) => name.as_str().to_owned(),
-        (None, None) => product.sku.sku.clone(),
     }
 }
 

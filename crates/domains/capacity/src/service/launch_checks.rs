@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use identity::api::Where;
 use kernel::{
     Code, Failure, Problem,
-    ids::{OrgId, ProjectId},
+    ids::{OrgId, ProjectId, ServiceAccountId},
     policy::{UNLIMITED, keys},
     principal::PrincipalId,
 };
@@ -118,10 +118,14 @@ impl<'a> LaunchChecks<'a> {
         let Asker { org, project, principal, may_launch, .. } = asker;
         let has_key = !may_launch
             || !identity::api::member_ssh_keys(conn, project, &[principal.uuid()]).await?.is_empty();
-        let is_limited = principal.user().is_some()
-            || !may_launch
-            || capacity.money.is_limited(conn, org, project).await?;
-        let funds = capacity.money.launch_funds(conn, asker.org, asker.project).await?;
+        let is_limited = match principal {
+            PrincipalId::ServiceAccount(account) if may_launch => {
+                capacity.money.is_limited(conn, (org, project), account).await?
+            }
+            PrincipalId::ServiceAccount(_) | PrincipalId::User(_) => true,
+        };
+        let launcher = may_launch.then_some(principal);
+        let funds = capacity.money.launch_funds(conn, (org, project), launcher).await?;
         let limits = limits(capacity, conn, asker).await?;
         Ok(Self { product, gpus, asker, has_key, is_limited, funds, limits })
     }
@@ -148,14 +152,17 @@ impl<'a> LaunchChecks<'a> {
         if !self.has_key {
             return Some(refusal(RefusalReason::NoSshKey, no_ssh_key(self.asker.principal)));
         }
-        if !self.is_limited {
-            return Some(refusal(RefusalReason::BudgetBlocked, no_budget()));
+        if let PrincipalId::ServiceAccount(account) = self.asker.principal
+            && !self.is_limited
+        {
+            return Some(refusal(RefusalReason::SpendCap, no_spend_cap(account)));
         }
         let cost = self.cost(gpus, count);
         let refused = self.funds.as_ref()?.decide(cost).err()?;
         let reason = match refused {
             FundsRefusal::Currency => RefusalReason::Currency,
             FundsRefusal::BudgetBlocked => RefusalReason::BudgetBlocked,
+            FundsRefusal::SpendCap { .. } => RefusalReason::SpendCap,
             FundsRefusal::Insufficient { .. } => RefusalReason::Funds,
         };
         let mut refusal = refusal(reason, funds_problem(refused, cost.currency));
@@ -223,13 +230,15 @@ pub fn depletion_warnings(depletion: Option<Depletion>) -> Vec<LaunchWarning> {
     soon.map(|end| LaunchWarning::balance_runs_out(end.at, end.in_seconds)).into_iter().collect()
 }
 
-/// A service account spends only within a budget.
-pub fn no_budget() -> Problem {
-    let text = "A service account launches only in a project with a budget that releases allocations when it is \
-                spent, and this project has none.";
+/// A service account spends only within a spend cap or a budget.
+pub fn no_spend_cap(account: ServiceAccountId) -> Problem {
+    let text = "A service account launches only with a spend cap, or in a project with a budget that releases allocations \
+                when it is spent, and it has neither.";
     Problem::new(Code::InsufficientBalance, text)
-        .detail("reason", json!(RefusalReason::BudgetBlocked))
-        .suggest("Ask an owner or admin of the organization for one: gpuaas billing budgets set --amount AMOUNT --action release")
+        .detail("reason", json!(RefusalReason::SpendCap))
+        .suggest(format!(
+            "Ask an owner or admin of the organization for a cap: gpuaas service-accounts spend-cap set {account} --amount AMOUNT"
+        ))
 }
 
 pub fn no_ssh_key(principal: PrincipalId) -> Problem {
@@ -255,11 +264,11 @@ pub async fn check_spending_is_limited(
     tx: &mut WriteTx,
     creator: Creator,
 ) -> Result<(), Failure> {
-    let PrincipalId::ServiceAccount(_) = creator.principal else { return Ok(()) };
-    if capacity.money.is_limited(tx.conn(), creator.org, creator.project).await? {
+    let PrincipalId::ServiceAccount(account) = creator.principal else { return Ok(()) };
+    if capacity.money.is_limited(tx.conn(), (creator.org, creator.project), account).await? {
         return Ok(());
     }
-    Err(no_budget().into())
+    Err(no_spend_cap(account).into())
 }
 
 /// The limit that a launch exceeds, in a transaction that has written it.

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use kernel::{
     Failure,
-    ids::{AllocationId, FindingId, OrgId, ProjectId},
+    ids::{AllocationId, FindingId, OrgId, ProjectId, ServiceAccountId},
+    principal::PrincipalId,
 };
 use pg::{Connection, WriteTx};
 
@@ -14,18 +15,24 @@ pub use billing::api::{Depletion, Fault, LaunchFunds};
 /// Money as capacity sees it. Each call is part of the transaction of the change; an error rolls both back.
 #[async_trait]
 pub trait Money: Send + Sync {
-    /// What decides about the money of a launch; none where nobody pays.
+    /// What decides about the money of a launch by whoever this is, or by anybody without a spend cap; none where nobody
+    /// pays.
     async fn launch_funds(
         &self,
         _: &mut Connection,
-        _: OrgId,
-        _: ProjectId,
+        _: (OrgId, ProjectId),
+        _: Option<PrincipalId>,
     ) -> Result<Option<LaunchFunds>, Failure> {
         Ok(None)
     }
-    /// Whether something ends the spending of the project: a budget that blocks or releases. Where nobody pays, nothing is
-    /// spent.
-    async fn is_limited(&self, _: &mut Connection, _: OrgId, _: ProjectId) -> Result<bool, Failure> {
+    /// Whether something ends the spending of the account: a spend cap of its own, or a budget of the project that releases.
+    /// Where nobody pays, nothing is spent.
+    async fn is_limited(
+        &self,
+        _: &mut Connection,
+        _: (OrgId, ProjectId),
+        _: ServiceAccountId,
+    ) -> Result<bool, Failure> {
         Ok(true)
     }
     /// Before any work is done: is there enough for these meters? Nothing is held, so it decides nothing. Answers when the
@@ -62,6 +69,16 @@ pub trait Money: Send + Sync {
         _: DateTime<Utc>,
         _: i64,
     ) -> Result<Vec<(OrgId, ProjectId)>, Failure> {
+        Ok(Vec::new())
+    }
+    /// Service accounts that have spent their cap and still run something; after this one, by id, at most `limit`.
+    async fn spend_caps_overdue(
+        &self,
+        _: &mut Connection,
+        _: ServiceAccountId,
+        _: DateTime<Utc>,
+        _: i64,
+    ) -> Result<Vec<(OrgId, ServiceAccountId)>, Failure> {
         Ok(Vec::new())
     }
     /// The hardware of the allocation is faulty: nobody pays for it from `fault.since` to `fault.until`, or a person is asked

@@ -19,18 +19,21 @@ pub async fn allocations_due(
     after: Option<AllocationId>,
     limit: i64,
 ) -> Result<Vec<AllocationId>, sqlx::Error> {
-    let (org, project) = match due {
-        Due::Depletion(org) => (org, None),
-        Due::Budget(org, project) => (org, Some(project)),
+    let (org, project, account) = match due {
+        Due::Depletion(org) => (org, None, None),
+        Due::Budget(org, project) => (org, Some(project), None),
+        Due::SpendCap(org, account) => (org, None, Some(account)),
     };
     let ids = sqlx::query_scalar!(
         "SELECT id FROM allocations WHERE org_id = $1 AND ($2::uuid IS NULL OR project_id = $2)
              AND state IN ('requested', 'provisioning', 'active') AND ($3::uuid IS NULL OR id > $3)
+             AND ($5::uuid IS NULL OR (creator_kind = 'service_account' AND creator_id = $5))
          ORDER BY id LIMIT $4",
         org.uuid(),
         project.map(|project| project.uuid()),
         after.map(|after| after.uuid()),
         limit,
+        account.map(|account| account.uuid()),
     )
     .fetch_all(conn)
     .await?;

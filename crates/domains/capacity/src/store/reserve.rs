@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{
-    Failure, Problem,
+    Code, Failure, Problem,
     ids::{GroupId, NodeId, SlotId},
 };
 use pg::WriteTx;
@@ -36,6 +36,17 @@ pub enum Limit {
 
 fn unknown(answer: &str) -> Failure {
     Failure::bug(format!("capacity_reserve answered {answer}"))
+}
+
+/// The answer does not say whose it is: who may launch may read the list.
+fn name_taken(new: &[Allocation]) -> Problem {
+    let text = match new {
+        [one] => format!("A live allocation of this project is already named {}.", one.name),
+        _ => "A live allocation of this project already has the name of a member of the group.".to_owned(),
+    };
+    Problem::new(Code::AlreadyExists, text)
+        .detail("field", "name")
+        .suggest("Choose another name, or release the allocation that has it.")
 }
 
 /// Writes new allocations, all of one product for one person, as they are given.
@@ -95,6 +106,7 @@ pub async fn reserve(
     .map_err(|error| match pg::constraint_violated(&error) {
         // Deleted after the request was let in.
         Some("allocations_live_project") => Problem::not_found("project").into(),
+        Some("allocations_live_name") => name_taken(new).into(),
         _ => Failure::from(error),
     })?;
     Ok(match answer.as_str() {

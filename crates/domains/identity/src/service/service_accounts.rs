@@ -6,7 +6,7 @@ use kernel::{
     ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
     policy::Setting,
 };
-use pg::{ReadTx, WriteTx};
+use pg::{Connection, ReadTx, WriteTx};
 
 use super::{changed, created, found, removed};
 pub use crate::store::service_accounts::{AccountChange, NewAccount};
@@ -43,6 +43,16 @@ pub async fn service_account_get(
     id: ServiceAccountId,
 ) -> Result<ServiceAccount, Failure> {
     Ok(found(store::service_accounts::get(tx.conn(), project, id).await?, "service_account")?)
+}
+
+/// Whether the project has this account.
+pub async fn service_account_check(
+    conn: &mut Connection,
+    project: ProjectId,
+    id: ServiceAccountId,
+) -> Result<(), Failure> {
+    found(store::service_accounts::get(conn, project, id).await?, "service_account")?;
+    Ok(())
 }
 
 pub async fn service_account_list(

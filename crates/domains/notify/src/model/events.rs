@@ -5,7 +5,7 @@ use events::{
     EventSet,
     billing::{
         AdjustmentKind, AdjustmentWaiting, AutoReleasePending, BalanceDepleted, BalanceRestored,
-        BudgetAction, BudgetCrossed, CreditPosted, LowBalanceWarning,
+        BudgetAction, BudgetCrossed, CreditPosted, LowBalanceWarning, SpendCapReached,
     },
     capacity::{
         AllocationActive, AllocationFailed, AllocationReleaseFailed, AllocationReleased, AllocationReleasing,
@@ -25,8 +25,8 @@ use super::notice::{Audience, Notice, NoticeKind, ResourceKind, Target};
 
 events::event_set! {
     pub BillingEvent {
-        LowBalanceWarning, AutoReleasePending, BalanceDepleted, BalanceRestored, BudgetCrossed, CreditPosted,
-        AdjustmentWaiting,
+        LowBalanceWarning, AutoReleasePending, BalanceDepleted, BalanceRestored, BudgetCrossed, SpendCapReached,
+        CreditPosted, AdjustmentWaiting,
     }
 }
 
@@ -121,6 +121,7 @@ impl Notable for BillingEvent {
                 org_notice(e.org_id, NoticeKind::BalanceRestored, "Balance restored", text)
             }
             Self::BudgetCrossed(e) => budget_notice(e),
+            Self::SpendCapReached(e) => spend_cap_notice(e),
             Self::CreditPosted(e) => credit_notice(e),
             Self::AdjustmentWaiting(e) => adjustment_notice(e),
         })
@@ -144,6 +145,21 @@ fn budget_notice(e: &BudgetCrossed) -> (Notice, Audience) {
     let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
     let notice = Notice { kind: NoticeKind::BudgetCrossed, title: "Budget reached".to_owned(), text, target };
     (notice, Audience::Org { org: e.org_id, creator: None })
+}
+
+fn spend_cap_notice(e: &SpendCapReached) -> (Notice, Audience) {
+    let text = format!(
+        "A service account has spent {} of its monthly cap of {}. Its running allocations are released, and it launches no \
+         more until the month ends or the cap is raised.",
+        money(e.spent_minor, &e.currency),
+        money(e.amount_minor, &e.currency),
+    );
+    let target = Target { org_id: Some(e.org_id), project_id: Some(e.project_id), resource: None };
+    let title = "Spend cap reached".to_owned();
+    (
+        Notice { kind: NoticeKind::BudgetCrossed, title, text, target },
+        Audience::Org { org: e.org_id, creator: None },
+    )
 }
 
 fn credit_notice(e: &CreditPosted) -> (Notice, Audience) {

@@ -120,7 +120,7 @@ async fn a_launcher_launches_within_the_budget_of_its_project_and_operates_what_
             budget(&ann, action).await;
         }
         let refused = launch(&ci, &ann).await.refused(402, "insufficient_balance");
-        assert!(refused["error"]["message"].as_str().unwrap().contains("budget"), "{refused}");
+        assert_eq!(refused["error"]["details"]["reason"], "spend_cap", "{refused}");
         assert_eq!(refused["error"]["details"]["reason"], refusal().await, "{refused}");
     }
     budget(&ann, "release").await;
@@ -163,6 +163,48 @@ async fn a_launcher_launches_within_the_budget_of_its_project_and_operates_what_
     })
     .await;
     ann.until(&id, "released").await;
+    invariants::hold(&world.db).await;
+}
+
+#[tokio::test]
+async fn a_launcher_launches_within_a_spend_cap_that_it_cannot_change() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let ci = machine(&world, &ann, launcher(&made_up_key())).await;
+    let cap = format!("{}/{}/spend-cap", accounts(&ann), ci.id);
+    ann.api().get(&cap).await.refused(404, "not_found");
+    let explain = ann.path("/explain?sku=h200-sxm-slice&gpus=1");
+    let explained = || async { ci.api.get(&explain).await.expect(200)["refusal"]["reason"].clone() };
+    assert_eq!(explained().await, "spend_cap");
+    launch(&ci, &ann).await.refused(402, "insufficient_balance");
+
+    let hold = ann.api().get(&explain).await.expect(200)["funds"]["hold_minor"].as_i64().unwrap();
+    for bad in [json!({ "amount_minor": 0 }), json!({}), json!({ "amount_minor": 1, "action": "block" })] {
+        ann.api().put(&cap, bad).await.refused(400, "validation_error");
+    }
+    let set = ann.api().put(&cap, json!({ "amount_minor": 2 * hold - 1 })).await.expect(200);
+    assert_eq!((&set["spent_minor"], &set["left_minor"]), (&json!(0), &json!(2 * hold - 1)), "{set}");
+    assert_eq!(explained().await, Value::Null);
+    let id = launch(&ci, &ann).await.expect(202)["id"].as_str().unwrap().to_owned();
+    ann.until(&id, "active").await;
+    assert_eq!(explained().await, "spend_cap");
+    let refused = launch(&ci, &ann).await.refused(402, "insufficient_balance");
+    assert_eq!(refused["error"]["details"]["reason"], "spend_cap", "{refused}");
+    assert!(refused["error"]["suggestion"].as_str().unwrap().contains("spend-cap set"), "{refused}");
+
+    // Its own cap is shown to it, and changed by others.
+    ci.api.put(&cap, json!({ "amount_minor": 1_000_000 })).await.refused(403, "insufficient_permissions");
+    ci.api.delete(&cap).await.refused(403, "insufficient_permissions");
+    let bob = world.tenant("bob").await;
+    let foreign = format!("{}/{}/spend-cap", accounts(&bob), ci.id);
+    for path in [&cap, &foreign] {
+        bob.api().get(path).await.refused(404, "not_found");
+        bob.api().put(path, json!({ "amount_minor": 1 })).await.refused(404, "not_found");
+    }
+    ann.api().delete(&cap).await.expect(204);
+    assert_eq!(explained().await, "spend_cap");
+    ann.release(&id).await;
     invariants::hold(&world.db).await;
 }
 

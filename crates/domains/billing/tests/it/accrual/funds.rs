@@ -12,10 +12,10 @@ use testmoney::launch_request;
 
 use super::kit::Kit;
 
-async fn funds(kit: &Kit) -> LaunchFunds {
+async fn funds(kit: &Kit, launch: &Launch) -> LaunchFunds {
     let origin = Origin::internal(CorrelationId(kit.test.db.ambient().uuid()));
     let mut read = kit.test.db.read(&Permit::system("test", origin)).await.unwrap();
-    launch_funds(&kit.billing, read.conn(), kit.org, kit.project).await.unwrap()
+    launch_funds(&kit.billing, read.conn(), (kit.org, kit.project), launch.person).await.unwrap()
 }
 
 /// What the database sets aside, or why not.
@@ -37,11 +37,12 @@ async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
     let any = (
         (-2_000..4_000i64, prop_oneof![Just(0i64), 1..7_200i64]),
         (prop_oneof![Just(0i64), 1..3_000i64], 1..9i32, 1..4usize),
-        (0..8u8, 0..8u8),
+        (0..8u8, 0..8u8, prop_oneof![3 => Just(None), 2 => (1..3_000i64).prop_map(Some)]),
     );
+    let account = kit.account("ci").await;
     let mut outcomes = std::collections::BTreeSet::new();
     for _ in 0..80 {
-        let ((amount, hold), (price, units, members), (budget, euros)) =
+        let ((amount, hold), (price, units, members), (budget, euros, cap)) =
             any.new_tree(&mut runner).unwrap().current();
         if amount != 0 {
             kit.fund(kit.org, amount).await;
@@ -58,13 +59,17 @@ async fn what_is_decided_before_a_launch_is_what_the_database_decides() {
         if euros == 0 {
             launch.currency = "EUR".to_owned();
         }
-        let known = funds(&kit).await;
+        if let Some(cap) = cap {
+            kit.money.spend_cap_set(account, cap).await;
+            launch.person = Some(account.account.uuid());
+        }
+        let known = funds(&kit, &launch).await;
         let decided = known.decide(launch.cost()).map_err(|refusal| refusal.reason().to_owned());
         let held = hold_amount(&kit, &launch).await;
         assert_eq!(decided, held, "{known:?} {launch:?}");
         outcomes.insert(held.err().unwrap_or_else(|| "held".to_owned()));
     }
-    let all = ["budget_blocked", "currency", "funds", "held"].map(str::to_owned);
+    let all = ["budget_blocked", "currency", "funds", "held", "spend_cap"].map(str::to_owned);
     assert_eq!(outcomes, all.into_iter().collect());
 }
 
@@ -87,7 +92,7 @@ async fn when_the_balance_ends_is_said_before_a_launch_as_it_is_after_it() {
         kit.fund(kit.org, amount + 1).await;
         let mut launch = launch_request(&kit.test.db, place, price, units);
         launch.allocations = (0..members).map(|_| kit.test.db.ambient().id()).collect();
-        let known = funds(&kit).await;
+        let known = funds(&kit, &launch).await;
         if known.decide(launch.cost()).is_err() {
             continue;
         }

@@ -8,6 +8,7 @@ use billing::{
         accrual::{Ticked, tick},
         evaluations::{QueueTurn, queue_evaluate},
         ledger::{Balance, balance_get},
+        spend_caps::AccountPlace,
     },
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -114,6 +115,12 @@ impl Kit {
     pub async fn launch_of(&self, tenant: Tenant, price: i64, units: i32) -> AllocationId {
         let launch = launch_request(&self.test.db, (tenant.org, tenant.project), price, units);
         self.money.launch(launch).await.unwrap()[0]
+    }
+
+    /// A service account of the project that launches.
+    pub async fn account(&self, name: &str) -> AccountPlace {
+        let account = Tenants::new(&self.test.db).launcher(self.tenant, name).await;
+        AccountPlace { org: self.org, project: self.project, account }
     }
 
     pub async fn close(&self, allocation: AllocationId) {

@@ -9,6 +9,7 @@ mod property;
 mod races;
 mod restart;
 mod skew;
+mod spend_caps;
 mod starts;
 mod states;
 mod time;

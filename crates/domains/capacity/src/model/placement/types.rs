@@ -110,6 +110,9 @@ pub enum RefusalReason {
     Currency,
     /// The budget of the project is used up.
     BudgetBlocked,
+    /// The spend cap of the service account does not cover it, or the account has neither a cap nor a budget of the project
+    /// that releases.
+    SpendCap,
     /// Nobody could log in.
     NoSshKey,
 }

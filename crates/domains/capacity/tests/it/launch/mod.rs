@@ -4,6 +4,7 @@
 mod following;
 mod groups;
 mod invariants;
+mod names;
 mod project_deletion;
 mod races;
 mod reimaging;

@@ -78,7 +78,6 @@ async fn launched(world: &World, tenant: Tenant, question: &Question) -> Answer 
         return world.launch(tenant, body).await;
     }
     body["members"] = json!(question.count);
-    body["name"] = json!("gang");
     world.post(tenant, "allocation-groups", body).await
 }
 

@@ -11,6 +11,7 @@ mod fault_reviews;
 mod fault_times;
 mod funds;
 mod races;
+mod spend_caps;
 
 use super::{
     launch::world,

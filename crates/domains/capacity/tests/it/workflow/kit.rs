@@ -22,8 +22,9 @@ use chrono::TimeDelta;
 use fleet::Fleet;
 use identity::api::Policies;
 use kernel::{
-    CorrelationId, ManualClock, Permission, Role,
+    CorrelationId, Failure, ManualClock, Permission, Role,
     ids::{AllocationId, NodeId, OrgId, ProjectId, SagaRunId, UserId},
+    principal::PrincipalId,
     text::{Name, Slug},
 };
 use node_proto::contract::Ending;
@@ -213,14 +214,25 @@ impl Kit {
 
     /// A launch, on a machine of its own.
     pub async fn launch(&self, sku: &str) -> AllocationId {
+        self.launch_by(PrincipalId::User(self.creator), sku).await.unwrap()
+    }
+
+    pub async fn launch_by(&self, principal: PrincipalId, sku: &str) -> Result<AllocationId, Failure> {
         self.machine().await;
         let mut tx = self.as_creator().await;
-        let creator = Creator::user(self.org, self.project, self.creator);
+        let creator = Creator { org: self.org, project: self.project, principal };
         let wanted =
             Wanted { sku: sku.to_owned(), gpus: None, profile: None, region: None, name: None, image: None };
-        let launched = launch(&self.capacity, &mut tx, creator, wanted).await.unwrap();
-        tx.commit(None).await.unwrap();
-        launched.made.id
+        match launch(&self.capacity, &mut tx, creator, wanted).await {
+            Ok(launched) => {
+                tx.commit(None).await.unwrap();
+                Ok(launched.made.id)
+            }
+            Err(failure) => {
+                tx.roll_back().await;
+                Err(failure)
+            }
+        }
     }
 
     /// One that has become active.

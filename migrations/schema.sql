@@ -4526,6 +4526,8 @@ CREATE INDEX meters_ended ON public.meters USING btree (org_id) WHERE (state = '
 
 CREATE INDEX meters_held ON public.meters USING btree (created_at) WHERE (state = 'held'::text);
 
+CREATE INDEX meters_live_by_person ON public.meters USING btree (org_id, person_id) WHERE (state = ANY (ARRAY['held'::text, 'open'::text, 'paused'::text, 'closed'::text]));
+
 CREATE INDEX meters_running ON public.meters USING btree (org_id) WHERE (state = ANY (ARRAY['open'::text, 'closed'::text]));
 
 CREATE INDEX meters_starting ON public.meters USING btree (org_id) WHERE (state = 'held'::text);

@@ -29,7 +29,7 @@ pub fn endpoints(identity: &Identity) -> Vec<Endpoint> {
         post(ALL, "service_account_create", "Create a service account")
             .describe(
                 "A `reader` reads what a viewer of the project reads. A `launcher` also launches, and releases and \
-                 restarts what it launched, while the project has a budget that blocks launches or releases \
+                 restarts what it launched, within its spend cap or while the project has a budget that releases \
                  allocations.",
             )
             .in_scope(ScopeKind::Project)

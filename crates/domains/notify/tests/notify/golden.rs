@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use events::{
     billing::{
         AdjustmentKind, AdjustmentWaiting, AutoReleasePending, BalanceDepleted, BalanceRestored,
-        BudgetAction, BudgetCrossed, CreditPosted, LowBalanceWarning,
+        BudgetAction, BudgetCrossed, CreditPosted, LowBalanceWarning, SpendCapReached,
     },
     capacity::{AllocationFailed, AllocationReleasing, ReleaseCause},
     fleet::{NodeCertificateEnding, NodeOffline, NodeQuarantined},
@@ -61,6 +61,14 @@ fn billing() -> Vec<BillingEvent> {
             amount_minor: 10_000,
             threshold_percent: 80,
             spent_minor: 8012,
+            currency: usd(),
+        }),
+        BillingEvent::SpendCapReached(SpendCapReached {
+            org_id,
+            project_id: id(),
+            service_account_id: id(),
+            amount_minor: 10_000,
+            spent_minor: 10_012,
             currency: usd(),
         }),
         BillingEvent::CreditPosted(CreditPosted {
@@ -182,8 +190,14 @@ fn mail_of_every_kind_reads_as_it_did() {
     for kind in NoticeKind::ALL {
         assert!(notices.iter().any(|notice| notice.kind == kind), "{kind:?} has no golden mail");
     }
+    let mut of_kind = std::collections::HashMap::new();
     for notice in notices {
-        let name = notice.kind.name();
+        // A kind may say more than one thing.
+        let count = of_kind.entry(notice.kind).and_modify(|count| *count += 1).or_insert(1);
+        let name = match *count {
+            1 => notice.kind.name().to_owned(),
+            more => format!("{}_{more}", notice.kind.name()),
+        };
         let link = format!("https://gpuaas.test{}", notice.target.path());
         let content = MailContent { name: "Ada".to_owned(), notice };
         let mail = render(&content, &link, "https://gpuaas.test/me/notifications");

@@ -116,7 +116,7 @@ async fn a_cap_that_is_raised_lets_launches_through_at_once_and_can_be_reached_a
     assert_eq!(refused(&kit, &launch_by(&kit, ci, 1)).await, None);
     kit.pass(59);
     kit.tick().await;
-    assert_eq!(cap(&kit, ci).await.2, false);
+    assert!(!cap(&kit, ci).await.2);
     kit.pass(60);
     kit.tick().await;
     assert_eq!((cap(&kit, ci).await.2, kit.events_emitted("spend_cap_reached").await), (true, 2));

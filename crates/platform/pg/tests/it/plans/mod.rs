@@ -46,7 +46,10 @@ const HOT: [(&str, &str); 17] = [
     ("mail_lease", "WITH RECURSIVE waiting (org) AS"),
     ("webhook_lease", "WITH RECURSIVE waiting (webhook_id) AS"),
     ("balance", "AS \"disputed?\" FROM ledger_chains c"),
-    ("launch_balances", "FROM (SELECT budget_blocks($1, $2, $3) AS blocked) AS b"),
+    (
+        "launch_balances",
+        "FROM (SELECT budget_blocks($1, $2, $3) AS blocked, spend_cap_left($1, $5, $3) AS cap_left) AS b",
+    ),
     ("balances_due", "b.burn AS \"burn!\", b.unposted AS \"unposted!\""),
     ("idempotent_answer", "SELECT status, body FROM idempotency_records WHERE principal_id = $1"),
     ("audit_page", "FROM audit_logs WHERE org_id = $1 AND seq < $2"),
@@ -65,9 +68,11 @@ const HOT: [(&str, &str); 17] = [
 ];
 
 /// Functions on hot paths: every statement in them.
-const HOT_FUNCTIONS: [&str; 14] = [
+const HOT_FUNCTIONS: [&str; 16] = [
     "audit_append",
     "budget_blocks",
+    "spend_cap_left",
+    "spend_cap_spending",
     "capacity_free",
     "capacity_reserve",
     "fleet_candidates",

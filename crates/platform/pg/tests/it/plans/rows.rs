@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
 
 const ROWS: usize = 2_000;
 
-const TABLES: [&str; 28] = [
+const TABLES: [&str; 30] = [
     "account_sessions",
     "allocation_events",
     "allocations",
@@ -15,6 +15,8 @@ const TABLES: [&str; 28] = [
     "billing_accounts",
     "budgets",
     "budget_progress",
+    "spend_caps",
+    "spend_cap_progress",
     "bus_deliveries",
     "bus_messages",
     "capacity_claims",
@@ -38,7 +40,7 @@ const TABLES: [&str; 28] = [
 ];
 
 /// Where the type of a column does not say enough: what is over, and the few that are not.
-const VALUES: [(&str, &str, &str); 20] = [
+const VALUES: [(&str, &str, &str); 22] = [
     ("allocations", "state", "CASE WHEN g % 25 = 0 THEN 'active' ELSE 'released' END"),
     ("bus_deliveries", "consumer", "'consumer' || g % 20"),
     ("capacity_claims", "freed_at", "CASE WHEN g % 25 > 0 THEN now() END"),
@@ -59,6 +61,8 @@ const VALUES: [(&str, &str, &str); 20] = [
     ("saga_runs", "state", "CASE WHEN g % 100 = 0 THEN 'running' ELSE 'completed' END"),
     ("budgets", "project_id", "md5(g::text)::uuid"),
     ("budget_progress", "project_id", "md5(g::text)::uuid"),
+    ("spend_caps", "service_account_id", "md5(g::text)::uuid"),
+    ("spend_cap_progress", "service_account_id", "md5(g::text)::uuid"),
 ];
 
 const COLUMNS: &str =

@@ -170,11 +170,11 @@ async fn a_launch_that_fails_says_why_and_one_with_the_same_key_is_the_same() {
     let once = ["allocations", "create", "--sku", SLICE, "--name", "one", "--idempotency-key", "the-one"];
     let first = user.json(&once).await;
     assert_eq!(user.json(&once).await["id"], first["id"]);
-    cloud.launch(1, "two").await;
-    // A name that several have is not enough.
-    cloud.launch(1, "two").await;
-    let said = user.run(&["allocations", "get", "two"]).await.fails(1);
-    assert!(said.contains("is ambiguous") && said.contains("Give more of its id"), "{said}");
+    let said = user.run(&["launch", SLICE, "--name", "one"]).await.fails(5);
+    assert!(said.contains("already named one") && said.contains("Choose another name"), "{said}");
+    // The live one is meant, however many were called so before it.
+    let live = cloud.launch(1, "doomed").await;
+    assert_eq!(user.json(&["allocations", "show", "doomed"]).await["id"], live["id"]);
 }
 
 #[tokio::test]

@@ -217,7 +217,7 @@ mod tests {
             ("no_ssh_key", "gpuaas ssh-keys create ~/.ssh/id_ed25519.pub"),
             ("funds", "gpuaas billing topup AMOUNT"),
             ("budget_blocked", "gpuaas billing budgets show"),
-            ("spend_cap", "gpuaas service-accounts spend-cap show"),
+            ("spend_cap", "gpuaas service-accounts spend-cap show ACCOUNT"),
         ] {
             let lines = typed.remedies(&json!({ "reason": reason }));
             assert!(lines[1].ends_with(command), "{lines:?}");

@@ -5,6 +5,8 @@ CREATE TABLE spend_caps (
     org_id             uuid NOT NULL,
     project_id         uuid NOT NULL,
     amount_minor       bigint NOT NULL CHECK (amount_minor > 0),
+    -- The end of the ledger when the cap was set: what was spent before does not count.
+    counted_from_seq   bigint NOT NULL,
     version            bigint NOT NULL DEFAULT 1,
     created_at         timestamptz NOT NULL,
     updated_at         timestamptz NOT NULL,

@@ -458,6 +458,8 @@ END $$;
 CREATE FUNCTION public.capacity_reserve(p_now timestamp with time zone, p_org uuid, p_project uuid, p_creator_kind text, p_creator uuid, p_group uuid, p_group_name text, p_sku text, p_shape text, p_region text, p_gpus integer, p_profile jsonb, p_price_unit text, p_unit_price bigint, p_currency text, p_isolation text, p_limit_org bigint, p_limit_project bigint, p_limit_person bigint, a_ids uuid[], a_names text[], a_nodes uuid[], a_usernames text[], a_uids integer[], a_hosts text[], a_ports integer[], a_orders bytea[], s_allocations uuid[], s_nodes uuid[], s_slots uuid[], p_actor_kind text, p_actor uuid, p_correlation uuid) RETURNS text
     LANGUAGE sql
     AS $$
+    -- Its launches in one project wait for each other, so that none of them sees a name as free that another has chosen.
+    SELECT pg_advisory_xact_lock(hashtextextended('allocation names', 0) # hashtextextended(p_project::text, 0));
     SELECT capacity_reserve(p_now,
         ROW(p_org, p_project, p_creator_kind, p_creator, p_group, p_group_name, p_sku, p_shape, p_region, p_gpus, p_profile,
             p_price_unit, p_unit_price, p_currency, p_isolation)::launch_terms,
@@ -1732,7 +1734,14 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    -- A cap is not removed while this launch relies on it.
+    PERFORM FROM spend_caps WHERE service_account_id = p_terms.person_id AND org_id = p_terms.org_id FOR KEY SHARE;
+    IF FOUND THEN
+        v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    ELSIF p_origin.actor_kind = 'service_account' AND NOT EXISTS (SELECT FROM budgets b
+            WHERE b.org_id = p_terms.org_id AND b.project_id = p_terms.project_id AND b.action = 'release') THEN
+        v_left := 0;
+    END IF;
     IF v_left < needed OR (v_left <= 0 AND NOT v_free) THEN
         answer := 'spend_cap';
         available := v_left;
@@ -2177,35 +2186,49 @@ CREATE FUNCTION public.spend_cap_left(p_org uuid, p_account uuid, p_now timestam
     AS $$
     SELECT least(greatest(c.amount_minor::numeric - coalesce(s.spent, 0) - coalesce(s.reserved, 0), 0), c.amount_minor)::bigint
     FROM spend_caps c
-    LEFT JOIN spend_cap_spending(ARRAY[p_org], ARRAY[p_account], p_now) AS s ON true
+    LEFT JOIN spend_cap_spending(ARRAY[p_org], ARRAY[p_account], least(p_now, ledger_clock(p_now))) AS s ON true
     WHERE c.service_account_id = p_account AND c.org_id = p_org
 $$;
 
 CREATE FUNCTION public.spend_cap_spending(p_orgs uuid[], p_accounts uuid[], p_now timestamp with time zone) RETURNS TABLE(service_account_id uuid, org_id uuid, project_id uuid, amount_minor bigint, updated_at timestamp with time zone, currency text, seq bigint, month date, through_seq bigint, reached_at timestamp with time zone, spent bigint, unposted bigint, reserved bigint)
     LANGUAGE sql STABLE
     AS $$
-    SELECT c.service_account_id, c.org_id, c.project_id, c.amount_minor, c.updated_at, h.currency, h.seq, t.month, g.through,
-        g.reached_at, (g.spent - coalesce((
-            SELECT sum(l.amount_minor) FROM ledger_lines l JOIN meters m ON m.id = l.meter_id
-            WHERE l.org_id = c.org_id AND l.seq > g.through AND m.person_id = c.service_account_id
-                AND l.account IN ('prepaid', 'held', 'promo')
-                AND l.posted_at >= t.month::timestamp AT TIME ZONE 'UTC'
-                AND l.posted_at < (t.month + interval '1 month') AT TIME ZONE 'UTC'
-        ), 0))::bigint, u.unposted, u.reserved
-    FROM (SELECT date_trunc('month', p_now AT TIME ZONE 'UTC')::date AS month, 9223372036854775807 AS most) AS t
-    CROSS JOIN spend_caps c
-    JOIN ledger_chains h ON h.org_id = c.org_id
-    LEFT JOIN spend_cap_progress p ON p.service_account_id = c.service_account_id AND p.month = t.month
-    CROSS JOIN LATERAL (SELECT coalesce(p.spent_minor, 0) AS spent, coalesce(p.through_seq, 0) AS through, p.reached_at) AS g
+    WITH caps AS MATERIALIZED (
+        SELECT c.service_account_id AS account, c.org_id, c.project_id, c.amount_minor, c.updated_at, h.currency, h.seq, t.month,
+            greatest(p.through_seq, c.counted_from_seq) AS through,
+            CASE WHEN p.month = t.month THEN p.spent_minor ELSE 0 END AS spent,
+            CASE WHEN p.month = t.month THEN p.reached_at END AS reached_at
+        FROM (SELECT date_trunc('month', p_now AT TIME ZONE 'UTC')::date AS month) AS t
+        CROSS JOIN spend_caps c
+        JOIN ledger_chains h ON h.org_id = c.org_id
+        LEFT JOIN spend_cap_progress p ON p.service_account_id = c.service_account_id
+        WHERE c.org_id = ANY (p_orgs) AND (p_accounts IS NULL OR c.service_account_id = ANY (p_accounts))
+    ), posted AS (
+        SELECT c.account, -sum(l.amount_minor) AS amount
+        FROM (SELECT caps.org_id, caps.month, min(caps.through) AS through FROM caps GROUP BY 1, 2) AS o
+        JOIN ledger_lines l ON l.org_id = o.org_id AND l.seq > o.through
+            AND l.posted_at >= o.month::timestamp AT TIME ZONE 'UTC'
+            AND l.posted_at < (o.month + interval '1 month') AT TIME ZONE 'UTC'
+        JOIN meters m ON m.id = l.meter_id
+        JOIN caps c ON c.account = m.person_id AND l.seq > c.through
+        WHERE l.account IN ('prepaid', 'held', 'promo')
+        GROUP BY c.account
+    )
+    SELECT c.account, c.org_id, c.project_id, c.amount_minor, c.updated_at, c.currency, c.seq, c.month, c.through, c.reached_at,
+        (c.spent + coalesce(d.amount, 0))::bigint, u.unposted, u.reserved
+    FROM caps c
+    LEFT JOIN posted d ON d.account = c.account
     CROSS JOIN LATERAL (
-        SELECT least(coalesce(sum(used.amount), 0), t.most)::bigint AS unposted,
-            least(coalesce(sum(greatest(used.amount, m.hold_remaining)), 0), t.most)::bigint AS reserved
-        FROM meters m, usage_cost(m.carry, m.unit_price_minor, m.units, CASE WHEN m.state IN ('open', 'closed') THEN least(
+        SELECT least(coalesce(sum(used.amount), 0), n.most)::bigint AS unposted,
+            least(coalesce(sum(greatest(used.amount, m.hold_remaining)), 0), n.most)::bigint AS reserved
+        FROM (SELECT 9223372036854775807 AS most) AS n
+        LEFT JOIN meters m ON m.org_id = c.org_id AND m.person_id = c.account AND m.state IN ('held', 'open', 'paused', 'closed')
+        LEFT JOIN LATERAL usage_cost(m.carry, m.unit_price_minor, m.units,
+            CASE WHEN m.state IN ('open', 'closed') THEN least(
                 greatest(floor(extract(epoch FROM least(p_now, m.closed_at) - m.accrued_until)), 0)::bigint,
-                (t.most - 3599) / greatest(m.unit_price_minor, 1) / greatest(m.units, 1)) ELSE 0 END) AS used
-        WHERE m.org_id = c.org_id AND m.person_id = c.service_account_id AND m.state IN ('held', 'open', 'paused', 'closed')
+                (n.most - 3599) / greatest(m.unit_price_minor, 1) / greatest(m.units, 1)) ELSE 0 END) AS used ON true
+        GROUP BY n.most
     ) AS u
-    WHERE c.org_id = ANY (p_orgs) AND (p_accounts IS NULL OR c.service_account_id = ANY (p_accounts))
 $$;
 
 CREATE FUNCTION public.statement_numbers_issue(s_orgs uuid[], s_months date[], s_particulars jsonb[], p_issued_at timestamp with time zone) RETURNS bigint
@@ -3866,6 +3889,7 @@ CREATE TABLE public.spend_caps (
     org_id uuid NOT NULL,
     project_id uuid NOT NULL,
     amount_minor bigint NOT NULL,
+    counted_from_seq bigint NOT NULL,
     version bigint DEFAULT 1 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,

@@ -24,7 +24,14 @@ BEGIN
         answer := 'budget_blocked';
         RETURN;
     END IF;
-    v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    -- A cap is not removed while this launch relies on it.
+    PERFORM FROM spend_caps WHERE service_account_id = p_terms.person_id AND org_id = p_terms.org_id FOR KEY SHARE;
+    IF FOUND THEN
+        v_left := spend_cap_left(p_terms.org_id, p_terms.person_id, p_now);
+    ELSIF p_origin.actor_kind = 'service_account' AND NOT EXISTS (SELECT FROM budgets b
+            WHERE b.org_id = p_terms.org_id AND b.project_id = p_terms.project_id AND b.action = 'release') THEN
+        v_left := 0;
+    END IF;
     IF v_left < needed OR (v_left <= 0 AND NOT v_free) THEN
         answer := 'spend_cap';
         available := v_left;

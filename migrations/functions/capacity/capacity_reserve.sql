@@ -82,6 +82,8 @@ CREATE OR REPLACE FUNCTION capacity_reserve(
     p_actor_kind text, p_actor uuid, p_correlation uuid
 ) RETURNS text
 LANGUAGE sql AS $$
+    -- Its launches in one project wait for each other, so that none of them sees a name as free that another has chosen.
+    SELECT pg_advisory_xact_lock(hashtextextended('allocation names', 0) # hashtextextended(p_project::text, 0));
     SELECT capacity_reserve(p_now,
         ROW(p_org, p_project, p_creator_kind, p_creator, p_group, p_group_name, p_sku, p_shape, p_region, p_gpus, p_profile,
             p_price_unit, p_unit_price, p_currency, p_isolation)::launch_terms,

@@ -165,15 +165,17 @@ pub async fn run(app: &App, command: Command) -> Result {
                 ssh_public_keys: public_keys(&ssh_key)?,
             };
             let made = send!(client.service_account_create(&project, &body));
+            app.out.item(&made, COLUMNS)?;
             if let Some(amount_minor) = cap {
                 spend_caps::set(&client, &project, &made.id, amount_minor).await.map_err(|failure| {
                     failure.suggest(format!(
-                        "The service account exists without a cap; set it: gpuaas service-accounts spend-cap set {} --amount AMOUNT",
+                        "The service account was created without a cap. An owner or admin of the organization sets it: \
+                         gpuaas service-accounts spend-cap set {} --amount AMOUNT",
                         made.name
                     ))
                 })?;
             }
-            app.out.item(&made, COLUMNS)
+            Ok(())
         }
         Command::Update { account, name, role, ssh_key } => {
             if name.is_none() && role.is_none() && ssh_key.is_empty() {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{
-    Failure,
+    Code, Failure, Problem,
     ids::{OrgId, ProjectId, ServiceAccountId},
 };
 use pg::{Connection, ReadTx, WriteTx, found, removed};
@@ -12,7 +12,7 @@ use crate::{
     Billing,
     model::{budget::Spending, budget_resource::check_amount, events::SpendCapReached, spend_cap::SpendCap},
     service::balance::agreed_time,
-    store::spend_caps as store,
+    store::{budget_rows, spend_caps as store},
 };
 
 /// A service account of a project.
@@ -28,9 +28,14 @@ async fn load(
     conn: &mut Connection,
     place: AccountPlace,
 ) -> Result<Option<SpendCap>, Failure> {
-    identity::api::service_account_check(conn, place.project, place.account).await?;
     let until = agreed_time(conn, billing.db.ambient().now()).await?;
-    Ok(store::get(conn, place.org, place.account, until, billing.currency()).await?)
+    let AccountPlace { org, project, account } = place;
+    let cap = store::get(conn, (org, project), account, until, billing.currency()).await?;
+    if cap.is_none() {
+        // The cap of a deleted account goes on holding, and can be changed.
+        identity::api::service_account_check(conn, project, account).await?;
+    }
+    Ok(cap)
 }
 
 pub async fn spend_cap_get(
@@ -67,8 +72,21 @@ pub async fn spend_cap_delete(
     version: Option<i64>,
 ) -> Result<(), Failure> {
     let before = found(load(billing, tx.conn(), place).await?, "spend_cap")?;
+    let AccountPlace { org, project, account } = place;
+    if store::lock_and_find_live(tx.conn(), org, account).await?
+        && !budget_rows::is_limited(tx.conn(), org, project).await?
+    {
+        return Err(still_needed().into());
+    }
     store::remove(tx.conn(), place.org, place.account, version).await?.or_problem("spend_cap")?;
     removed(tx, "spend_cap", place.account, &before)
+}
+
+fn still_needed() -> Problem {
+    let text = "The service account runs allocations, and without the cap nothing would end their spending.";
+    Problem::new(Code::Conflict, text)
+        .detail("reason", "account_has_allocations")
+        .suggest("Release them, raise the cap, or set a budget of the project that releases allocations.")
 }
 
 /// Whether something ends the spending of the account: a cap of its own.

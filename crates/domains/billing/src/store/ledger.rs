@@ -117,7 +117,9 @@ pub async fn launch_balances(
         r#"SELECT b.blocked AS "blocked!", b.cap_left AS "cap_left?", c.currency AS "currency?", p.prepaid_after AS "prepaid?", p.held_after AS "held?",
              p.promo_after AS "promo?", p.disputed_after AS "disputed?",
              least(u.burn + s.burn, $4::bigint)::bigint AS "burn!", u.unposted AS "unposted!", u.carry AS "carry!"
-           FROM (SELECT budget_blocks($1, $2, $3) AS blocked, spend_cap_left($1, $5, $3) AS cap_left) AS b
+           FROM (SELECT budget_blocks($1, $2, $3) AS blocked, 
+               (SELECT spend_cap_left(s.org_id, s.service_account_id, $3) FROM spend_caps s
+                WHERE s.service_account_id = $5 AND s.org_id = $1) AS cap_left) AS b
            LEFT JOIN ledger_chains c ON c.org_id = $1
            LEFT JOIN LATERAL (
                SELECT l.seq, l.prepaid_after, l.held_after, l.promo_after, l.disputed_after

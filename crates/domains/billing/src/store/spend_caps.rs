@@ -14,35 +14,40 @@ use crate::model::spend_cap::{CapSpending, SpendCap};
 /// The cap of an account, with what was spent and is left; `currency` is that of organizations without a ledger.
 pub async fn get(
     conn: &mut Connection,
-    org: OrgId,
+    (org, project): (OrgId, ProjectId),
     account: ServiceAccountId,
     now: DateTime<Utc>,
     currency: &str,
 ) -> Result<Option<SpendCap>, sqlx::Error> {
     let row = sqlx::query!(
-        r#"SELECT c.project_id, c.amount_minor, c.version, c.created_at, c.updated_at,
-             spend_cap_left(c.org_id, c.service_account_id, $3) AS "left!", s.currency AS "currency?",
-             s.spent AS "spent?", s.unposted AS "unposted?", s.reached_at AS "reached_at?"
+        r#"SELECT c.amount_minor, c.version, c.created_at, c.updated_at, s.currency AS "currency?",
+             s.spent AS "spent?", s.unposted AS "unposted?", s.reserved AS "reserved?", s.reached_at AS "reached_at?"
            FROM spend_caps c LEFT JOIN spend_cap_spending(ARRAY[$1::uuid], ARRAY[$2::uuid], $3) AS s ON true
-           WHERE c.org_id = $1 AND c.service_account_id = $2"#,
+           WHERE c.org_id = $1 AND c.service_account_id = $2 AND c.project_id = $4"#,
         org.uuid(),
         account.uuid(),
         now,
+        project.uuid(),
     )
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| SpendCap {
         service_account_id: account,
-        project_id: ProjectId::from(row.project_id),
+        project_id: project,
         amount_minor: row.amount_minor,
         currency: row.currency.unwrap_or_else(|| currency.to_owned()),
         spent_minor: row.spent.unwrap_or(0).saturating_add(row.unposted.unwrap_or(0)),
-        left_minor: row.left,
+        left_minor: left(row.amount_minor, row.spent.unwrap_or(0), row.reserved.unwrap_or(0)),
         reached_at: row.reached_at,
         version: row.version,
         created_at: row.created_at,
         updated_at: row.updated_at,
     }))
+}
+
+/// As `spend_cap_left` decides.
+fn left(amount_minor: i64, spent: i64, reserved: i64) -> i64 {
+    amount_minor.saturating_sub(spent).saturating_sub(reserved).clamp(0, amount_minor)
 }
 
 /// Makes or changes a cap; with `version`, only when that is the current one.
@@ -55,8 +60,9 @@ pub async fn set(
     now: DateTime<Utc>,
 ) -> Result<Swap<()>, Failure> {
     let done = sqlx::query!(
-        "INSERT INTO spend_caps AS c (service_account_id, org_id, project_id, amount_minor, created_at, updated_at)
-         SELECT $1, $2, $3, $4, $5, $5
+        "INSERT INTO spend_caps AS c (service_account_id, org_id, project_id, amount_minor, counted_from_seq, created_at,
+             updated_at)
+         SELECT $1, $2, $3, $4, coalesce((SELECT seq FROM ledger_chains WHERE org_id = $2), 0), $5, $5
          WHERE $6::bigint IS NULL OR EXISTS (SELECT FROM spend_caps WHERE service_account_id = $1 AND version = $6)
          ON CONFLICT (service_account_id) DO UPDATE SET amount_minor = excluded.amount_minor, version = c.version + 1,
              updated_at = excluded.updated_at
@@ -76,6 +82,30 @@ pub async fn set(
         _ => Failure::from(error),
     })?;
     swap(conn, org, account, done.rows_affected()).await
+}
+
+/// Whether the account runs or launches something. The cap is locked: no launch that relies on it begins before this
+/// transaction ends.
+pub async fn lock_and_find_live(
+    conn: &mut Connection,
+    org: OrgId,
+    account: ServiceAccountId,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query!(
+        "SELECT version FROM spend_caps WHERE org_id = $1 AND service_account_id = $2 FOR UPDATE",
+        org.uuid(),
+        account.uuid()
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM meters WHERE org_id = $1 AND person_id = $2 AND state IN ('held', 'open', 'paused'))
+               AS "live!""#,
+        org.uuid(),
+        account.uuid(),
+    )
+    .fetch_one(conn)
+    .await
 }
 
 /// Removes a cap; with `version`, only when that is the current one.

@@ -141,10 +141,19 @@ fn late() -> Problem {
 }
 
 async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origin) -> Result<One, Failure> {
-    let (cause, action) = match due {
-        Due::Depletion(_) => (ReleaseCause::Depletion, "allocation.release_for_depletion"),
-        Due::Budget(..) => (ReleaseCause::Budget, "allocation.release_for_budget"),
-        Due::SpendCap(..) => (ReleaseCause::Budget, "allocation.release_for_spend_cap"),
+    let (cause, action, reason) = match due {
+        Due::Depletion(_) => {
+            (ReleaseCause::Depletion, "allocation.release_for_depletion", "the balance is used up")
+        }
+        Due::Budget(..) => {
+            (ReleaseCause::Budget, "allocation.release_for_budget", "the project's budget is used up")
+        }
+        // A cause of its own would be unknown to the release before.
+        Due::SpendCap(..) => (
+            ReleaseCause::Budget,
+            "allocation.release_for_spend_cap",
+            "the service account's spend cap is used up",
+        ),
     };
     let permit = Permit::system("money ends an allocation", origin.clone());
     let mut tx = capacity.db.write(permit, action).await?;
@@ -157,7 +166,7 @@ async fn release(capacity: &Capacity, due: Due, id: AllocationId, origin: &Origi
         if !capacity.money.is_due(&mut tx, due).await? {
             return Ok(One::NotDue);
         }
-        release_for_money(capacity, &mut tx, &before, cause).await?;
+        release_for_money(capacity, &mut tx, &before, cause, reason).await?;
         Ok(One::Released)
     };
     match done.await {

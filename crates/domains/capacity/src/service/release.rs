@@ -295,7 +295,7 @@ pub async fn release_for_depletion(
     id: AllocationId,
 ) -> Result<AllocationState, Failure> {
     let before = allocation_lock(tx, id).await?;
-    release_for_money(capacity, tx, &before, ReleaseCause::Depletion).await
+    release_for_money(capacity, tx, &before, ReleaseCause::Depletion, "the balance is used up").await
 }
 
 /// Money ends an allocation that the caller holds.
@@ -304,11 +304,8 @@ pub(crate) async fn release_for_money(
     tx: &mut WriteTx,
     before: &Allocation,
     cause: ReleaseCause,
+    reason: &str,
 ) -> Result<AllocationState, Failure> {
-    let reason = match cause {
-        ReleaseCause::Budget => "the project's budget is used up",
-        _ => "the balance is used up",
-    };
     let after = release_one(capacity, tx, before, cause, reason).await?;
     if after.version != before.version {
         tx.emit(&ForceReleaseRequested { allocation_id: before.id, cause })?;

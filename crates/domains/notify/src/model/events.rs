@@ -149,8 +149,9 @@ fn budget_notice(e: &BudgetCrossed) -> (Notice, Audience) {
 
 fn spend_cap_notice(e: &SpendCapReached) -> (Notice, Audience) {
     let text = format!(
-        "A service account has spent {} of its monthly cap of {}. Its running allocations are released, and it launches no \
-         more until the month ends or the cap is raised.",
+        "The service account {} has spent {} of its monthly cap of {}. Its running allocations are released, and it launches \
+         no more until the month ends or the cap is raised.",
+        e.service_account_id,
         money(e.spent_minor, &e.currency),
         money(e.amount_minor, &e.currency),
     );
@@ -255,7 +256,7 @@ impl Notable for ProvisioningEvent {
             Self::AllocationReleasing(e) => {
                 let used_up = match e.cause {
                     ReleaseCause::Depletion => "the balance",
-                    ReleaseCause::Budget => "the project's budget",
+                    ReleaseCause::Budget => "a budget or spend cap",
                     // What somebody released themselves they know.
                     ReleaseCause::User | ReleaseCause::Admin | ReleaseCause::Group => return None,
                 };

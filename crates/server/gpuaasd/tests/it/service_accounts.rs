@@ -202,9 +202,16 @@ async fn a_launcher_launches_within_a_spend_cap_that_it_cannot_change() {
         bob.api().get(path).await.refused(404, "not_found");
         bob.api().put(path, json!({ "amount_minor": 1 })).await.refused(404, "not_found");
     }
-    ann.api().delete(&cap).await.expect(204);
-    assert_eq!(explained().await, "spend_cap");
+    // Nothing would end what it runs.
+    let needed = ann.api().delete(&cap).await.refused(409, "conflict");
+    assert_eq!(needed["error"]["details"]["reason"], "account_has_allocations", "{needed}");
     ann.release(&id).await;
+    // The cap of a deleted account is still there to be changed and removed.
+    ann.api().delete(&format!("{}/{}", accounts(&ann), ci.id)).await.expect(204);
+    let raised = ann.api().put(&cap, json!({ "amount_minor": 5 * hold })).await.expect(200);
+    assert_eq!((&raised["amount_minor"], &raised["version"]), (&json!(5 * hold), &json!(2)), "{raised}");
+    ann.api().delete(&cap).await.expect(204);
+    ann.api().get(&cap).await.refused(404, "not_found");
     invariants::hold(&world.db).await;
 }
 

@@ -143,7 +143,9 @@ fn remedy(details: &Value) -> Option<&'static str> {
         "no_ssh_key" => Some("Add your public key: gpuaas ssh-keys create ~/.ssh/id_ed25519.pub"),
         "funds" => Some("Top up: gpuaas billing topup AMOUNT"),
         "budget_blocked" => Some("See the budget: gpuaas billing budgets show"),
-        "spend_cap" => Some("See the cap: gpuaas service-accounts spend-cap show ACCOUNT"),
+        "spend_cap" => {
+            Some("Set or raise the cap: gpuaas service-accounts spend-cap set ACCOUNT --amount AMOUNT")
+        }
         _ => None,
     }
 }
@@ -217,7 +219,7 @@ mod tests {
             ("no_ssh_key", "gpuaas ssh-keys create ~/.ssh/id_ed25519.pub"),
             ("funds", "gpuaas billing topup AMOUNT"),
             ("budget_blocked", "gpuaas billing budgets show"),
-            ("spend_cap", "gpuaas service-accounts spend-cap show ACCOUNT"),
+            ("spend_cap", "gpuaas service-accounts spend-cap set ACCOUNT --amount AMOUNT"),
         ] {
             let lines = typed.remedies(&json!({ "reason": reason }));
             assert!(lines[1].ends_with(command), "{lines:?}");

@@ -83,6 +83,27 @@ async fn a_group_whose_member_would_have_a_taken_name_is_not_made() {
     invariants::hold(&world).await;
 }
 
+/// As they are when the rule comes into force.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_live_allocations_share_are_told_apart_by_the_migration() {
+    let world = world().await;
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(world.launch(world.tenant, named(name)).await.status, StatusCode::ACCEPTED);
+    }
+    // One of them has the name that another would get by its id.
+    world
+        .sql(
+            "UPDATE allocations SET unique_name = false, name = CASE name WHEN 'd' THEN 'other'
+                 WHEN 'c' THEN 'train-' || (SELECT right(id::text, 6) FROM allocations WHERE name = 'b') ELSE 'train' END",
+        )
+        .await;
+    world.sql(include_str!("../../../../../../migrations/0055_allocations_rename_duplicates.sql")).await;
+    let named = |name: &str| format!("SELECT count(*) FROM allocations WHERE unique_name AND name {name}");
+    assert_eq!(world.count(&named("= 'train'")).await, 1, "the oldest keeps it");
+    assert_eq!(world.count(&named("LIKE 'train-%'")).await, 2);
+    assert_eq!(world.count(&named("= 'other'")).await, 1);
+}
+
 /// The release before launches everything that has no name under the name of its product.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_release_before_names_twice_is_told_apart() {

@@ -46,10 +46,7 @@ const HOT: [(&str, &str); 17] = [
     ("mail_lease", "WITH RECURSIVE waiting (org) AS"),
     ("webhook_lease", "WITH RECURSIVE waiting (webhook_id) AS"),
     ("balance", "AS \"disputed?\" FROM ledger_chains c"),
-    (
-        "launch_balances",
-        "FROM (SELECT budget_blocks($1, $2, $3) AS blocked, spend_cap_left($1, $5, $3) AS cap_left) AS b",
-    ),
+    ("launch_balances", "FROM (SELECT budget_blocks($1, $2, $3) AS blocked,"),
     ("balances_due", "b.burn AS \"burn!\", b.unposted AS \"unposted!\""),
     ("idempotent_answer", "SELECT status, body FROM idempotency_records WHERE principal_id = $1"),
     ("audit_page", "FROM audit_logs WHERE org_id = $1 AND seq < $2"),

@@ -84,6 +84,7 @@ ids! {
     SlotId = "slot";
     /// One signed piece of work for one node.
     TaskId = "task";
+    GrantId = "grant";
     FindingId = "find";
     ValidationId = "val";
     /// One generation of the certificate authority.

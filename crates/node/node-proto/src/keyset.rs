@@ -49,6 +49,13 @@ pub struct SignedKeyset {
     pub signature: Base64,
 }
 
+/// Why a signature is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignatureError {
+    UnknownSigner,
+    BadSignature,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysetError {
     #[error("the list of signers is not signed by the pinned key")]
@@ -81,6 +88,18 @@ impl SignedKeyset {
 }
 
 impl Keyset {
+    /// Whether a signer of the list has signed the message, which begins with the context of its kind.
+    pub fn verify(
+        &self,
+        signer_version: u32,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), SignatureError> {
+        let key = self.public_key(signer_version).ok_or(SignatureError::UnknownSigner)?;
+        let key = UnparsedPublicKey::new(&ED25519, key);
+        key.verify(message, signature).map_err(|_| SignatureError::BadSignature)
+    }
+
     pub fn public_key(&self, signer_version: u32) -> Option<&[u8]> {
         self.signers.iter().find(|key| key.signer_version == signer_version).map(|key| &key.public_key.0[..])
     }

@@ -5,6 +5,7 @@
 //!   signed, sent or run; a kind that is here has a handler on the node, or the agent does not compile.
 //! - [`task`]: one piece of work as it is signed, and how it is checked. The bytes that were signed are the
 //!   bytes that are read: nothing is believed that the signature does not cover.
+//! - [`grant`]: the right to open one stream to a node, signed and checked as tasks are.
 //! - [`keyset`]: which signers a node believes. The list is signed by a key that the node pinned when it
 //!   enrolled, so that neither the database nor the gateway can add one.
 //!
@@ -15,6 +16,7 @@
 pub mod canonical;
 pub mod catalog;
 pub mod contract;
+pub mod grant;
 pub mod keyset;
 pub mod task;
 pub mod text;

@@ -1,6 +1,5 @@
 //! One piece of work as it is signed, and the checks of whoever receives it.
 
-use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use chrono::{DateTime, TimeDelta, Utc};
 use kernel::ids::{NodeId, TaskId};
 use schemars::JsonSchema;
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Keyset, TaskType, Work, canonical, text::Base64};
+use crate::{Keyset, TaskType, Work, canonical, keyset::SignatureError, text::Base64};
 
 /// What precedes the signed bytes, so that a signature cannot be taken for one of another kind.
 pub const TASK_CONTEXT: &[u8] = b"gpuaas task v1\n";
@@ -85,10 +84,12 @@ impl Task {
 impl SignedTask {
     /// Checks the signature and reads. Nothing else is checked: see [`SignedTask::accept`].
     pub fn open(&self, keyset: &Keyset) -> Result<Task, TaskError> {
-        let key = keyset.public_key(self.signer_version).ok_or(TaskError::UnknownSigner)?;
-        UnparsedPublicKey::new(&ED25519, key)
-            .verify(&signing_bytes(&self.payload.0), &self.signature.0)
-            .map_err(|_| TaskError::BadSignature)?;
+        keyset.verify(self.signer_version, &signing_bytes(&self.payload.0), &self.signature.0).map_err(
+            |error| match error {
+                SignatureError::UnknownSigner => TaskError::UnknownSigner,
+                SignatureError::BadSignature => TaskError::BadSignature,
+            },
+        )?;
         let task: Task = canonical::decode(&self.payload.0).ok_or(TaskError::Malformed)?;
         if task.signer_version == self.signer_version { Ok(task) } else { Err(TaskError::Malformed) }
     }

@@ -44,6 +44,7 @@ const RULES: &[Rule] = &[
     rule("terminal", BELOW_DOMAINS, &["capacity", "fleet", "storage", "node-proto"]),
     rule("apps", BELOW_DOMAINS, &["capacity", "billing"]),
     rule("node-proto", BASE, &[]),
+    rule("node-tunnel", BASE, &["node-proto"]),
     rule("node-agent", BASE, &["node-proto"]),
     rule("node-sim", BASE, &["node-proto", "node-agent", "sdk"]),
     rule("sdk", &[], &[]),

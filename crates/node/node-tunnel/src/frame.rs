@@ -1,0 +1,164 @@
+//! Frames of a terminal: one byte of type, three of length, then the content.
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+
+/// The longest content of a frame.
+pub const LONGEST: usize = 64 * 1024;
+const HEADER: usize = 4;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// What was typed or printed.
+    Data(Bytes),
+    /// The size of the terminal.
+    Resize { columns: u16, rows: u16 },
+    /// Output up to this byte of the session was received.
+    Ack { sequence: u64 },
+    /// The program has ended, with this status; the signal that ended it is above 128.
+    Exit { status: i32 },
+}
+
+/// What came is not in frames; nothing after it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("a frame of {0} bytes is too long")]
+    TooLong(usize),
+    #[error("a frame of type {kind} with {length} bytes is not known")]
+    Unknown { kind: u8, length: usize },
+}
+
+impl Frame {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Data(_) => 0,
+            Self::Resize { .. } => 1,
+            Self::Ack { .. } => 2,
+            Self::Exit { .. } => 3,
+        }
+    }
+
+    /// Appends the frame. Data that is longer than a frame becomes several.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let header = |out: &mut BytesMut, length: usize| {
+            out.put_u8(self.kind());
+            out.put_uint(length as u64, 3);
+        };
+        match self {
+            Self::Data(data) => {
+                for part in data.chunks(LONGEST) {
+                    header(out, part.len());
+                    out.put_slice(part);
+                }
+            }
+            Self::Resize { columns, rows } => {
+                header(out, 4);
+                out.put_u16(*columns);
+                out.put_u16(*rows);
+            }
+            Self::Ack { sequence } => {
+                header(out, 8);
+                out.put_u64(*sequence);
+            }
+            Self::Exit { status } => {
+                header(out, 4);
+                out.put_i32(*status);
+            }
+        }
+    }
+}
+
+/// Reads frames out of bytes that come in any pieces.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    pending: BytesMut,
+}
+
+impl Decoder {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if it is there.
+    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.pending.len() < HEADER {
+            return Ok(None);
+        }
+        let mut header = &self.pending[..HEADER];
+        let (kind, length) = (header.get_u8(), usize::try_from(header.get_uint(3)).unwrap_or(usize::MAX));
+        if length > LONGEST {
+            return Err(FrameError::TooLong(length));
+        }
+        // Refused by its header: what cannot be a frame is not waited for.
+        match (kind, length) {
+            (0, _) | (1 | 3, 4) | (2, 8) => {}
+            _ => return Err(FrameError::Unknown { kind, length }),
+        }
+        if self.pending.len() < HEADER + length {
+            return Ok(None);
+        }
+        self.pending.advance(HEADER);
+        let mut content = self.pending.split_to(length).freeze();
+        Ok(Some(match kind {
+            0 => Frame::Data(content),
+            1 => Frame::Resize { columns: content.get_u16(), rows: content.get_u16() },
+            2 => Frame::Ack { sequence: content.get_u64() },
+            _ => Frame::Exit { status: content.get_i32() },
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 1..300).prop_map(|data| Frame::Data(data.into())),
+            any::<(u16, u16)>().prop_map(|(columns, rows)| Frame::Resize { columns, rows }),
+            any::<u64>().prop_map(|sequence| Frame::Ack { sequence }),
+            any::<i32>().prop_map(|status| Frame::Exit { status }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_read_back_however_their_bytes_are_cut(
+            frames in prop::collection::vec(frames(), 0..20),
+            cut in 1..50usize,
+        ) {
+            let mut bytes = BytesMut::new();
+            frames.iter().for_each(|frame| frame.encode(&mut bytes));
+            let (mut decoder, mut read) = (Decoder::default(), Vec::new());
+            for piece in bytes.chunks(cut) {
+                decoder.push(piece);
+                while let Some(frame) = decoder.next().unwrap() {
+                    read.push(frame);
+                }
+            }
+            prop_assert_eq!(read, frames);
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic_or_wait_for_more_than_a_frame(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes);
+            while let Ok(Some(_)) = decoder.next() {}
+            prop_assert!(decoder.pending.len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn long_data_is_cut_into_frames_and_a_frame_that_is_too_long_is_refused_by_its_header() {
+        let mut bytes = BytesMut::new();
+        Frame::Data(vec![7; LONGEST + 1].into()).encode(&mut bytes);
+        assert_eq!(bytes.len(), LONGEST + 1 + 2 * HEADER);
+        let mut decoder = Decoder::default();
+        decoder.push(&[0, 1, 0, 1]);
+        assert_eq!(decoder.next(), Err(FrameError::TooLong(LONGEST + 1)));
+        let mut decoder = Decoder::default();
+        decoder.push(&[1, 0, 0, 5]);
+        assert_eq!(decoder.next(), Err(FrameError::Unknown { kind: 1, length: 5 }));
+    }
+}

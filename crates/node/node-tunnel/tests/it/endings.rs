@@ -57,7 +57,7 @@ async fn a_network_that_takes_bytes_and_delivers_none_ends_the_tunnel_on_both_si
         std::future::pending::<()>().await;
     });
     let profile = Profile { idle: SOON, ..HASTY };
-    let pair = Pair::over(dialled, accepted, profile).await;
+    let pair = Pair::on_sockets(dialled, accepted, profile).await;
     let mut stream = pair.open("echo").await;
     stream.sender.send(Bytes::from_static(b"here")).await.unwrap();
     assert_eq!(stream.receiver.next().await.unwrap().unwrap(), "here");
@@ -108,7 +108,8 @@ async fn a_target_that_never_gets_ready_is_given_up_in_time() {
 async fn more_streams_than_allowed_wait_and_are_given_up_in_time() {
     let pair = Pair::with(Profile { most_streams: 2, idle: SOON, ..HASTY }).await;
     let (first, _second) = (pair.open("echo").await, pair.open("echo").await);
-    let third = tokio::time::timeout(SOON, pair.tunnel.open(&sign(&grant("echo"), &signer(1)))).await.unwrap();
+    let third =
+        tokio::time::timeout(SOON, pair.tunnel.open(&sign(&grant("echo"), &signer(1)))).await.unwrap();
     assert!(matches!(third, Err(OpenError::NoAnswer(_))), "a third is not opened");
     drop(first);
     let again = tokio::time::timeout(SOON, pair.tunnel.open(&sign(&grant("echo"), &signer(1)))).await;

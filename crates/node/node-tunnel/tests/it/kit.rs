@@ -190,18 +190,17 @@ impl Pair {
         let address = listener.local_addr().unwrap();
         let dialled = TcpStream::connect(address).await.unwrap();
         let accepted = listener.accept().await.unwrap().0;
-        Self::over(dialled, accepted, profile).await
+        Self::on_sockets(dialled, accepted, profile).await
     }
 
     /// The agent has dialled, the gateway has accepted.
-    pub async fn over(dialled: TcpStream, accepted: TcpStream, profile: Profile) -> Self {
+    pub async fn on_sockets(dialled: TcpStream, accepted: TcpStream, profile: Profile) -> Self {
         let (agent_tls, gateway_tls) = tls();
         for socket in [&dialled, &accepted] {
             socket.set_nodelay(true).unwrap();
         }
         let name = ServerName::try_from("gateway.test").unwrap();
-        let (agent, gateway) =
-            tokio::join!(agent_tls.connect(name, dialled), gateway_tls.accept(accepted));
+        let (agent, gateway) = tokio::join!(agent_tls.connect(name, dialled), gateway_tls.accept(accepted));
         let (agent, gateway) = (agent.unwrap(), gateway.unwrap());
         assert_eq!(agent.get_ref().1.alpn_protocol(), Some(ALPN));
         let clock = ManualClock::starting_at(now());

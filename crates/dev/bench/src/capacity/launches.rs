@@ -123,9 +123,9 @@ impl Bench {
         world.simulator.hold()?;
         let mut tasks = JoinSet::new();
         let turns = Arc::new(Semaphore::new(ASKING));
-        for _ in 0..count {
+        for n in 0..count {
             let (api, turns, project) = (api.clone(), turns.clone(), world.project.clone());
-            let body = json!({ "sku": SKU, "gpus": 1, "name": name });
+            let body = json!({ "sku": SKU, "gpus": 1, "name": format!("{name}-{n}") });
             tasks.spawn(async move {
                 let _turn = turns.acquire().await?;
                 launch(&api, &project, body).await
@@ -246,7 +246,7 @@ impl World {
         loop {
             let (there, failed): (i64, i64) = sqlx::query_as(
                 "SELECT count(*) FILTER (WHERE state = $2), count(*) FILTER (WHERE state IN ('failed', 'release_failed'))
-                 FROM allocations WHERE name = $1",
+                 FROM allocations WHERE name LIKE $1 || '-%'",
             )
             .bind(name)
             .bind(state)

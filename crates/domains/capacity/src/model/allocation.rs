@@ -128,7 +128,7 @@ pub struct Allocation {
 /// people find it too. Only as good as chance; that live names differ is an index.
 pub fn default_name(sku: &str, id: uuid::Uuid) -> String {
     let id = id.simple().to_string();
-    format!("{sku}-{}", &id[id.len() - 6..])
+    format!("{sku}-{}", &id[id.len() - 8..])
 }
 
 impl Allocation {

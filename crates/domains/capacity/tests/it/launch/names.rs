@@ -62,7 +62,7 @@ async fn launches_without_a_name_end_in_the_tail_of_their_id_and_never_collide_w
     assert_eq!(won(&answers), 12, "{answers:?}");
     for answer in &answers {
         let id = answer.id();
-        let name = format!("h200-sxm-slice-{}", &id[id.len() - 6..]);
+        let name = format!("h200-sxm-slice-{}", &id[id.len() - 8..]);
         assert_eq!(answer.body["name"], json!(name), "{answer:?}");
     }
     let group = json!({ "sku": "h200-sxm-slice", "gpus": 1, "members": 2 });
@@ -122,7 +122,7 @@ async fn what_the_release_before_names_twice_is_told_apart() {
         "SELECT (capacity_reserve(now(), org_id, project_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
              NULL, NULL, NULL, NULL, NULL, NULL, ARRAY['{id}', '{id}']::uuid[], ARRAY['training', 'other'],
              NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
-             = 'training-0abcde other')::integer::bigint
+             = 'training-000abcde other')::integer::bigint
          FROM allocations WHERE replace(id::text, '-', '') = right('{}', 32)",
         made.id()
     );

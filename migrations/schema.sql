@@ -467,7 +467,7 @@ CREATE FUNCTION public.capacity_reserve(p_now timestamp with time zone, p_org uu
         ROW(a_ids,
             (SELECT array_agg(CASE WHEN EXISTS (SELECT FROM allocations l WHERE l.org_id = p_org AND l.live_project_id = p_project
                         AND l.name = a.name AND l.unique_name)
-                    THEN left(a.name, 73) || '-' || right(a_ids[a.n]::text, 6) ELSE a.name END ORDER BY a.n)
+                    THEN left(a.name, 71) || '-' || right(a_ids[a.n]::text, 8) ELSE a.name END ORDER BY a.n)
                 FROM unnest(a_names) WITH ORDINALITY AS a (name, n)),
             a_nodes, a_usernames, a_uids, a_hosts, a_ports, a_orders)::allocation_batch,
         ROW(s_allocations, s_nodes, s_slots)::claim_batch, ROW(p_actor_kind, p_actor, p_correlation)::write_origin)

@@ -79,7 +79,7 @@ impl Decoder {
     }
 
     /// The next whole frame, if it is there.
-    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.pending.len() < HEADER {
             return Ok(None);
         }
@@ -133,7 +133,7 @@ mod tests {
             let (mut decoder, mut read) = (Decoder::default(), Vec::new());
             for piece in bytes.chunks(cut) {
                 decoder.push(piece);
-                while let Some(frame) = decoder.next().unwrap() {
+                while let Some(frame) = decoder.frame().unwrap() {
                     read.push(frame);
                 }
             }
@@ -144,7 +144,7 @@ mod tests {
         fn no_bytes_make_the_decoder_panic_or_wait_for_more_than_a_frame(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();
             decoder.push(&bytes);
-            while let Ok(Some(_)) = decoder.next() {}
+            while let Ok(Some(_)) = decoder.frame() {}
             prop_assert!(decoder.pending.len() <= bytes.len());
         }
     }
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(bytes.len(), LONGEST + 1 + 2 * HEADER);
         let mut decoder = Decoder::default();
         decoder.push(&[0, 1, 0, 1]);
-        assert_eq!(decoder.next(), Err(FrameError::TooLong(LONGEST + 1)));
+        assert_eq!(decoder.frame(), Err(FrameError::TooLong(LONGEST + 1)));
         let mut decoder = Decoder::default();
         decoder.push(&[1, 0, 0, 5]);
-        assert_eq!(decoder.next(), Err(FrameError::Unknown { kind: 1, length: 5 }));
+        assert_eq!(decoder.frame(), Err(FrameError::Unknown { kind: 1, length: 5 }));
     }
 }

@@ -2,7 +2,7 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [poppler] [nodes] [tour] [wrk] [mutants]
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [poppler] [nodes] [tour] [browser] [wrk] [mutants]
 #
 # Nothing named: all but wrk and mutants, which only `make bench` and `make mutants` need.
 #
@@ -14,7 +14,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl poppler nodes tour)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl poppler nodes tour browser)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -95,17 +95,18 @@ python_tools() {
     cat "$pins" | sha256sum >"$dir/.pins"
 }
 
-oidc() {
+# The programs for Node.js: an OpenID provider, and what drives a browser.
+node_tools() {
     local dir="$TOOLS/npm"
-    is_current "$dir" "$PINS/package.json" "$PINS/package-lock.json" && [ -d "$dir/node_modules/oidc-provider" ] && return
+    is_current "$dir" "$PINS/package.json" "$PINS/package-lock.json" && [ -d "$dir/node_modules/playwright-core" ] && return
     command -v node >/dev/null || apt_install "Node.js" nodejs npm
     command -v npm >/dev/null || apt_install "npm" npm
-    say "installing oidc-provider into .tools/npm"
+    say "installing oidc-provider and playwright-core into .tools/npm"
     rm -rf "$dir"
     mkdir -p "$dir"
     cp "$PINS/package.json" "$PINS/package-lock.json" "$dir/"
     (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) ||
-        fail "oidc-provider could not be installed from the npm registry; the sign-in tests need it."
+        fail "oidc-provider and playwright-core could not be installed from the npm registry; the tests of signing in and of pages need them."
     cat "$PINS/package.json" "$PINS/package-lock.json" | sha256sum >"$dir/.pins"
 }
 
@@ -137,6 +138,12 @@ tour() {
     type -P ssh-keygen >/dev/null || apt_install "an SSH client" openssh-client
 }
 
+# Meets the pages that the documents for newcomers lead to.
+browser() {
+    [ -x /usr/bin/chromium ] || apt_install "Chromium" chromium
+    node_tools
+}
+
 wrk() {
     type -P wrk >/dev/null || apt_install "wrk" wrk
 }
@@ -154,8 +161,9 @@ mutants() {
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | oidc | openssl | poppler | nodes | tour | wrk | mutants) "$tool" ;;
+    rust | postgres | openssl | poppler | nodes | tour | browser | wrk | mutants) "$tool" ;;
+    oidc) node_tools ;;
     schemathesis | stripe | aiosmtpd) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, poppler, nodes, tour, wrk, mutants." ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, poppler, nodes, tour, browser, wrk, mutants." ;;
     esac
 done

@@ -5,7 +5,7 @@ use crate::state::{Object, number, text};
 const STYLE: &str = "
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#16181d;--soft:#545b68;--line:#d5d9e0;--warn-bg:#fff1c9;--warn:#5c4200;--go:#0b5cad;--go-ink:#fff}
 @media (prefers-color-scheme:dark){:root{--bg:#111318;--card:#1b1e25;--ink:#f1f3f7;--soft:#a9b1bf;--line:#3a404c;--warn-bg:#4a3800;--warn:#ffe6a3;--go:#7db8f5;--go-ink:#0a1420}}
-*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:1rem/1.5 system-ui,sans-serif}
+*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 main{max-width:26rem;margin:8vh auto;padding:1.5rem;background:var(--card);border:1px solid var(--line);border-radius:.75rem}
 .note{margin:0 0 1.25rem;padding:.75rem 1rem;border-radius:.5rem;background:var(--warn-bg);color:var(--warn)}
 h1{margin:0;font-size:1.125rem}.sum{margin:.25rem 0 1.25rem;font-size:2rem;font-weight:600}

@@ -15,7 +15,7 @@ use billing::{
         budget_resource::{BudgetAction, BudgetWanted},
         particulars::Seller,
     },
-    service::{checkpoints::checkpoints_sign, statement_numbers::statements_issue},
+    service::{checkpoints::checkpoints_sign, spend_caps::AccountPlace, statement_numbers::statements_issue},
 };
 use capacity::{
     Billed,
@@ -166,8 +166,11 @@ impl Installation {
         tx.commit(None).await.unwrap();
     }
 
-    async fn charge(&self, Tenant { org, project, .. }: Tenant) {
+    async fn charge(&self, tenant: Tenant) {
+        let Tenant { org, project, .. } = tenant;
         self.money.fund(org, 100_000).await;
+        let account = self.tenants.launcher(tenant, "ci").await;
+        self.money.spend_cap_set(AccountPlace { org, project, account }, 1000).await;
         let budget = BudgetWanted { amount_minor: 100, threshold_percent: 80, action: BudgetAction::Notify };
         self.money.budget_set((org, project), budget).await;
         let launch = launch_request(&self.test.db, (org, project), 400, 1);

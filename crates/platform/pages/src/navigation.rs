@@ -254,6 +254,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_title_says_what_kind_of_error_it_is_and_the_page_leads_home() {
+        const API: &str = "which browsers cannot sign in to";
+        for (status, title) in [
+            (401, "Sign in with the command line"),
+            (404, "Nothing is here"),
+            (405, "This address is for programs"),
+            (429, "Too many requests"),
+            (500, "Something went wrong"),
+            (503, "Something went wrong"),
+            (409, "This did not work"),
+        ] {
+            let (_, html) = answer(move || json(status, "{}"), CHROME).await;
+            assert!(html.contains(&format!("<h1>{title}</h1>")), "{status}: {html}");
+            assert_eq!(html.contains(API), status == 401, "{status}: {html}");
+            assert!(html.contains("To the home page"), "{status}: {html}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_document_is_shown_up_to_four_mebibytes_and_a_longer_one_is_saved() {
+        const LONGEST: usize = 4_194_304;
+        for (length, shown) in [(LONGEST, true), (LONGEST + 1, false)] {
+            let body = move || ([("content-type", "application/json")], " ".repeat(length)).into_response();
+            let (response, html) = answer(body, CHROME).await;
+            assert_eq!(html.contains("A document for programs"), shown, "{length}");
+            assert_eq!(response.headers().contains_key("content-disposition"), !shown, "{length}");
+        }
+        let (_, html) = answer(|| json(200, "{}"), CHROME).await;
+        for part in ["shown here for reading", "To the home page"] {
+            assert!(html.contains(part), "{part}: {html}");
+        }
+    }
+
+    #[tokio::test]
     async fn programs_get_the_bytes_that_were_sent() {
         let body = r#"{"error":{"code":"not_found"}}"#;
         for accept in ["*/*", "application/json", ""] {

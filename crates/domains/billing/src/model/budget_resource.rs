@@ -79,7 +79,56 @@ impl BudgetWanted {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn what_was_spent_is_shown_in_percent_rounded_down() {
+        let at = DateTime::UNIX_EPOCH;
+        let budget = Budget {
+            project_id: Uuid::nil().into(),
+            org_id: Uuid::nil().into(),
+            amount_minor: 300,
+            currency: "USD".to_owned(),
+            threshold_percent: 80,
+            action: BudgetAction::Notify,
+            spent_minor: 0,
+            unposted_minor: 0,
+            spent_percent: 0,
+            crossed_at: None,
+            version: 1,
+            created_at: at,
+            updated_at: at,
+        };
+        let shown = |spent_minor, unposted_minor| {
+            let spending = Spending {
+                amount_minor: 300,
+                threshold_percent: 80,
+                spent_minor,
+                unposted_minor,
+                crossed_at: None,
+                updated_at: at,
+            };
+            let shown = budget.clone().with_spending(&spending);
+            (shown.spent_minor, shown.unposted_minor, shown.spent_percent)
+        };
+        assert_eq!(shown(0, 0), (0, 0, 0));
+        assert_eq!(shown(199, 1), (200, 1, 66));
+        assert_eq!(shown(600, 0), (600, 0, 200));
+    }
+
+    #[test]
+    fn a_budget_has_an_amount_and_a_threshold_in_percent() {
+        let allowed = |amount_minor, threshold_percent| {
+            let wanted = BudgetWanted { amount_minor, threshold_percent, action: BudgetAction::Block };
+            wanted.check().is_ok()
+        };
+        assert_eq!([1, 50, 100].map(|threshold| allowed(100, threshold)), [true; 3]);
+        assert_eq!([0, 101, -1].map(|threshold| allowed(100, threshold)), [false; 3]);
+        assert!(!allowed(0, 50));
+    }
 
     #[test]
     fn an_amount_is_positive_and_bounded() {

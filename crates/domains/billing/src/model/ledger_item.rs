@@ -201,6 +201,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_set_aside_and_frozen_is_had_but_not_available() {
+        let posting = Posting {
+            promo_after_minor: 20,
+            disputed_after_minor: 3,
+            ..posting(PostingKind::Usage, 500, 7, None)
+        };
+        let totals = PostedTotals { whole_minor: 530, available_minor: 520 };
+        assert_eq!(PostedTotals::of_posting(&posting), totals);
+    }
+
+    #[test]
+    fn one_of_several_allocations_is_not_named_as_if_it_was_the_only_one() {
+        let (alone, with_more) = (subject(&[train("a")], false), subject(&[train("a")], true));
+        assert_eq!(alone.as_deref(), Some("8 × h200, allocation a in project training"));
+        assert_ne!(with_more, alone);
+    }
+
     const BEFORE: PostedTotals = PostedTotals { whole_minor: 1_000, available_minor: 1_000 };
 
     fn item(kind: PostingKind, after: (i64, i64), about: Vec<LedgerAllocation>, more: bool) -> LedgerItem {

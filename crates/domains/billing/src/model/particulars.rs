@@ -157,6 +157,16 @@ mod tests {
         assert_eq!(parts(10_000, false, i64::MAX).2, i64::MAX);
     }
 
+    #[test]
+    fn amounts_are_rounded_half_away_from_zero_and_bounded_on_both_sides() {
+        let halves = [-5, -4, 0, 4, 5].map(|amount| divide_rounded(amount, 10));
+        assert_eq!(halves, [-1, 0, 0, 0, 1]);
+        let whole = i128::from(i64::MAX);
+        assert_eq!([minor(whole), minor(whole + 1)], [i64::MAX; 2]);
+        assert_eq!([minor(-whole - 1), minor(-whole - 2)], [i64::MIN; 2]);
+        assert_eq!([minor(-3), minor(0), minor(3)], [-3, 0, 3]);
+    }
+
     proptest! {
         #[test]
         fn net_and_tax_are_gross_and_the_tax_is_the_rate_to_less_than_a_minor_unit(

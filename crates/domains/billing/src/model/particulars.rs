@@ -70,12 +70,12 @@ pub struct Particulars {
 
 /// Half away from zero; `by` is not zero.
 const fn divide_rounded(amount: i128, by: i128) -> i128 {
-    let half = if amount < 0 { -by / 2 } else { by / 2 };
+    let half = if amount.is_negative() { -by / 2 } else { by / 2 };
     (amount + half) / by
 }
 
 fn minor(amount: i128) -> i64 {
-    i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
+    i64::try_from(amount).unwrap_or(if amount.is_negative() { i64::MIN } else { i64::MAX })
 }
 
 impl TaxRule {

@@ -18,14 +18,14 @@ pub use reports::{
     LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogLine, LogsTaken, NodeMetrics,
 };
 
-/// The minor version that a side speaks, as `1.1`. Both send it with every message.
+/// The minor version that a side speaks, as `1.2`. Both send it with every message.
 pub const CONTRACT_HEADER: &str = "x-gpuaas-node-contract";
 /// The control plane's clock in milliseconds since 1970, with every answer: nodes report how far theirs is off.
 pub const TIME_HEADER: &str = "x-gpuaas-time-ms";
 
 /// Newest first. Between neighbours only optional fields were added.
-pub const CONTRACT: &str = "1.1";
-pub const PREVIOUS_CONTRACT: &str = "1.0";
+pub const CONTRACT: &str = "1.2";
+pub const PREVIOUS_CONTRACT: &str = "1.1";
 
 /// The name that certificates carry: `spiffe://<domain>/node/<id>`.
 pub fn spiffe_id(trust_domain: &str, node: NodeId) -> String {
@@ -198,6 +198,32 @@ pub struct Waited {
     /// Since 1.1: see [`HeartbeatAnswer::renew_now`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_now: Option<bool>,
+    /// Since 1.2: a gateway needs this node, which is to dial it. Not signed: the node dials only servers of the authority
+    /// that it trusts, and opens nothing there without a signed grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dial: Option<Dial>,
+}
+
+/// Where a tunnel is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Dial {
+    /// `https://host:port` of the gateway that asks.
+    pub url: String,
+    pub class: TunnelClass,
+}
+
+/// What a tunnel is for, and so how large its windows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum TunnelClass {
+    /// Terminals and logs.
+    Interactive,
+    /// TCP connections.
+    Bulk,
+    /// One that a newer control plane knows; it is not dialled.
+    #[serde(other)]
+    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,7 @@
 //! cannot make one: neither the database, the bus nor a gateway opens anything on a node.
 
 use chrono::{DateTime, Utc};
-use kernel::ids::{GrantId, NodeId};
+use kernel::ids::{AllocationId, GrantId, NodeId, TerminalSessionId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -15,9 +15,7 @@ use crate::{Keyset, canonical, keyset::SignatureError, task::CLOCK_TOLERANCE, te
 pub const GRANT_CONTEXT: &[u8] = b"gpuaas grant v1\n";
 
 /// What a stream carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// A terminal, in frames.
     Pty,
@@ -27,16 +25,80 @@ pub enum StreamKind {
     Log,
 }
 
+/// Whose machine a stream leads into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Owner {
+    Allocation {
+        allocation_id: AllocationId,
+    },
+    /// The node itself.
+    Node,
+}
+
+/// As the port of [`Target::Tcp`]: the SSH server of the machine, wherever it listens there. Only its agent knows that: where
+/// clients reach it directly, an address or a port may have been translated.
+pub const SSH_PORT: u16 = 22;
+
+/// What is opened there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Target {
+    /// A shell of the owner.
+    Pty(PtyTarget),
+    /// A port of the owner's machine, on its loopback address.
+    Tcp { port: u16 },
+    /// A log of the node: so many recent lines, then new ones.
+    Log { source: String, lines: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct PtyTarget {
+    pub session_id: TerminalSessionId,
+    pub access: PtyAccess,
+    /// Whether a session that is not there is started. One that somebody attached to before is not: its output is lost.
+    pub may_start: bool,
+    /// The session ends so long after its start, whatever happens. The node has a limit of its own besides.
+    pub ttl_seconds: u32,
+    /// The session ends when nobody typed and nothing was printed for so long.
+    pub idle_seconds: u32,
+}
+
+/// What a stream may do with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum PtyAccess {
+    /// Type and resize, if nobody else does.
+    Write,
+    /// Type and resize; whoever did before is detached.
+    TakeOver,
+    /// See what is printed.
+    Watch,
+    /// End the session.
+    End,
+}
+
+impl Target {
+    pub const fn kind(&self) -> StreamKind {
+        match self {
+            Self::Pty(_) => StreamKind::Pty,
+            Self::Tcp { .. } => StreamKind::Tcp,
+            Self::Log { .. } => StreamKind::Log,
+        }
+    }
+}
+
 /// All that is signed. Fields may be added; none may change its meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
     pub grant_id: GrantId,
     pub node_id: NodeId,
-    pub kind: StreamKind,
-    /// Whose machine it leads into: an allocation, or the node itself.
-    pub owner: String,
-    /// What is opened there, in the terms of the kind: a shell, a port, a log.
-    pub target: String,
+    pub owner: Owner,
+    pub target: Target,
     /// Who asked.
     pub actor: String,
     /// Worth one stream.

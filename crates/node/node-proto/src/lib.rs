@@ -6,6 +6,7 @@
 //! - [`task`]: one piece of work as it is signed, and how it is checked. The bytes that were signed are the
 //!   bytes that are read: nothing is believed that the signature does not cover.
 //! - [`grant`]: the right to open one stream to a node, signed and checked as tasks are.
+//! - [`log_stream`]: what a stream of log lines carries.
 //! - [`keyset`]: which signers a node believes. The list is signed by a key that the node pinned when it
 //!   enrolled, so that neither the database nor the gateway can add one.
 //!
@@ -18,6 +19,7 @@ pub mod catalog;
 pub mod contract;
 pub mod grant;
 pub mod keyset;
+pub mod log_stream;
 pub mod task;
 pub mod text;
 

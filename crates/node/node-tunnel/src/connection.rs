@@ -9,6 +9,7 @@ use std::{
 };
 
 use h2::{Ping, PingPong};
+use node_proto::contract::TunnelClass;
 use tokio::{sync::Notify, time::Instant};
 
 /// Sizes and times of a tunnel. Both ends use the same one.
@@ -36,6 +37,22 @@ impl Profile {
     };
     /// For TCP: windows that fill a long way.
     pub const BULK: Self = Self { window: 256 * 1024, ..Self::INTERACTIVE };
+
+    /// How tunnels of a class are, and what they offer in the handshake.
+    pub const fn for_class(class: TunnelClass) -> Option<(Self, &'static [u8])> {
+        match class {
+            TunnelClass::Interactive => Some((Self::INTERACTIVE, crate::ALPN)),
+            TunnelClass::Bulk => Some((Self::BULK, crate::ALPN_BULK)),
+            TunnelClass::Unknown => None,
+        }
+    }
+
+    /// The class that a handshake agreed on.
+    pub fn class(alpn: Option<&[u8]>) -> Option<TunnelClass> {
+        let offers =
+            |class: &TunnelClass| Self::for_class(*class).is_some_and(|(_, offered)| Some(offered) == alpn);
+        [TunnelClass::Interactive, TunnelClass::Bulk].into_iter().find(offers)
+    }
 
     /// All streams together, so that one that stalls leaves the others their windows.
     pub(crate) fn connection_window(&self) -> u32 {

@@ -1,4 +1,9 @@
 //! Frames of a terminal: one byte of type, three of length, then the content.
+//!
+//! **How a stream goes.** The gateway begins with an [`Frame::Ack`]: how many bytes of the session's output the client has
+//! already (none: 0). The node answers with an `Ack`: the number of the byte that comes next, which is the same, or a later one
+//! when what is between was not kept. Then both send: the gateway what is typed, sizes, and an `Ack` for what the client has
+//! taken; the node what is printed, and as its last frame an `Exit` or a `Close`.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
@@ -16,6 +21,50 @@ pub enum Frame {
     Ack { sequence: u64 },
     /// The program has ended, with this status; the signal that ended it is above 128.
     Exit { status: i32 },
+    /// The node ends this attachment, and says why.
+    Close { reason: CloseReason },
+    /// Whoever is attached leaves on purpose: the program goes on, and what it prints is kept as far as there is room.
+    Detach,
+}
+
+/// Why a node ends an attachment while the program has no status to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Somebody else writes now.
+    TakenOver,
+    /// The time to live of the session is over.
+    Expired,
+    /// Nothing happened in it for too long.
+    Idle,
+    /// Somebody ended it.
+    Ended,
+    /// The agent stops.
+    Stopping,
+}
+
+impl CloseReason {
+    pub const ALL: [Self; 5] = [Self::TakenOver, Self::Expired, Self::Idle, Self::Ended, Self::Stopping];
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::TakenOver => 1,
+            Self::Expired => 2,
+            Self::Idle => 3,
+            Self::Ended => 4,
+            Self::Stopping => 5,
+        }
+    }
+
+    /// As clients and records are told.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TakenOver => "taken_over",
+            Self::Expired => "expired",
+            Self::Idle => "idle",
+            Self::Ended => "ended",
+            Self::Stopping => "node_stopping",
+        }
+    }
 }
 
 /// What came is not in frames; nothing after it can be read.
@@ -25,6 +74,8 @@ pub enum FrameError {
     TooLong(usize),
     #[error("a frame of type {kind} with {length} bytes is not known")]
     Unknown { kind: u8, length: usize },
+    #[error("the reason {0} of an end is not known")]
+    UnknownReason(u8),
 }
 
 impl Frame {
@@ -34,6 +85,8 @@ impl Frame {
             Self::Resize { .. } => 1,
             Self::Ack { .. } => 2,
             Self::Exit { .. } => 3,
+            Self::Close { .. } => 4,
+            Self::Detach => 5,
         }
     }
 
@@ -63,6 +116,11 @@ impl Frame {
                 header(out, 4);
                 out.put_i32(*status);
             }
+            Self::Close { reason } => {
+                header(out, 1);
+                out.put_u8(reason.byte());
+            }
+            Self::Detach => header(out, 0),
         }
     }
 }
@@ -90,7 +148,7 @@ impl Decoder {
         }
         // Refused by its header: what cannot be a frame is not waited for.
         match (kind, length) {
-            (0, _) | (1 | 3, 4) | (2, 8) => {}
+            (0, _) | (1 | 3, 4) | (2, 8) | (4, 1) | (5, 0) => {}
             _ => return Err(FrameError::Unknown { kind, length }),
         }
         if self.pending.len() < HEADER + length {
@@ -102,7 +160,13 @@ impl Decoder {
             0 => Frame::Data(content),
             1 => Frame::Resize { columns: content.get_u16(), rows: content.get_u16() },
             2 => Frame::Ack { sequence: content.get_u64() },
-            _ => Frame::Exit { status: content.get_i32() },
+            3 => Frame::Exit { status: content.get_i32() },
+            4 => {
+                let byte = content.get_u8();
+                let reason = CloseReason::ALL.into_iter().find(|reason| reason.byte() == byte);
+                Frame::Close { reason: reason.ok_or(FrameError::UnknownReason(byte))? }
+            }
+            _ => Frame::Detach,
         }))
     }
 }
@@ -119,6 +183,8 @@ mod tests {
             any::<(u16, u16)>().prop_map(|(columns, rows)| Frame::Resize { columns, rows }),
             any::<u64>().prop_map(|sequence| Frame::Ack { sequence }),
             any::<i32>().prop_map(|status| Frame::Exit { status }),
+            prop::sample::select(&CloseReason::ALL[..]).prop_map(|reason| Frame::Close { reason }),
+            Just(Frame::Detach),
         ]
     }
 

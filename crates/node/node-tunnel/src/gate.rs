@@ -21,20 +21,23 @@ const MOST_USED: usize = 100_000;
 
 /// The signers in force, as the agent has them now.
 pub type Signers = dyn Fn() -> Arc<Keyset> + Send + Sync;
+/// When this agent started, by the clock of the control plane.
+pub type StartedAt = dyn Fn() -> DateTime<Utc> + Send + Sync;
 
 /// Verifies grants for one node, and remembers those that are worth one stream. It forgets when the agent stops: what was
-/// issued before it started is refused, because it may have been used.
+/// issued before it started is refused, because it may have been used. Both times are the control plane's: the clock of a node
+/// may be wrong, and may be set right after the agent has started.
 pub struct Gate {
     node: NodeId,
     signers: Box<Signers>,
     ambient: Ambient,
-    started_at: DateTime<Utc>,
+    started_at: Box<StartedAt>,
     used: Mutex<HashMap<GrantId, DateTime<Utc>>>,
 }
 
 impl Gate {
-    pub fn new(node: NodeId, ambient: Ambient, signers: Box<Signers>) -> Self {
-        Self { node, signers, started_at: ambient.now(), ambient, used: Mutex::default() }
+    pub fn new(node: NodeId, ambient: Ambient, signers: Box<Signers>, started_at: Box<StartedAt>) -> Self {
+        Self { node, signers, started_at, ambient, used: Mutex::default() }
     }
 
     /// The grant, which is used from now on if it is worth one stream.
@@ -44,7 +47,7 @@ impl Gate {
         if !grant.single_use {
             return Ok(grant);
         }
-        if grant.issued_at < self.started_at {
+        if grant.issued_at < (self.started_at)() {
             return Err(GrantError::Superseded);
         }
         let mut used = self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -19,6 +19,11 @@ use crate::{
     stream::Stream,
 };
 
+/// Headers of an answer.
+const LARGEST_ANSWER: u32 = 4096;
+/// Between the end of the streams of a broken connection and the end of its tunnel.
+const ENDS_SOON: Duration = Duration::from_millis(100);
+
 /// Why there is no stream.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -52,6 +57,8 @@ impl Tunnel {
             .initial_window_size(profile.window)
             .initial_connection_window_size(profile.connection_window())
             .max_send_buffer_size(profile.window as usize)
+            // An answer is a status and a code: a node that sends more is not ours.
+            .max_header_list_size(LARGEST_ANSWER)
             .enable_push(false);
         let shaken = tokio::time::timeout(profile.open_within, builder.handshake::<_, Bytes>(io)).await;
         let (requests, mut connection) = shaken.map_err(|_| TunnelError::NoAnswer)??;
@@ -106,6 +113,11 @@ impl Tunnel {
 
     pub fn open_streams(&self) -> usize {
         self.streams.open()
+    }
+
+    /// Whether it has ended or is about to: a broken connection is seen by its streams first.
+    pub async fn ends_soon(&self) -> bool {
+        tokio::time::timeout(ENDS_SOON, self.ended()).await.is_ok()
     }
 
     /// Ends with the tunnel.

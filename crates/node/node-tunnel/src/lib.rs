@@ -18,16 +18,18 @@ pub mod frame;
 mod gate;
 mod gateway;
 mod node;
+pub mod pieces;
 mod stream;
 
 pub use connection::{Profile, TunnelError};
-pub use gate::Gate;
+pub use gate::{Gate, Signers, StartedAt};
 pub use gateway::{OpenError, Tunnel};
 pub use node::{Attached, Handler, Refusal, serve};
 pub use stream::{Receiver, Sender, Stream, StreamError, receive_into, send_from};
 
-/// What both sides offer in the TLS handshake.
+/// What both sides offer in the TLS handshake, by what the tunnel is for.
 pub const ALPN: &[u8] = b"gpuaas-tunnel/1";
+pub const ALPN_BULK: &[u8] = b"gpuaas-tunnel-bulk/1";
 
 /// The path of a new stream.
 const STREAMS: &str = "/v1/streams";

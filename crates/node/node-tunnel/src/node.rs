@@ -7,7 +7,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use node_proto::grant::{Grant, SignedGrant};
+use node_proto::grant::{Grant, GrantError, SignedGrant};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinSet,
@@ -29,6 +29,11 @@ pub struct Refusal(pub &'static str);
 pub trait Handler: Send + Sync + 'static {
     /// Gets it ready, before the other end is told that it is open.
     async fn attach(&self, grant: Grant) -> Result<Box<dyn Attached>, Refusal>;
+
+    /// A signer is not known, and may have come since: asks for the signers in force. True when they changed.
+    async fn refresh_signers(&self) -> bool {
+        false
+    }
 }
 
 /// Something with an open stream. It is dropped with the tunnel.
@@ -99,7 +104,11 @@ async fn answer(
     let Some(signed) = presented(&head.headers) else {
         return refuse(&mut response, StatusCode::BAD_REQUEST, "malformed");
     };
-    let grant = match gate.admit(&signed) {
+    let admitted = match gate.admit(&signed) {
+        Err(GrantError::UnknownSigner) if handler.refresh_signers().await => gate.admit(&signed),
+        other => other,
+    };
+    let grant = match admitted {
         Ok(grant) => grant,
         Err(error) => {
             tracing::warn!(%error, "a stream is refused");
@@ -123,7 +132,7 @@ fn presented(headers: &HeaderMap) -> Option<SignedGrant> {
 }
 
 /// The name of the error in the contract.
-fn code(error: &node_proto::grant::GrantError) -> String {
+fn code(error: &GrantError) -> String {
     let name = serde_json::to_value(error).ok();
     name.as_ref().and_then(|name| name.as_str()).unwrap_or("refused").to_owned()
 }

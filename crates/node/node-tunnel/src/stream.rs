@@ -82,6 +82,20 @@ impl Sender {
         Ok(())
     }
 
+    /// Waits until so many bytes can be sent at once; at most a window. Nothing is sent.
+    pub async fn room(&mut self, bytes: usize) -> Result<(), StreamError> {
+        loop {
+            self.inner.reserve_capacity(bytes);
+            if self.inner.capacity() >= bytes {
+                return Ok(());
+            }
+            match poll_fn(|cx| self.inner.poll_capacity(cx)).await {
+                Some(free) => drop(free?),
+                None => return Err(StreamError::Closed),
+            }
+        }
+    }
+
     /// Declares the end: the other side has received all of it when it reads this.
     pub fn finish(&mut self) -> Result<(), StreamError> {
         self.finished = true;

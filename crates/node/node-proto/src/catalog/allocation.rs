@@ -76,8 +76,7 @@ impl JsonSchema for ProvisionUserInput {
     }
 }
 
-/// As it travels: nodes of 1.0 know only `sudo`, and refuse fields that they do not know. So the isolation is said
-/// only with sudo, which nobody gets without it.
+/// As it travels: the isolation is said only with sudo, which nobody gets without it.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ProvisionUserInput")]
@@ -135,6 +134,10 @@ pub struct ProvisionedUser {
     pub keys: u32,
     /// False when the account was there already, as asked.
     pub created: bool,
+    /// Since 1.2: the public keys of the machine's SSH server, each as `type base64`. Whoever signs in through the tunnel
+    /// accepts no others. Empty where there is no SSH server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_without_sudo_is_what_nodes_of_1_0_read() {
+    fn an_order_without_sudo_says_nothing_of_the_isolation() {
         let plain = wire(json!({ "sudo": false, "limits": {} }));
         let read: ProvisionUserInput = serde_json::from_value(plain.clone()).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), plain);

@@ -129,6 +129,15 @@ impl KeyRemovalKind for RetainAuthorizedKeys {}
 impl KeyRemovalKind for VmRetainAuthorizedKeys {}
 
 impl Work {
+    /// Whose things on the node it removes.
+    pub fn ends_owner(&self) -> Option<&str> {
+        match self {
+            Self::VmRelease(input) => Some(&input.owner),
+            Self::DeprovisionUser(input) => Some(&input.owner),
+            _ => None,
+        }
+    }
+
     /// Whose things on the node it changes: work about one owner is never done at the same time.
     pub fn owner(&self) -> Option<&str> {
         match self {

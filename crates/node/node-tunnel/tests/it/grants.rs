@@ -59,14 +59,10 @@ async fn a_grant_for_one_stream_opens_one_and_is_not_taken_from_before_the_agent
     }
     // Of many that arrive with it at once, one gets in.
     let once = sign(&grant("echo"), &signer(1));
-    let tried = (0..20).map(|_| pair.tunnel.open(&once));
+    let tried = futures_util::future::join_all((0..20).map(|_| pair.tunnel.open(&once))).await;
     let mut opened = 0;
-    let mut waiting = Vec::new();
-    for one in tried {
-        waiting.push(Box::pin(one));
-    }
-    for one in waiting {
-        match one.await {
+    for one in &tried {
+        match one {
             Ok(_) => opened += 1,
             Err(OpenError::Refused(reason)) => assert_eq!(reason, "replayed"),
             Err(other) => panic!("{other}"),

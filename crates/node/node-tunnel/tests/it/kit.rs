@@ -18,7 +18,7 @@ use kernel::{
 };
 use node_proto::{
     Keyset, SignerKey, SignerState,
-    grant::{Grant, SignedGrant, StreamKind, signing_bytes},
+    grant::{Grant, Owner, SignedGrant, Target as GrantTarget, signing_bytes},
     text::Base64,
 };
 use node_tunnel::{
@@ -64,9 +64,8 @@ pub fn grant(target: &str) -> Grant {
     Grant {
         grant_id: GrantId::from(Ambient::system().uuid()),
         node_id: node(),
-        kind: StreamKind::Tcp,
-        owner: "alloc_1".to_owned(),
-        target: target.to_owned(),
+        owner: Owner::Node,
+        target: GrantTarget::Log { source: target.to_owned(), lines: 0 },
         actor: "user_1".to_owned(),
         single_use: true,
         issued_at: now(),
@@ -116,14 +115,15 @@ impl Drop for Ended {
 #[async_trait]
 impl Handler for Targets {
     async fn attach(&self, grant: Grant) -> Result<Box<dyn Attached>, Refusal> {
-        match grant.target.as_str() {
+        let GrantTarget::Log { source, .. } = grant.target else { return Err(Refusal("no_such_target")) };
+        match source.as_str() {
             "absent" => return Err(Refusal("no_such_target")),
             "hang" => std::future::pending().await,
             _ => {}
         }
         self.attached.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Target {
-            name: grant.target,
+            name: source,
             poured: self.poured.clone(),
             broken: self.broken.clone(),
             _ended: Ended(self.ended.clone()),
@@ -204,7 +204,7 @@ impl Pair {
         let (agent, gateway) = (agent.unwrap(), gateway.unwrap());
         assert_eq!(agent.get_ref().1.alpn_protocol(), Some(ALPN));
         let clock = ManualClock::starting_at(now());
-        let gate = Gate::new(node(), clock.ambient(), Box::new(|| Arc::new(keyset())));
+        let gate = Gate::new(node(), clock.ambient(), Box::new(|| Arc::new(keyset())), Box::new(now));
         let targets = Arc::new(Targets::default());
         let agent = tokio::spawn(serve(agent, profile, Arc::new(gate), targets.clone()));
         let tunnel = Tunnel::start(gateway, profile).await.unwrap();

@@ -1,4 +1,4 @@
-//! What 1.0 said. Ids are text here: 1.0 did not look into them.
+//! What 1.1 said. Ids are text here: it is not for a contract to look into them.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
@@ -93,9 +93,14 @@ messages! {
         seconds: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         room: Option<u32>,
+        /// What the node has and has not finished telling of, separated by commas.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holding: Option<String>,
     }
     Waited {
         tasks: Vec<SignedTask>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        renew_now: Option<bool>,
     }
     SignedTask {
         payload: Base64,
@@ -135,6 +140,8 @@ messages! {
     TaskFailure {
         code: FailureCode,
         message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<FailureCause>,
     }
     ResultAnswer {
         counted: bool,
@@ -150,6 +157,13 @@ messages! {
         findings: Vec<Finding>,
         #[serde(default)]
         metrics: NodeMetrics,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keyset_serial: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority_ids: Option<Vec<String>>,
+        /// The node's clock minus the control plane's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clock_offset_ms: Option<i64>,
     }
     #[derive(Default)]
     Inventory {
@@ -190,6 +204,26 @@ messages! {
     HeartbeatAnswer {
         heartbeat_seconds: u32,
         desired_version: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keyset_serial: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority_ids: Option<Vec<String>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        renew_now: Option<bool>,
+    }
+    LogBatch {
+        lines: Vec<LogLine>,
+        #[serde(default)]
+        dropped: u64,
+    }
+    LogLine {
+        at: DateTime<Utc>,
+        level: LogLevel,
+        source: String,
+        message: String,
+    }
+    LogsTaken {
+        lines: u32,
     }
     ErrorAnswer {
         error: ErrorBody,
@@ -210,6 +244,39 @@ messages! {
         profile: ProbeProfile,
         expected_gpus: u32,
     }
+    #[serde(deny_unknown_fields)]
+    SelfUpdateInput {
+        version: String,
+        sha256: String,
+        size_bytes: u64,
+    }
+    #[serde(deny_unknown_fields)]
+    AccountSpec {
+        username: String,
+        uid: u32,
+        gid: u32,
+    }
+    #[serde(deny_unknown_fields)]
+    #[derive(Default)]
+    AccountLimits {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processes: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        open_files: Option<u32>,
+    }
+    #[serde(deny_unknown_fields)]
+    ProvisionUserInput {
+        account: AccountSpec,
+        owner: String,
+        shell: String,
+        authorized_keys: Vec<String>,
+        #[serde(default)]
+        limits: AccountLimits,
+        sudo: bool,
+        /// With sudo, and then `full-reimage`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        isolation: Option<Isolation>,
+    }
 }
 
 macro_rules! words {
@@ -227,6 +294,23 @@ words! {
         UnknownSigner, BadSignature, Malformed, WrongNode, Expired, NotYetValid, UnknownType, BadParameters,
     }
     ProbeProfile { Onboarding, BetweenTenants, Light, }
+    LogLevel { Error, Warn, Info, Debug, }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    Drained,
+    /// One that a newer agent knows.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    UserRevoke,
+    FullReimage,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

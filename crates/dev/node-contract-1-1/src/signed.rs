@@ -1,4 +1,4 @@
-//! Signatures of 1.0: what was signed, how it was spelt, and what was checked.
+//! Signatures of 1.1: what was signed, how it was spelt, and what was checked.
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -62,8 +62,14 @@ impl SignedTask {
         Self { payload: Base64(payload), signer_version: task.signer_version, signature }
     }
 
-    /// All that a node of 1.0 checked before it looked at the type of work.
-    pub fn accept(&self, keyset: &Keyset, node: &str, now: DateTime<Utc>) -> Result<Task, RefusalReason> {
+    /// All that a node of 1.1 checked before it looked at the type of work. `since` is when its journal began.
+    pub fn accept(
+        &self,
+        keyset: &Keyset,
+        node: &str,
+        now: DateTime<Utc>,
+        since: DateTime<Utc>,
+    ) -> Result<Task, RefusalReason> {
         let signer = keyset.signers.iter().find(|signer| signer.signer_version == self.signer_version);
         let signer = signer.ok_or(RefusalReason::UnknownSigner)?;
         if !is_signed(&signer.public_key.0, TASK_CONTEXT, &self.payload.0, &self.signature) {
@@ -75,6 +81,7 @@ impl SignedTask {
             () if task.node_id != node => Err(RefusalReason::WrongNode),
             () if task.expires_at + CLOCK_TOLERANCE <= now => Err(RefusalReason::Expired),
             () if task.issued_at > now + CLOCK_TOLERANCE => Err(RefusalReason::NotYetValid),
+            () if task.issued_at + CLOCK_TOLERANCE < since => Err(RefusalReason::NotYetValid),
             () => Ok(task),
         }
     }

@@ -1,6 +1,7 @@
-//! A gateway of 1.0, in this process: mutual TLS with a small authority of its own, tasks in memory.
+//! A gateway of 1.1, in this process: mutual TLS with a small authority of its own, tasks in memory.
 //!
-//! It hands out every task once, never again by itself, and has no routes for logs and programs.
+//! It hands out a task again when its lease has lapsed and the node says that it does not have it. It knows nothing of
+//! tunnels, and asks nobody to dial.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,19 +10,13 @@ use std::{
     time::Duration,
 };
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kernel::Ambient;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, SanType,
-};
-use rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebPkiClientVerifier};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{
@@ -33,14 +28,19 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     CONTRACT, CONTRACT_HEADER, TIME_HEADER,
-    agent::{hex, sha256},
+    authority::{Authority, lock},
     messages::{
-        Base64, EnrollRequest, Enrolled, ErrorAnswer, ErrorBody, Heartbeat, HeartbeatAnswer,
-        IssuedCertificate, JoinInfo, Keyset, Progress, ProgressAnswer, RenewRequest, Renewed, ResultAnswer,
-        SignedKeyset, SignedTask, SignerKey, SignerState, Task, TaskResult, Trust, TrustedAuthority,
-        WaitQuery, Waited,
+        EnrollRequest, Enrolled, ErrorAnswer, ErrorBody, Heartbeat, HeartbeatAnswer, IssuedCertificate,
+        JoinInfo, LogBatch, LogLine, LogsTaken, Progress, ProgressAnswer, RenewRequest, Renewed,
+        ResultAnswer, SignedTask, Task, TaskResult, Trust, WaitQuery, Waited,
     },
+    tls::{hex, sha256},
 };
+
+/// A task that was handed out and is not held after this time is handed out again.
+const LEASE: Duration = Duration::from_secs(2);
+/// So often a wait looks for tasks that come back.
+const LOOK: Duration = Duration::from_millis(200);
 
 pub struct Gateway {
     address: SocketAddr,
@@ -51,35 +51,39 @@ pub struct Gateway {
 #[derive(Default)]
 pub struct Seen {
     pub connections: u32,
-    pub renewals: u32,
+    /// The digest of each key that a certificate was asked for: to join, and to renew.
+    pub keys: Vec<String>,
     pub trust_asked: u32,
     pub heartbeats: Vec<Heartbeat>,
+    pub waits: Vec<WaitQuery>,
+    pub log_lines: Vec<LogLine>,
     pub tasks: BTreeMap<String, Handed>,
+    /// By their digest.
+    programs: BTreeMap<String, Vec<u8>>,
     /// By the header; what the other side says it speaks.
     pub contracts: BTreeSet<String>,
-    /// Paths that 1.0 did not have, without the node's id.
+    /// Paths that 1.1 did not have, without the node's id.
     pub unknown_paths: Vec<String>,
+    /// So many answers to renewals do not arrive.
+    pub lost_renewals: u32,
     tokens: BTreeMap<String, String>,
+    /// Nodes that are to make a new key.
+    rekey: BTreeSet<String>,
 }
 
 pub struct Handed {
     pub node: String,
     pub signed: SignedTask,
-    pub waiting: bool,
     pub deliveries: u32,
+    /// Nothing while it waits.
+    lease_until: Option<Instant>,
     pub progress: Vec<Progress>,
     pub results: Vec<TaskResult>,
 }
 
 struct Shared {
     ambient: Ambient,
-    lifetime: TimeDelta,
-    authority: String,
-    root_pem: String,
-    root_sha256: String,
-    issuer: Issuer<'static, KeyPair>,
-    keyset_key: Ed25519KeyPair,
-    signer: Ed25519KeyPair,
+    authority: Authority,
     seen: Mutex<Seen>,
     queued: Notify,
 }
@@ -88,40 +92,8 @@ impl Gateway {
     /// `lifetime` is that of the certificates which nodes get.
     pub async fn start(lifetime: TimeDelta) -> Self {
         let ambient = Ambient::system();
-        let ca_key = KeyPair::generate().expect("a key");
-        let mut ca = CertificateParams::default();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let root = ca.self_signed(&ca_key).expect("a root");
-        let issuer = Issuer::new(ca, ca_key);
-        let server_key = KeyPair::generate().expect("a key");
-        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-        let server = server.signed_by(&server_key, &issuer).expect("a certificate");
-
-        let mut roots = RootCertStore::empty();
-        roots.add(root.der().clone()).expect("a root");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let chain = vec![server.der().clone(), root.der().clone()];
-        let mut tls = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("TLS")
-            .with_client_cert_verifier(clients.allow_unauthenticated().build().expect("a verifier"))
-            .with_single_cert(chain, PrivateKeyDer::try_from(server_key.serialize_der()).expect("a key"))
-            .expect("a certificate and its key");
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-
-        let shared = Arc::new(Shared {
-            lifetime,
-            authority: id(&ambient, "ca"),
-            root_pem: root.pem(),
-            root_sha256: sha256(root.der()),
-            issuer,
-            keyset_key: Ed25519KeyPair::generate().expect("a key"),
-            signer: Ed25519KeyPair::generate().expect("a key"),
-            seen: Mutex::default(),
-            queued: Notify::new(),
-            ambient,
-        });
+        let (authority, tls) = Authority::new(id(&ambient, "ca"), lifetime);
+        let shared = Arc::new(Shared { authority, seen: Mutex::default(), queued: Notify::new(), ambient });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), shared.clone()));
@@ -138,8 +110,8 @@ impl Gateway {
             node_id: id(&self.shared.ambient, "node"),
             hostname: hostname.to_owned(),
             url: format!("https://{}", self.address),
-            root_sha256: vec![self.shared.root_sha256.clone()],
-            keyset_key: hex(self.shared.keyset_key.public_key().as_ref()),
+            root_sha256: vec![self.shared.authority.root_sha256.clone()],
+            keyset_key: self.shared.authority.keyset_key(),
         };
         let token = hex(&self.shared.ambient.bytes::<16>());
         self.seen().tokens.insert(token.clone(), join.node_id.clone());
@@ -159,20 +131,40 @@ impl Gateway {
             expires_at: now + TimeDelta::minutes(10),
             correlation_id: self.shared.ambient.uuid().to_string(),
             traceparent: None,
-            signer_version: 1,
+            // The authority says who signs.
+            signer_version: 0,
         };
-        let signed = SignedTask::sign(&task, &self.shared.signer);
-        let (node, progress, results) = (task.node_id, Vec::new(), Vec::new());
-        let handed = Handed { node, signed, waiting: true, deliveries: 0, progress, results };
-        self.seen().tasks.insert(task.task_id.clone(), handed);
+        let (node, id) = (task.node_id.clone(), task.task_id.clone());
+        let signed = self.shared.authority.sign(task);
+        let (progress, results) = (Vec::new(), Vec::new());
+        let handed = Handed { node, signed, deliveries: 0, lease_until: None, progress, results };
+        self.seen().tasks.insert(id.clone(), handed);
         self.shared.queued.notify_waiters();
-        task.task_id
+        id
     }
 
     /// As if an answer had been lost and somebody had put the task back.
     pub fn hand_out_again(&self, task: &str) {
-        self.seen().tasks.get_mut(task).expect("a task").waiting = true;
+        self.seen().tasks.get_mut(task).expect("a task").lease_until = None;
         self.shared.queued.notify_waiters();
+    }
+
+    /// As after the end of a tenancy: the node is asked for a new key until it has one.
+    pub fn ask_for_new_key(&self, node: &str) {
+        self.seen().rekey.insert(node.to_owned());
+        self.shared.queued.notify_waiters();
+    }
+
+    /// A program that nodes may fetch; gives its digest.
+    pub fn offer(&self, program: Vec<u8>) -> String {
+        let digest = sha256(&program);
+        self.seen().programs.insert(digest.clone(), program);
+        digest
+    }
+
+    /// A new signer, which signs from now on. Nodes learn of it by the answers to their reports.
+    pub fn change_signer(&self) {
+        self.shared.authority.change_signer();
     }
 }
 
@@ -204,11 +196,12 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     }
 }
 
-type Answered = Result<Value, (StatusCode, &'static str)>;
+type Answered = Result<Bytes, (StatusCode, &'static str)>;
+const NOT_FOUND: (StatusCode, &str) = (StatusCode::NOT_FOUND, "not_found");
 
 impl Shared {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.seen)
     }
 
     async fn answer(&self, request: Request<Incoming>, leaf: &[u8]) -> Response<Full<Bytes>> {
@@ -229,14 +222,14 @@ impl Shared {
             Ok(body) => (StatusCode::OK, body),
             Err((status, code)) => {
                 let error = ErrorBody { code: code.to_owned(), message: "refused".to_owned() };
-                (status, json!(ErrorAnswer { error }))
+                (status, Bytes::from(json!(ErrorAnswer { error }).to_string()))
             }
         };
         Response::builder()
             .status(status)
             .header(CONTRACT_HEADER, CONTRACT)
             .header(TIME_HEADER, self.ambient.now().timestamp_millis())
-            .body(Full::new(Bytes::from(body.to_string())))
+            .body(Full::new(body))
             .expect("an answer")
     }
 
@@ -248,12 +241,28 @@ impl Shared {
         write(Enrolled { node_id, certificate, trust: self.trust(), heartbeat_seconds: 1 })
     }
 
+    fn certificate(&self, node: &str, csr_pem: &str) -> IssuedCertificate {
+        let (key, certificate) = self.authority.certificate(node, csr_pem, self.ambient.now());
+        self.seen().keys.push(key);
+        certificate
+    }
+
+    fn trust(&self) -> Trust {
+        self.authority.trust(self.ambient.now())
+    }
+
     async fn known(&self, node: &str, rest: &[&str], query: &str, body: &[u8]) -> Answered {
         match rest {
             ["cert", "renew"] => {
                 let request: RenewRequest = read(body)?;
-                self.seen().renewals += 1;
-                write(Renewed { certificate: self.certificate(node, &request.csr_pem), trust: self.trust() })
+                let certificate = self.certificate(node, &request.csr_pem);
+                let mut seen = self.seen();
+                seen.rekey.remove(node);
+                if seen.lost_renewals > 0 {
+                    seen.lost_renewals -= 1;
+                    return Err((StatusCode::SERVICE_UNAVAILABLE, "unavailable"));
+                }
+                write(Renewed { certificate, trust: self.trust() })
             }
             ["trust"] => {
                 self.seen().trust_asked += 1;
@@ -272,12 +281,29 @@ impl Shared {
             }
             ["heartbeat"] => {
                 let heartbeat: Heartbeat = read(body)?;
-                self.seen().heartbeats.push(heartbeat);
-                write(HeartbeatAnswer { heartbeat_seconds: 1, desired_version: 0 })
+                let mut seen = self.seen();
+                seen.heartbeats.push(heartbeat);
+                write(HeartbeatAnswer {
+                    heartbeat_seconds: 1,
+                    desired_version: 0,
+                    keyset_serial: Some(self.authority.keyset_serial()),
+                    authority_ids: Some(vec![self.authority.id.clone()]),
+                    renew_now: seen.rekey.contains(node).then_some(true),
+                })
+            }
+            ["logs"] => {
+                let LogBatch { lines, .. } = read(body)?;
+                let taken = u32::try_from(lines.len()).expect("few");
+                self.seen().log_lines.extend(lines);
+                write(LogsTaken { lines: taken })
+            }
+            ["programs", digest] => {
+                let program = self.seen().programs.get(*digest).cloned();
+                program.map(Bytes::from).ok_or(NOT_FOUND)
             }
             other => {
                 self.seen().unknown_paths.push(other.join("/"));
-                Err((StatusCode::NOT_FOUND, "not_found"))
+                Err(NOT_FOUND)
             }
         }
     }
@@ -290,62 +316,43 @@ impl Shared {
     ) -> Result<(), (StatusCode, &'static str)> {
         let mut seen = self.seen();
         let task = seen.tasks.get_mut(id).filter(|task| task.node == node);
-        task.map(change).ok_or((StatusCode::NOT_FOUND, "not_found"))
+        task.map(change).ok_or(NOT_FOUND)
     }
 
     async fn wait(&self, node: &str, query: &str) -> Answered {
         let query: WaitQuery =
             serde_urlencoded::from_str(query).map_err(|_| (StatusCode::BAD_REQUEST, "validation_error"))?;
-        let room = usize::try_from(query.room.unwrap_or(16)).unwrap_or(16);
+        self.seen().waits.push(query.clone());
         let deadline = Instant::now() + Duration::from_secs(query.seconds.unwrap_or(30).min(30).into());
         loop {
             let queued = self.queued.notified();
             tokio::pin!(queued);
             queued.as_mut().enable();
-            let tasks = self.hand_out(node, room);
-            if !tasks.is_empty() || timeout_at(deadline, queued).await.is_err() {
-                return write(Waited { tasks });
+            let tasks = self.hand_out(node, &query);
+            let renew_now = self.seen().rekey.contains(node).then_some(true);
+            if !tasks.is_empty() || renew_now.is_some() || Instant::now() >= deadline {
+                return write(Waited { tasks, renew_now });
             }
+            let _ = timeout_at(deadline.min(Instant::now() + LOOK), queued).await;
         }
     }
 
-    fn hand_out(&self, node: &str, room: usize) -> Vec<SignedTask> {
+    /// What waits; and what was handed out and is not held, if the node says what it holds.
+    fn hand_out(&self, node: &str, query: &WaitQuery) -> Vec<SignedTask> {
+        let (now, holding) = (Instant::now(), query.holding.as_deref());
+        let is_lost = |id: &str| holding.is_some_and(|held| held.split(',').all(|held| held != id));
         let mut seen = self.seen();
-        let waiting = seen.tasks.values_mut().filter(|task| task.node == node && task.waiting);
-        let hand_out = |task: &mut Handed| {
-            task.waiting = false;
+        let open = seen.tasks.iter_mut().filter(|(id, task)| {
+            let comes_back = |until| until < now && task.results.is_empty() && is_lost(id);
+            task.node == node && task.lease_until.is_none_or(comes_back)
+        });
+        let hand_out = |(_, task): (&String, &mut Handed)| {
+            task.lease_until = Some(now + LEASE);
             task.deliveries += 1;
             task.signed.clone()
         };
-        waiting.take(room).map(hand_out).collect()
-    }
-
-    fn certificate(&self, node: &str, csr_pem: &str) -> IssuedCertificate {
-        let mut csr = CertificateSigningRequestParams::from_pem(csr_pem).expect("a request");
-        let uri = format!("spiffe://gpuaas.test/node/{node}");
-        csr.params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a name"))];
-        csr.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let not_before = self.ambient.now();
-        let not_after = not_before + self.lifetime;
-        let time = |at: DateTime<Utc>| {
-            rcgen::date_time_ymd(1970, 1, 1)
-                + Duration::from_secs(u64::try_from(at.timestamp()).expect("after 1970"))
-        };
-        (csr.params.not_before, csr.params.not_after) = (time(not_before), time(not_after));
-        let certificate = csr.signed_by(&self.issuer).expect("a certificate");
-        IssuedCertificate {
-            chain_pem: format!("{}{}", certificate.pem(), self.root_pem),
-            not_before,
-            not_after,
-        }
-    }
-
-    fn trust(&self) -> Trust {
-        let public_key = Base64(self.signer.public_key().as_ref().to_vec());
-        let signers = vec![SignerKey { signer_version: 1, state: SignerState::Active, public_key }];
-        let keyset = Keyset { serial: 1, issued_at: self.ambient.now(), signers };
-        let authority = TrustedAuthority { id: self.authority.clone(), root_pem: self.root_pem.clone() };
-        Trust { authorities: vec![authority], keyset: SignedKeyset::sign(&keyset, &self.keyset_key) }
+        let room = usize::try_from(query.room.unwrap_or(16)).unwrap_or(16);
+        open.take(room).map(hand_out).collect()
     }
 }
 
@@ -360,5 +367,5 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, (StatusCode, &'static str
 }
 
 fn write(value: impl Serialize) -> Answered {
-    Ok(serde_json::to_value(value).expect("JSON"))
+    Ok(Bytes::from(serde_json::to_vec(&value).expect("JSON")))
 }

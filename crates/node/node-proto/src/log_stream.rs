@@ -1,0 +1,110 @@
+//! What a stream of log lines carries, from the node to whoever follows: one JSON document a line.
+//!
+//! Recent lines come first, oldest first; then [`LogItem::Live`]; then lines as they are logged. The node keeps no lines for a
+//! reader that is too slow: it skips them and says how many.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::LogLine;
+
+/// What the agent logs.
+pub const AGENT: &str = "agent";
+/// The log of the machine's kernel.
+pub const KERNEL: &str = "kernel";
+/// The most recent lines that a reader gets before it is live.
+pub const MOST_RECENT_LINES: usize = 1000;
+/// The longest line of a stream: a message of the longest kind, each byte of which may become six in JSON.
+pub const LONGEST_ITEM: usize = 16 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LogItem {
+    Line(LogLine),
+    /// So many lines are missing here.
+    Dropped {
+        lines: u64,
+    },
+    /// All recent lines were sent.
+    Live,
+    /// Nothing was logged for a while.
+    KeepAlive,
+    /// From a newer node.
+    #[serde(other)]
+    Unknown,
+}
+
+impl LogItem {
+    /// With the line feed that ends it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// Finds items in pieces of a stream.
+#[derive(Default)]
+pub struct LogItems {
+    /// The beginning of an item whose end has not come; never longer than [`LONGEST_ITEM`].
+    begun: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node sent what is no log line")]
+pub struct NoLogItem;
+
+impl LogItems {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<LogItem>, NoLogItem> {
+        let mut items = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.begun.len() + piece.len() > LONGEST_ITEM {
+                return Err(NoLogItem);
+            }
+            self.begun.extend_from_slice(piece);
+            if self.begun.ends_with(b"\n") {
+                items.push(serde_json::from_slice(&self.begun).map_err(|_| NoLogItem)?);
+                self.begun.clear();
+            }
+        }
+        Ok(items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{LOG_LINE_BYTES, LogLevel};
+
+    fn line(message: &str) -> LogItem {
+        let (at, source) = (chrono::DateTime::UNIX_EPOCH, "test".to_owned());
+        LogItem::Line(LogLine { at, level: LogLevel::Info, source, message: message.to_owned() })
+    }
+
+    #[test]
+    fn items_arrive_whole_however_the_stream_is_cut() {
+        let sent = vec![line("a\nb"), LogItem::Live, LogItem::Dropped { lines: 7 }, LogItem::KeepAlive];
+        let bytes: Vec<u8> = sent.iter().flat_map(LogItem::encode).collect();
+        for size in 1..bytes.len() {
+            let mut items = LogItems::default();
+            let got: Vec<LogItem> = bytes.chunks(size).flat_map(|piece| items.push(piece).unwrap()).collect();
+            assert_eq!(got, sent, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_longest_line_fits_and_nothing_longer_is_kept() {
+        let longest = line(&"\u{1}".repeat(LOG_LINE_BYTES)).encode();
+        assert!(longest.len() < LONGEST_ITEM);
+        assert_eq!(LogItems::default().push(&longest).unwrap().len(), 1);
+        let mut items = LogItems::default();
+        let result = (0..100).try_for_each(|_| items.push(&[b' '; 1000]).map(drop));
+        assert_eq!(result, Err(NoLogItem));
+        assert_eq!(LogItems::default().push(b"no json\n"), Err(NoLogItem));
+    }
+
+    #[test]
+    fn what_a_newer_node_sends_is_passed_over() {
+        let got = LogItems::default().push(b"{\"kind\":\"level\",\"level\":\"debug\"}\n");
+        assert_eq!(got, Ok(vec![LogItem::Unknown]));
+    }
+}

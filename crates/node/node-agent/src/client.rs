@@ -102,7 +102,8 @@ impl<C: Connect> Client<C> {
         Some(self.offset_ms.load(Ordering::Relaxed)).filter(|offset| *offset != UNKNOWN_OFFSET)
     }
 
-    /// The control plane's time, as well as it is known. Good for planning, never for checking what is signed.
+    /// The control plane's time, as well as it is known. Good for planning and for comparing with other times of the control
+    /// plane, never for whether something signed is still good.
     pub fn server_now(&self) -> DateTime<Utc> {
         self.ambient.now() - TimeDelta::milliseconds(self.clock_offset_ms().unwrap_or(0))
     }
@@ -128,7 +129,7 @@ impl<C: Connect> Client<C> {
         let waited: Waited = self.call(&contract::WAIT, path, None, WAIT_LIMIT, LARGEST_WAITED).await?;
         let times = |_: &SignedTask| if self.transport.repeats(&contract::WAIT) { 2 } else { 1 };
         let tasks = waited.tasks.into_iter().flat_map(|task| std::iter::repeat_n(task.clone(), times(&task)));
-        Ok(Waited { tasks: tasks.collect(), renew_now: waited.renew_now })
+        Ok(Waited { tasks: tasks.collect(), renew_now: waited.renew_now, dial: waited.dial })
     }
 
     pub async fn progress(&self, task: TaskId, progress: &Progress) -> Result<ProgressAnswer, CallError> {

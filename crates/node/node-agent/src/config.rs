@@ -20,6 +20,8 @@ pub struct Config {
     pub url: Option<String>,
     /// `error`, `warn`, `info` or `debug`: what the agent writes to its own log.
     pub log_level: String,
+    /// Where the machine's SSH server listens on its loopback address: the only port that streams lead to.
+    pub ssh_port: u16,
     pub roots: Roots,
     pub programs: Programs,
 }
@@ -30,6 +32,7 @@ impl Default for Config {
             state_dir: "/var/lib/gpuaas-agent".into(),
             url: None,
             log_level: "info".to_owned(),
+            ssh_port: 22,
             roots: Roots::default(),
             programs: Programs::default(),
         }
@@ -78,6 +81,8 @@ pub struct Programs {
     pub journalctl: Option<PathBuf>,
     pub nvidia_smi: Option<PathBuf>,
     pub rocm_smi: Option<PathBuf>,
+    /// Runs the shell of a terminal as the owner's user.
+    pub runuser: Option<PathBuf>,
 }
 
 impl Default for Programs {
@@ -97,6 +102,7 @@ impl Default for Programs {
             journalctl: Some("/usr/bin/journalctl".into()),
             nvidia_smi: Some("/usr/bin/nvidia-smi".into()),
             rocm_smi: Some("/opt/rocm/bin/rocm-smi".into()),
+            runuser: Some("/usr/sbin/runuser".into()),
         }
     }
 }
@@ -111,7 +117,7 @@ impl Programs {
             ("groupadd", &self.groupadd),
             ("groupdel", &self.groupdel),
         ];
-        let optional: [(&'static str, &Option<PathBuf>); 9] = [
+        let optional: [(&'static str, &Option<PathBuf>); 10] = [
             ("loginctl", &self.loginctl),
             ("systemctl", &self.systemctl),
             ("crontab", &self.crontab),
@@ -121,6 +127,7 @@ impl Programs {
             ("journalctl", &self.journalctl),
             ("nvidia_smi", &self.nvidia_smi),
             ("rocm_smi", &self.rocm_smi),
+            ("runuser", &self.runuser),
         ];
         let needed = needed.into_iter().map(|(name, path)| (name, path.as_path(), true));
         let optional =
@@ -175,6 +182,9 @@ impl Config {
         if !["error", "warn", "info", "debug"].contains(&self.log_level.as_str()) {
             return Err("log_level must be error, warn, info or debug".to_owned());
         }
+        if self.ssh_port == 0 {
+            return Err("ssh_port must be from 1 to 65535".to_owned());
+        }
         Ok(())
     }
 }
@@ -197,9 +207,13 @@ mod tests {
             parse("[programs]\nuseradd = '/x/useradd'").unwrap().programs.useradd,
             Path::new("/x/useradd")
         );
-        for bad in
-            ["state_dir = 'here'", "insecure = true", "log_level = 'loud'", "[programs]\nuserdel = 'userdel'"]
-        {
+        for bad in [
+            "state_dir = 'here'",
+            "insecure = true",
+            "log_level = 'loud'",
+            "ssh_port = 0",
+            "[programs]\nuserdel = 'userdel'",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

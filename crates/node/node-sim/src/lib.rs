@@ -5,7 +5,8 @@
 //! machine (`node_agent::drivers::simulated`), the network ([`wire`]), the disk of its journal ([`journal`]), the
 //! clock ([`clock`]) and the hands that do the work ([`executor`]). Faults happen there, never in the agent.
 //! [`plan`] says how often, [`dice`] when: from the seed and the node's place in the list alone. What must go wrong
-//! at a certain step of a certain task is in the [`script`].
+//! at a certain step of a certain task is in the [`script`]. Terminals into a node are real shells, confined
+//! ([`terminals`]).
 //!
 //! **What it promises.** It proves nothing about hardware. It counts what happened ([`report`]): above all how
 //! often each task was begun, which must never be more than once. A node costs little memory: descriptions are
@@ -25,4 +26,5 @@ pub mod report;
 pub mod run;
 pub mod script;
 pub mod state;
+pub mod terminals;
 pub mod wire;

@@ -18,7 +18,7 @@ use node_agent::{
     identity::{self, Facts, IdentityError, IdentityStore as _},
     journal::JournalError,
     redact,
-    session::{Agent, Log, Parts, Report, Settings, Updates},
+    session::{Agent, Log, Parts, Report, Settings, Streams as _, Updates},
 };
 use node_proto::contract::JoinInfo;
 use tokio::{
@@ -36,6 +36,7 @@ use crate::{
     report::Counters,
     script::NodeScript,
     state::{NodeStore, StateDir},
+    terminals::{Sandbox, SimShells, SimStreams},
     wire::{Link, Network},
 };
 
@@ -91,6 +92,15 @@ impl Crash {
     }
 }
 
+/// What all nodes have in common.
+pub struct Surroundings {
+    pub plan: Arc<Plan>,
+    pub dir: StateDir,
+    pub counters: Arc<Counters>,
+    pub real: Ambient,
+    pub sandbox: Arc<Sandbox>,
+}
+
 pub struct SimNode {
     node: NodeId,
     hostname: String,
@@ -100,6 +110,7 @@ pub struct SimNode {
     journal: Arc<JournalFile>,
     store: Arc<NodeStore>,
     network: Arc<Network>,
+    shells: Arc<SimShells>,
     ambient: Ambient,
     counters: Arc<Counters>,
     restarts: Dice,
@@ -108,14 +119,14 @@ pub struct SimNode {
 
 impl SimNode {
     pub fn new(
-        plan: Arc<Plan>,
-        (hostname, number): (&str, u64),
+        around: &Surroundings,
+        hostname: &str,
+        number: u64,
         profile: Profile,
-        dir: &StateDir,
         node: NodeId,
-        counters: Arc<Counters>,
-        real: Ambient,
     ) -> Result<Self, JournalError> {
+        let Surroundings { plan, dir, counters, real, sandbox } = around;
+        let (plan, counters, real) = (plan.clone(), counters.clone(), real.clone());
         let nature = plan.nature(hostname, number);
         if !nature.skew.is_zero() {
             counters.fault_skew.add();
@@ -124,6 +135,7 @@ impl SimNode {
         let path = dir.machine(node);
         let machine = Machine::open(profile, hostname, number, ambient.clone(), &path)
             .map_err(|error| JournalError::Io { path, error })?;
+        let shells = SimShells::new(node, machine.clone(), sandbox.clone());
         let script = Arc::new(NodeScript::new(plan.script.clone(), hostname));
         let body = Body::new(machine, plan.clone(), nature, number, counters.clone(), script.clone(), real);
         let journal = JournalFile::open(dir.journal(node), plan.clone(), nature, number, counters.clone())?;
@@ -135,6 +147,7 @@ impl SimNode {
             journal: Arc::new(journal),
             store: Arc::new(dir.node(node)),
             network: Arc::new(Network::new(plan.clone(), nature, number, counters.clone(), script)),
+            shells: Arc::new(shells),
             ambient,
             restarts: Dice::new(plan.seed, number, Purpose::Restarts),
             joined: Notify::new(),
@@ -240,12 +253,16 @@ impl SimNode {
                 continue;
             }
             let (crash, gone) = (Crash::default(), CancellationToken::new());
-            let agent = self.agent(&crash, &gone, knows.borrow().join.url.clone());
+            let log = Log::new(self.ambient.clone(), LOG_LINES, redact::redact);
+            let streams = Arc::new(SimStreams::new(self.shells.clone(), log.clone()));
+            let agent = self.agent(&crash, &gone, (log, &streams), knows.borrow().join.url.clone());
             let ended = tokio::select! {
                 ended = Box::pin(agent.run(stop.clone())) => Some(ended),
                 () = crash.happened() => None,
             };
             gone.cancel();
+            // However it ended: no shell outlives its agent.
+            streams.stop().await;
             if let Some(Err(error)) = &ended {
                 tracing::warn!(node = %self.hostname, %error, "the agent ended; starting it again");
             }
@@ -263,6 +280,7 @@ impl SimNode {
         &self,
         crash: &Crash,
         gone: &CancellationToken,
+        (log, streams): (Log, &Arc<SimStreams>),
         url: String,
     ) -> Agent<Link, SimJournal, SimExecutor> {
         let body = self.body.clone();
@@ -274,14 +292,20 @@ impl SimNode {
         Agent::new(Parts {
             connect: Arc::new(Link(self.network.clone())),
             journal: SimJournal { file: self.journal.clone(), crash: crash.clone() },
-            executor: SimExecutor { body: self.body.clone(), crash: crash.clone(), gone: gone.clone() },
+            executor: SimExecutor {
+                body: self.body.clone(),
+                crash: crash.clone(),
+                gone: gone.clone(),
+                streams: streams.clone(),
+            },
             store: self.store.clone(),
             ambient: self.ambient.clone(),
             facts: self.facts(),
             reports: Arc::new(reports),
             updates: Arc::new(Heard(self.counters.clone())),
-            log: Log::new(self.ambient.clone(), LOG_LINES, redact::redact),
+            log,
             settings: Settings { url: Some(url), grace: GRACE, ..Settings::default() },
+            streams: streams.clone(),
         })
     }
 }

@@ -14,9 +14,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     join::{Entry, JoinFile},
-    node::{Known, SimNode},
+    node::{Known, SimNode, Surroundings},
     plan::Plan,
-    report::{Counters, Report},
+    report::Report,
     state::{StateDir, replace},
 };
 
@@ -40,9 +40,13 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<Re
     let dir = StateDir::open(&options.state)
         .with_context(|| format!("cannot use the state directory {}", options.state.display()))?;
     let mut fleet = Fleet {
-        dir,
-        plan: Arc::new(options.plan.clone()),
-        counters: Arc::default(),
+        around: Surroundings {
+            plan: Arc::new(options.plan.clone()),
+            dir,
+            counters: Arc::default(),
+            real: Ambient::system(),
+            sandbox: Arc::default(),
+        },
         enrolling: Arc::new(Semaphore::new(ENROLLING_AT_ONCE)),
         nodes: BTreeMap::new(),
         tasks: TaskTracker::new(),
@@ -77,9 +81,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> anyhow::Result<Re
 }
 
 struct Fleet {
-    dir: StateDir,
-    plan: Arc<Plan>,
-    counters: Arc<Counters>,
+    around: Surroundings,
     enrolling: Arc<Semaphore>,
     nodes: BTreeMap<NodeId, (tokio::sync::watch::Sender<Known>, CancellationToken)>,
     tasks: TaskTracker,
@@ -107,16 +109,7 @@ impl Fleet {
             let hostname = known.join.hostname.clone();
             let (told, knows) = tokio::sync::watch::channel(known);
             let stop = self.stop.child_token();
-            let made = SimNode::new(
-                self.plan.clone(),
-                (&hostname, number),
-                entry.profile,
-                &self.dir,
-                node,
-                self.counters.clone(),
-                Ambient::system(),
-            );
-            let made = match made {
+            let made = match SimNode::new(&self.around, &hostname, number, entry.profile, node) {
                 Ok(made) => made,
                 Err(error) => {
                     tracing::error!(node = %hostname, %error, "the state of a node cannot be used; it stays away");
@@ -125,13 +118,13 @@ impl Fleet {
             };
             self.tasks.spawn(made.live(knows, self.enrolling.clone(), stop.clone()));
             self.nodes.insert(node, (told, stop));
-            self.counters.nodes.add();
+            self.around.counters.nodes.add();
         }
     }
 
     /// Says and writes down what has happened so far.
     fn conclude(&self, text: &str, path: Option<&Path>) -> anyhow::Result<Report> {
-        let report = self.counters.report();
+        let report = self.around.counters.report();
         tracing::info!(
             nodes = self.nodes.len(),
             connected = report.connected,

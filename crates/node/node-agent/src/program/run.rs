@@ -24,10 +24,14 @@ use crate::{
     drivers::real,
     executor::ThreadExecutor,
     handlers::{DrainMark, Handlers, Replace},
-    identity::FileStore,
+    identity::{FileStore, IdentityStore as _},
     journal::FileJournal,
+    logs::{LogStreams, kernel::KernelLog},
     redact::redact,
     session::{Agent, Log, MachineReports, Parts, Settings, Updates},
+    ssh::{SshLimits, SshStreams},
+    streams::NodeStreams,
+    terminals::{HostShells, Terminals},
     transport::Tcp,
     update::{AtStart, PREVIOUS, PROOF_LIMIT, Updater},
 };
@@ -69,22 +73,30 @@ pub(super) fn run(config: Config) -> Result<ExitCode, ProgramError> {
     let ambient = ambient();
     let log = Log::new(ambient.clone(), LOG_LINES, redact);
     logging::start(&config.log_level, log.clone());
+    let kernel_log = KernelLog::new(&config.roots, ambient.clone(), redact);
+    let streams = NodeStreams {
+        terminals: Terminals::new(Arc::new(HostShells::new(&config))),
+        logs: LogStreams::new(log.clone(), Some(kernel_log)),
+        ssh: SshStreams::new(&config, SshLimits::default()),
+    };
     let drivers = Arc::new(real::drivers(ambient.clone(), &config));
     let drain = DrainMark::open(state_dir.join("drain.json"));
     let facts = facts(&config.roots, drivers.power.boot_id());
     let handlers =
         Handlers { drivers: drivers.clone(), drain: drain.clone(), replace: Some(Box::new(updater.clone())) };
+    let store = Arc::new(FileStore::open(state_dir)?);
     let agent = Agent::new(Parts {
         connect: Arc::new(Tcp),
         journal: FileJournal::open(state_dir)?,
         executor: ThreadExecutor::new(Arc::new(handlers)),
-        store: Arc::new(FileStore::open(state_dir)?),
+        store: store.clone(),
         ambient,
         facts,
         reports: Arc::new(MachineReports::new(drivers, drain)),
         updates: updater.clone() as Arc<dyn Updates>,
         log,
         settings: Settings { url: config.url.clone(), ..Settings::default() },
+        streams: Arc::new(streams),
     });
     tracing::info!(version = VERSION, state_dir = %state_dir.display(), "the agent starts");
 
@@ -93,6 +105,10 @@ pub(super) fn run(config: Config) -> Result<ExitCode, ProgramError> {
         tokio::spawn(stop_on_signals(cancel.clone())?);
         if updater.on_trial() {
             tokio::spawn(update_timeout_watch(updater.clone(), restart));
+        }
+        if let Ok(Some(identity)) = store.load() {
+            // Shells of an agent that was killed: nobody can attach to them any more.
+            node_terminal::end_leftovers(identity.node_id()).await;
         }
         Box::pin(agent.run(cancel)).await.map_err(ProgramError::from)
     });

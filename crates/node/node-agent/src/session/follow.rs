@@ -89,6 +89,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
 
     async fn execute(&self, task: Task, work: Work, place: Place) -> TaskResult {
         let (id, kind) = (task.task_id, work.kind());
+        if let Some(owner) = work.ends_owner() {
+            // Nobody types into what is being removed.
+            self.streams.end_owner(owner).await;
+        }
         let (name, correlation) = (kind.name(), task.correlation_id);
         let trace = task.traceparent.as_deref().map(|trace| format!(", trace {trace}")).unwrap_or_default();
         self.log.info("tasks", &format!("{id} ({name}) begins, correlation {correlation}{trace}"));

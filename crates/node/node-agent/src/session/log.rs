@@ -6,8 +6,13 @@ use std::{
 };
 
 use kernel::Ambient;
-use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogLine};
+use node_proto::{
+    contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogLine},
+    log_stream::MOST_RECENT_LINES,
+};
 use tokio::sync::Notify;
+
+use super::recent::Recent;
 
 /// The target of events that are in the buffer already.
 pub const TARGET: &str = "gpuaas_agent";
@@ -27,6 +32,8 @@ struct Inner {
     most_lines: usize,
     buffer: Mutex<Buffer>,
     arrived: Notify,
+    /// The last lines, shipped or not, for whoever follows.
+    recent: Recent,
 }
 
 #[derive(Default)]
@@ -38,7 +45,8 @@ struct Buffer {
 impl Log {
     pub fn new(ambient: Ambient, most_lines: usize, redact: Redact) -> Self {
         let (buffer, arrived) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { ambient, redact, most_lines, buffer, arrived }))
+        let recent = Recent::new(most_lines.min(MOST_RECENT_LINES));
+        Self(Arc::new(Inner { ambient, redact, most_lines, buffer, arrived, recent }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Buffer> {
@@ -53,6 +61,7 @@ impl Log {
         let message = cut(&(self.0.redact)(message), LOG_LINE_BYTES);
         let source = cut(source, 64);
         let line = LogLine { at: self.0.ambient.now(), level, source, message };
+        self.0.recent.push(line.clone());
         let mut buffer = self.lock();
         if buffer.lines.len() >= self.0.most_lines {
             buffer.lines.pop_front();
@@ -80,6 +89,10 @@ impl Log {
 
     pub(crate) fn redacted(&self, text: &str, most_bytes: usize) -> String {
         cut(&(self.0.redact)(text), most_bytes)
+    }
+
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.0.recent
     }
 
     pub(crate) async fn arrived(&self) {
@@ -119,7 +132,7 @@ impl Log {
     }
 }
 
-fn cut(text: &str, most_bytes: usize) -> String {
+pub(crate) fn cut(text: &str, most_bytes: usize) -> String {
     let mut end = text.len().min(most_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;

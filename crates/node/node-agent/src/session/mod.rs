@@ -2,7 +2,8 @@
 //!
 //! **How it works.** [`Agent::run`] opens the journal and closes what a former run left open. Then some loops
 //! run side by side over one connection: `work` waits for tasks and follows each to the end of its telling,
-//! `beat` reports, `renew` keeps the certificate alive, `ship` hands over log lines. They share what is in
+//! `beat` reports, `renew` keeps the certificate alive, `ship` hands over log lines. A gateway that needs the node is dialled
+//! (`tunnels`). They share what is in
 //! [`Session`]; there is no thread and no global state, so that thousands of agents can live in one process.
 //!
 //! **On a crash** (the future is dropped, or the process ends) nothing is lost that matters: the journal and
@@ -13,8 +14,10 @@ mod follow;
 mod intake;
 mod log;
 mod program;
+mod recent;
 mod renew;
 mod report;
+mod tunnels;
 mod turns;
 mod work;
 
@@ -32,14 +35,18 @@ use kernel::{
     ids::{NodeId, TaskId},
 };
 use node_proto::{TaskType, contract::JoinInfo};
+use node_tunnel::Gate;
 use tokio::{
     sync::{Notify, Semaphore},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use log::cut;
 pub use log::{Log, Redact, TARGET};
+pub(crate) use recent::Place;
 pub use report::{MachineReports, Report, ReportSource, Reporting};
+pub use tunnels::{NoStreams, Streams};
 
 use crate::{
     client::Client,
@@ -95,6 +102,8 @@ pub struct Parts<C, J, E> {
     pub updates: Arc<dyn Updates>,
     pub log: Log,
     pub settings: Settings,
+    /// What can be opened through a tunnel.
+    pub streams: Arc<dyn Streams>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +139,8 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
         let url = parts.settings.url.as_deref().unwrap_or(&identity.join.url);
         let address = Address::parse(url).map_err(IdentityError::from)?;
         let tls = identity.tls(&parts.ambient).map_err(IdentityError::from)?;
-        let client = Client::new(parts.connect, address, parts.ambient.clone(), tls, identity.node_id());
+        let client =
+            Client::new(parts.connect.clone(), address, parts.ambient.clone(), tls, identity.node_id());
         let ledger = Ledger::open(parts.journal, parts.ambient.now()).await?;
         let recovered = ledger.recover(&parts.facts, |id| parts.updates.rolled_back(id)).await?;
         if let Err(error) = ledger.sweep(parts.ambient.now()).await {
@@ -141,9 +151,20 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
                 format!("{} tasks were interrupted by the last stop of the agent", recovered.interrupted);
             parts.log.warn("journal", &text);
         }
+        let who = Arc::new(Mutex::new(Who { current: Arc::new(identity.clone()), before: None }));
+        let signers = who.clone();
+        let signers = Box::new(move || Arc::new(lock(&signers).current.trust.keyset.clone()));
+        let (client, began) = (Arc::new(client), Instant::now());
+        let clock = client.clone();
+        let started_at = Box::new(move || clock.server_now() - began.elapsed());
+        let gate = Gate::new(identity.node_id(), parts.ambient.clone(), signers, started_at);
         let session = Arc::new(Session {
             node: identity.node_id(),
-            client: Arc::new(client),
+            connect: parts.connect,
+            gate: Arc::new(gate),
+            streams: parts.streams,
+            tunnels: Mutex::default(),
+            client,
             ledger,
             executor: parts.executor,
             store: parts.store,
@@ -153,7 +174,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             updates: parts.updates,
             log: parts.log,
             settings: parts.settings,
-            who: Mutex::new(Who { current: Arc::new(identity), before: None }),
+            who,
             changing_trust: tokio::sync::Mutex::new(None),
             places: TaskType::ALL
                 .iter()
@@ -172,6 +193,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             in_contact: AtomicBool::new(false),
             log_refused: AtomicBool::new(false),
         });
+        let _tunnels = session.tunnels_end_with_this();
         if let Some(task) = recovered.awaits_proof {
             session.lease_add(task, Some(TaskType::SelfUpdate));
         }
@@ -181,6 +203,7 @@ impl<C: Connect, J: Journal, E: Executor> Agent<C, J, E> {
             () = session.renew() => {}
             () = session.ship() => {}
         }
+        session.hang_up().await;
         // Parting words, if somebody listens.
         let _ = tokio::time::timeout(Duration::from_secs(2), session.ship_once()).await;
         Ok(())
@@ -196,7 +219,11 @@ struct Who {
 /// What the loops share.
 struct Session<C, J, E> {
     node: NodeId,
+    connect: Arc<C>,
     client: Arc<Client<C>>,
+    gate: Arc<Gate>,
+    streams: Arc<dyn Streams>,
+    tunnels: Mutex<tunnels::Tunnels>,
     ledger: Ledger<J>,
     executor: E,
     store: Arc<dyn IdentityStore>,
@@ -206,7 +233,7 @@ struct Session<C, J, E> {
     updates: Arc<dyn Updates>,
     log: Log,
     settings: Settings,
-    who: Mutex<Who>,
+    who: Arc<Mutex<Who>>,
     /// Locked while trust or key pair change; the time after which the control plane may be asked for trust again.
     changing_trust: tokio::sync::Mutex<Option<Instant>>,
     places: BTreeMap<TaskType, Arc<Semaphore>>,

@@ -63,12 +63,12 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             };
             let asked = Instant::now();
             match self.client.wait(&query).await {
-                Ok(Waited { tasks, renew_now }) => {
+                Ok(Waited { tasks, renew_now, dial }) => {
                     backoff.succeeded();
                     if renew_now == Some(true) {
                         self.renew_asked.notify_one();
                     }
-                    let mut fresh = false;
+                    let mut fresh = dial.is_some_and(|dial| self.dial(dial));
                     for signed in tasks.iter().take(room) {
                         let next = Box::pin(self.intake(signed)).await;
                         fresh |= self.follow(next, flows);

@@ -24,12 +24,12 @@ use tokio::{
     task::AbortHandle,
     time::{Instant, timeout},
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 pub use backoff::{Backoff, fraction, jittered};
 pub use tls::{Believed, Pair, TlsError, certificates, client_config};
 
-const DIAL_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const DIAL_LIMIT: Duration = Duration::from_secs(15);
 /// The longest that a request waits for a connection, pauses between attempts included.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -77,6 +77,8 @@ pub enum TransportError {
     NoHttp2(String),
     #[error("{what} took longer than {seconds} s")]
     Timeout { what: &'static str, seconds: u64 },
+    #[error("{0} accepts no tunnels")]
+    NoTunnel(String),
     #[error("the connection broke: {0}")]
     Broken(String),
     #[error("the answer is larger than {0} bytes")]
@@ -276,19 +278,9 @@ impl<C: Connect> Transport<C> {
     }
 
     async fn dial(&self, tls: Arc<ClientConfig>) -> Result<Connection, TransportError> {
-        let Address { host, port, name } = &self.address;
-        let address = || self.address.authority();
-        let dial = |error| TransportError::Dial { address: address(), error };
-        let stream = self.connect.connect(host, *port).await.map_err(dial)?;
-        let stream =
-            TlsConnector::from(tls).connect(name.clone(), stream).await.map_err(|error| {
-                match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                    Some(inner) => TransportError::NotTrusted { address: address(), error: inner.clone() },
-                    None => dial(error),
-                }
-            })?;
+        let stream = connect_tls(&*self.connect, &self.address, tls).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-            return Err(TransportError::NoHttp2(address()));
+            return Err(TransportError::NoHttp2(self.address.authority()));
         }
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -304,6 +296,22 @@ impl<C: Connect> Transport<C> {
         });
         Ok(Connection { sender, driver: driver.abort_handle() })
     }
+}
+
+/// Connects, and lets the other side prove that it is the control plane.
+pub async fn connect_tls<C: Connect>(
+    connect: &C,
+    address: &Address,
+    tls: Arc<ClientConfig>,
+) -> Result<TlsStream<C::Io>, TransportError> {
+    let dial = |error| TransportError::Dial { address: address.authority(), error };
+    let stream = connect.connect(&address.host, address.port).await.map_err(dial)?;
+    TlsConnector::from(tls).connect(address.name.clone(), stream).await.map_err(|error| {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(inner) => TransportError::NotTrusted { address: address.authority(), error: inner.clone() },
+            None => dial(error),
+        }
+    })
 }
 
 async fn within<T>(

@@ -358,7 +358,7 @@ impl Shared {
             let queued = self.queued.notified();
             let tasks = self.claim(node, query);
             if !tasks.is_empty() || Instant::now() >= deadline {
-                return write(Waited { tasks, renew_now: None });
+                return write(Waited { tasks, renew_now: None, dial: None });
             }
             // Leases lapse without a word.
             let _ = tokio::time::timeout(LEASE, queued).await;

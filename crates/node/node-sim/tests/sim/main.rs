@@ -8,3 +8,4 @@ mod machines;
 mod playing;
 mod repeatable;
 mod script;
+mod terminals;

@@ -25,6 +25,7 @@ const LOG_BYTES: usize = 16 * 1024 * 1024;
 const MESSAGE_CHARS: usize = 300;
 /// Below these bits of a line's priority is its level, above who said it.
 const FACILITY_SHIFT: u32 = 3;
+const SEVERITY_MASK: u32 = (1 << FACILITY_SHIFT) - 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
@@ -41,12 +42,14 @@ pub struct Reader {
 }
 
 /// One line of the log.
-struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// The kernel itself said it. What programs write into the log is marked as theirs, whoever they are.
-    by_kernel: bool,
-    number: u64,
-    since_boot_micros: i64,
-    text: &'a str,
+    pub by_kernel: bool,
+    /// From 0, an emergency, to 7, for debugging.
+    pub severity: u32,
+    pub number: u64,
+    pub since_boot_micros: i64,
+    pub text: &'a str,
 }
 
 impl Reader {
@@ -79,10 +82,10 @@ impl Reader {
             }
         };
         let text = String::from_utf8_lossy(&bytes);
-        let uptime = small(&self.proc.join("uptime")).and_then(|text| uptime_micros(&text));
+        let uptime = uptime_read(&self.proc);
         let before = self.position.clone();
         let mut findings = Vec::new();
-        for line in text.lines().filter_map(line) {
+        for line in text.lines().filter_map(parse_line) {
             if self.position.line.is_some_and(|last| line.number <= last) {
                 continue;
             }
@@ -126,12 +129,14 @@ pub fn read_log(path: &Path) -> Result<Vec<u8>, Errno> {
 }
 
 /// `6,1234,567890,-;text`
-fn line(text: &str) -> Option<Line<'_>> {
+pub(crate) fn parse_line(text: &str) -> Option<Line<'_>> {
     let (head, text) = text.split_once(';')?;
     let mut fields = head.split(',');
     let (priority, number, micros) = (fields.next()?, fields.next()?, fields.next()?);
+    let priority: u32 = priority.parse().ok()?;
     Some(Line {
-        by_kernel: priority.parse::<u32>().ok()? >> FACILITY_SHIFT == 0,
+        by_kernel: priority >> FACILITY_SHIFT == 0,
+        severity: priority & SEVERITY_MASK,
         number: number.parse().ok()?,
         since_boot_micros: micros.parse().ok()?,
         text,
@@ -141,11 +146,16 @@ fn line(text: &str) -> Option<Line<'_>> {
 /// The log without its numbers, for people.
 pub fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().map(|raw| match line(raw) {
+    let lines = text.lines().map(|raw| match parse_line(raw) {
         Some(line) => format!("[{:>12.6}] {}\n", line.since_boot_micros as f64 / 1e6, line.text),
         None => format!("{raw}\n"),
     });
     lines.collect()
+}
+
+/// How long the machine has been up, in microseconds.
+pub(crate) fn uptime_read(proc: &Path) -> Option<i64> {
+    small(&proc.join("uptime")).and_then(|text| uptime_micros(&text))
 }
 
 fn uptime_micros(text: &str) -> Option<i64> {
@@ -224,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_a_program_writes_into_the_log_is_no_finding() {
-        let found = |raw: &str| finding(&line(raw).unwrap(), DateTime::UNIX_EPOCH, None).is_some();
+        let found = |raw: &str| finding(&parse_line(raw).unwrap(), DateTime::UNIX_EPOCH, None).is_some();
         let text = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.";
         assert!(found(&format!("4,1,1,-;{text}")));
         assert!(!found(&format!("12,1,1,-;{text}")));
@@ -234,7 +244,7 @@ mod tests {
         #[test]
         fn no_line_of_a_log_is_a_panic(text in "\\PC{0,120}", head in "[0-9,;]{0,20}") {
             let whole = format!("{head};NVRM: Xid (PCI:{text}");
-            if let Some(line) = line(&whole) {
+            if let Some(line) = parse_line(&whole) {
                 let _ = finding(&line, DateTime::UNIX_EPOCH, uptime_micros(&text));
             }
             let _ = readable(whole.as_bytes());

@@ -4,7 +4,7 @@
 //! is not theirs to ask. What they print is read strictly: a line that is not understood is an error, not a guess.
 
 mod amd;
-pub(super) mod kernel_log;
+pub(crate) mod kernel_log;
 mod nvidia;
 
 use std::{

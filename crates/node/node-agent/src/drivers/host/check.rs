@@ -82,6 +82,12 @@ pub fn keys(lines: &[String]) -> Done<Vec<String>> {
     Ok(keys)
 }
 
+/// `type base64`, without a comment.
+pub fn bare_key(line: &str) -> Result<String, &'static str> {
+    let key = key(line)?;
+    Ok(key.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" "))
+}
+
 /// `type base64 [comment]`: options would let a key do other things than sign in, and a line break would be
 /// another key.
 fn key(line: &str) -> Result<String, &'static str> {

@@ -14,7 +14,9 @@ mod accounts;
 pub(super) mod check;
 mod database;
 mod device_groups;
+mod host_keys;
 mod keys;
+mod owners;
 mod processes;
 mod registry;
 mod scrub;
@@ -34,6 +36,7 @@ use node_proto::{
     contract::FailureCode,
 };
 
+pub use self::owners::OwnerAccounts;
 use self::{
     registry::{Record, Registry},
     tree::{Ids, Sweep},
@@ -154,6 +157,7 @@ impl HostDriver for RealHost {
             home: Self::home_path(&account.username),
             keys: installed,
             created,
+            host_keys: host_keys::read(&self.roots.root),
         })
     }
 

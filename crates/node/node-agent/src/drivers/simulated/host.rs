@@ -15,6 +15,9 @@ const FIRST_UID: u32 = 20_000;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Account {
+    /// Unknown of accounts that were kept before this was.
+    #[serde(default)]
+    pub(super) owner: String,
     uid: u32,
     gid: u32,
     /// A mark of each installed key.
@@ -44,7 +47,7 @@ impl HostDriver for Machine {
                 return Err(DriverError::invalid("an account of this name has other ids"));
             }
             let created = there.is_none();
-            let account = Account::new(&input.account, &input.authorized_keys);
+            let account = Account::new(&input.account, &input.owner, &input.authorized_keys);
             accounts.insert(input.account.username.clone(), account);
             created
         };
@@ -58,6 +61,8 @@ impl HostDriver for Machine {
             home: format!("/home/{}", input.account.username),
             keys,
             created,
+            // There is no SSH server behind it.
+            host_keys: Vec::new(),
         })
     }
 
@@ -111,7 +116,7 @@ impl Machine {
         check(&input.account)?;
         self.needs_disk()?;
         steps.begin("keys")?;
-        let mut next = Account::new(&input.account, &input.authorized_keys);
+        let mut next = Account::new(&input.account, &input.owner, &input.authorized_keys);
         let accounts = &mut self.changing().accounts;
         match accounts.get_mut(&input.account.username) {
             Some(account) if account.is(&input.account) => {
@@ -128,9 +133,14 @@ impl Machine {
 }
 
 impl Account {
-    fn new(spec: &AccountSpec, keys: &[String]) -> Self {
+    fn new(spec: &AccountSpec, owner: &str, keys: &[String]) -> Self {
         let mark = |key: &String| key.bytes().fold(0, |mark, byte| super::mix(mark ^ u64::from(byte)));
-        Self { uid: spec.uid, gid: spec.gid, key_marks: keys.iter().map(mark).collect() }
+        Self {
+            owner: owner.to_owned(),
+            uid: spec.uid,
+            gid: spec.gid,
+            key_marks: keys.iter().map(mark).collect(),
+        }
     }
 
     fn is(&self, spec: &AccountSpec) -> bool {

@@ -18,7 +18,7 @@ const FIRST_PORT: u16 = 22_000;
 #[serde(default)]
 pub(super) struct Guests {
     leases: BTreeMap<String, Lease>,
-    machines: BTreeMap<String, Guest>,
+    pub(super) machines: BTreeMap<String, Guest>,
     /// Disks with something on them, and devices that were taken from the host.
     written: BTreeSet<String>,
     taken: BTreeSet<String>,
@@ -27,9 +27,9 @@ pub(super) struct Guests {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Guest {
-    slots: Vec<SlotDevices>,
-    username: String,
+pub(super) struct Guest {
+    pub(super) slots: Vec<SlotDevices>,
+    pub(super) username: String,
     keys: Vec<String>,
 }
 

@@ -12,6 +12,7 @@ mod host;
 mod hypervisor;
 mod kept;
 mod profile;
+mod tenants;
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +26,7 @@ use node_proto::contract::Finding;
 use serde::{Deserialize, Serialize};
 
 pub use profile::Profile;
+pub use tenants::{Tenant, TenantGpu};
 
 use crate::drivers::{Done, DriverError, Drivers, PowerDriver, hypervisor::Slices};
 

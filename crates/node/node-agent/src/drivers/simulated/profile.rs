@@ -91,8 +91,8 @@ impl Profile {
             cpu_lists: ["0-63,128-191", "64-127,192-255"],
         };
         match self {
-            Self::H200x8 => intel(nvidia("2335", "NVIDIA H200 SXM 141GB", 143_771)),
-            Self::H100x8 => intel(nvidia("2330", "NVIDIA H100 SXM 80GB", 81_559)),
+            Self::H200x8 => intel(nvidia("2335", "NVIDIA H200", 143_771)),
+            Self::H100x8 => intel(nvidia("2330", "NVIDIA H100 80GB HBM3", 81_559)),
             Self::Mi300xX8 => amd(
                 Some(GpuParts {
                     vendor: GpuVendor::Amd,

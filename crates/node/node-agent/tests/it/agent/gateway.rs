@@ -368,7 +368,7 @@ impl Gateway {
                 tasks
             };
             if !tasks.is_empty() || tokio::time::timeout_at(ends, changed).await.is_err() {
-                return self.json(&Waited { tasks, renew_now: None });
+                return self.json(&Waited { tasks, renew_now: None, dial: None });
             }
         }
     }

@@ -15,7 +15,7 @@ use node_agent::{
     executor::{Executor, Finish, Job, ProgramSource, Track},
     identity::{Facts, Identity, IdentityError, MemoryStore},
     journal::{Journal, MemoryJournal},
-    session::{Agent, AgentError, Log, NoUpdates, Parts, Report, Settings, Updates},
+    session::{Agent, AgentError, Log, NoStreams, NoUpdates, Parts, Report, Settings, Updates},
 };
 use node_proto::{SignedTask, Task, TaskKind, catalog::Drain, contract::JoinInfo};
 use serde_json::{Value, json};
@@ -185,6 +185,7 @@ impl Node {
             updates: self.updates.clone(),
             log: Log::new(self.ambient.clone(), 1000, str::to_owned),
             settings: Settings { grace: Duration::from_secs(5), ..Settings::default() },
+            streams: Arc::new(NoStreams),
         })
     }
 

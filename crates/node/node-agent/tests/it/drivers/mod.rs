@@ -4,9 +4,13 @@ mod devices;
 mod diag;
 mod exec;
 mod gpu;
+mod logs;
 mod machine;
 mod real_host;
 mod slices;
+mod ssh_streams;
+mod terminal_kit;
+mod terminals;
 mod tree;
 mod unprivileged;
 

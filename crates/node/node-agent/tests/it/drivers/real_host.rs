@@ -24,6 +24,8 @@ pub enum Request {
     Retain(InstallAuthorizedKeysInput),
     Deprovision(DeprovisionUserInput),
     Users,
+    /// What commands print in a terminal.
+    Terminal(Vec<String>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,6 +62,7 @@ fn inside() {
             host.deprovision_user(input, &steps).map(|done| value(serde_json::to_value(done)))
         }
         Request::Users => host.users().map(|users| value(serde_json::to_value(users))),
+        Request::Terminal(commands) => Ok(super::terminals::inside(commands)),
     };
     let phases = steps.seen.lock().unwrap().iter().map(ToString::to_string).collect();
     let answer = Answer { result: result.map_err(|error| error.message), phases };

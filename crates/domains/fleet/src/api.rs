@@ -13,11 +13,13 @@ pub use crate::{
     service::{
         completion::{CompletedTask, Completion, TaskEnding},
         credits::{credit_finding_lock, credit_findings_open},
+        grants::GrantRequest,
         inventories::{
             node_inventories, node_is_simulated, nodes_compared, nodes_simulated, nodes_uncompared,
             nodes_unheard, slot_facts,
         },
         key_waits::node_key_blocker,
+        logs::node_require,
         node_identity::{Rekey, node_rekey},
         nodes::cordon_once,
         occupancy::Occupancy,
@@ -27,6 +29,7 @@ pub use crate::{
             slots_retry_cleaning, slots_unreserve,
         },
         tasks::TaskRequest,
+        tunnels::{ReachError, Tunnels},
         validations::node_validation_record,
     },
 };

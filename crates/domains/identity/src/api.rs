@@ -10,6 +10,7 @@ pub use crate::{
         person::Recipient,
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
+        ssh_key::check as ssh_key_check,
     },
     service::{
         invitations::invitation_find_open,

@@ -53,7 +53,21 @@ pub enum Caller {
     },
 }
 
+/// What somebody signed in with: enough to look again whether it still counts, and no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignIn {
+    User { session: SessionId },
+    ServiceAccount { key: ServiceAccountKeyId },
+}
+
 impl Caller {
+    pub fn sign_in(&self) -> SignIn {
+        match self {
+            Self::User { session, .. } => SignIn::User { session: *session },
+            Self::ServiceAccount { key, .. } => SignIn::ServiceAccount { key: *key },
+        }
+    }
+
     pub fn id(&self) -> uuid::Uuid {
         match self {
             Self::User { id, .. } => id.uuid(),
@@ -88,6 +102,8 @@ impl Caller {
 #[async_trait]
 pub trait Authenticator: Send + Sync {
     async fn authenticate(&self, bearer: &str, client: &ClientInfo) -> Result<Caller, Failure>;
+    /// Who signed in, with the roles of now, if the sign-in still counts.
+    async fn signed_in(&self, sign_in: SignIn) -> Result<Caller, Failure>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

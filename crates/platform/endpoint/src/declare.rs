@@ -58,6 +58,10 @@ pub enum Lane {
     Api,
     Financial,
     Admin,
+    /// Terminals.
+    Terminal,
+    /// Every `ssh`, `scp` and `git` is a connection: many more than terminals.
+    Ssh,
 }
 
 impl Lane {
@@ -66,6 +70,8 @@ impl Lane {
             Self::Api => "api",
             Self::Financial => "financial",
             Self::Admin => "admin",
+            Self::Terminal => "terminal",
+            Self::Ssh => "ssh",
         }
     }
 
@@ -74,6 +80,8 @@ impl Lane {
             Self::Api => policy::keys::RATE_API,
             Self::Financial => policy::keys::RATE_FINANCIAL,
             Self::Admin => policy::keys::RATE_ADMIN,
+            Self::Terminal => policy::keys::RATE_TERMINAL_TOKEN,
+            Self::Ssh => policy::keys::RATE_SSH_TOKEN,
         }
     }
 }

@@ -52,7 +52,7 @@ mod router;
 pub use authorize::Access;
 pub use caller::{
     Authenticator, Caller, ClientInfo, Directory, Grants, OrgFacts, OrgGrant, PolicySource, ProjectFacts,
-    Services,
+    Services, SignIn,
 };
 pub use declare::{Declaration, Endpoint, Idempotency, Lane, ScopeKind, delete, get, patch, post, put};
 pub use follow::{SourceState, StreamGuard, StreamSource, Streams, follow};

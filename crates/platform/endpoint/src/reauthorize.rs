@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     authorize::{self, Decision},
-    caller::{Caller, ClientInfo, Services},
+    caller::{Caller, ClientInfo, Services, SignIn},
     declare::Declaration,
 };
 
@@ -64,6 +64,18 @@ impl Services {
         client: &ClientInfo,
     ) -> Result<Caller, Failure> {
         self.authenticator.authenticate(bearer(headers)?, client).await
+    }
+
+    /// Whether whoever signed in may still do what an endpoint allows, at this path: for what outlives a request.
+    pub async fn still_allowed(
+        &self,
+        declaration: &Declaration,
+        sign_in: SignIn,
+        path: &[(String, String)],
+    ) -> Result<(), Failure> {
+        let caller = self.authenticator.signed_in(sign_in).await?;
+        let decided = authorize::decide(declaration, &caller, path, self.directory.as_ref()).await;
+        decided.map(|_| ()).map_err(|refusal| refusal.problem)
     }
 
     pub(crate) async fn authorize(

@@ -54,7 +54,7 @@ enum Verdict {
 }
 
 impl Connection {
-    /// Until the connection ends or is cut.
+    /// Until the connection ends, is cut, or becomes something else than HTTP (a WebSocket), whose limits are its own.
     pub async fn serve<I, S>(self, builder: &Builder<TokioExecutor>, io: I, service: S)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -67,7 +67,8 @@ impl Connection {
         let traffic = Arc::new(Traffic::new());
         let socket = Socket::new(io, traffic.clone(), self.limits.first_bytes);
         let service = Watched { service, traffic: traffic.clone(), stop: self.stop.clone() };
-        let serving = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(service));
+        let serving =
+            builder.serve_connection_with_upgrades(TokioIo::new(socket), TowerToHyperService::new(service));
         let mut serving = Box::pin(serving);
         let mut leaving: Option<Instant> = None;
         loop {

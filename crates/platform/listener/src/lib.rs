@@ -25,5 +25,5 @@ mod socket;
 mod traffic;
 
 pub use connection::{Connection, Limits};
-pub use places::{Place, Places, network};
+pub use places::{Held, Place, Places, network};
 pub use traffic::DRAIN_STALL;

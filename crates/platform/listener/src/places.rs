@@ -32,6 +32,18 @@ pub struct Place {
     _visit: Option<Visit>,
 }
 
+/// In the extensions of a request: the place of its connection, for what outlives the request, such as a WebSocket.
+#[derive(Clone)]
+pub struct Held {
+    _place: Arc<Place>,
+}
+
+impl Held {
+    pub fn new(place: Place) -> Self {
+        Self { _place: Arc::new(place) }
+    }
+}
+
 /// Counts a connection from its beginning, also while it waits.
 struct Visit {
     to: Arc<Places>,

@@ -23,6 +23,8 @@ const CHANNELS: &[&str] = &[
     "gpuaas_outbox",
     "gpuaas_bus",
     "gpuaas_tasks",
+    "gpuaas_dial",
+    "gpuaas_terminals",
     "gpuaas_logs",
     "gpuaas_sagas",
     "gpuaas_allocations",

@@ -192,30 +192,31 @@ impl Shared {
     }
 
     /// A connection that was opened with a certificate after a later one was used was not opened by the node: it would
-    /// have used the later one. One that was open before is the node's own, and only over.
+    /// have used the later one. One that was open before is the node's own, and only over. Answers whether it is a copy.
     pub async fn note_copy(
         &self,
         connection: &Connection,
         refusal: &Refusal,
         origin: &Origin,
-    ) -> Result<(), Failure> {
-        let Presented::Node(certificate) = &connection.presented else { return Ok(()) };
+    ) -> Result<bool, Failure> {
+        let Presented::Node(certificate) = &connection.presented else { return Ok(false) };
         let (node, serial) = (certificate.node_id, certificate.serial.as_str());
         if refusal.reason == SECOND_UNKNOWN {
             let evidence = CopyEvidence::SecondUnknown;
-            return node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin)
-                .await;
+            node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin).await?;
+            return Ok(true);
         }
         if refusal.reason != SUPERSEDED {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(trust) = self.fleet.node_trust.get(node).await? else { return Ok(()) };
+        let Some(trust) = self.fleet.node_trust.get(node).await? else { return Ok(false) };
         match trust.worth(serial) {
             Worth::Superseded { since } if connection.opened_at > since + CLOCKS_DIFFER => {
                 let evidence = CopyEvidence::Superseded;
-                node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin).await
+                node_identity::copied(&self.fleet, node, evidence, serial, connection.source, origin).await?;
+                Ok(true)
             }
-            _ => Ok(()),
+            _ => Ok(false),
         }
     }
 }

@@ -118,13 +118,16 @@ impl ResolvesServerCert for Certificate {
 }
 
 /// TLS 1.3 only: both sides are ours. No session is resumed, so every connection proves itself anew.
-pub fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
+pub fn tls(certificate: Arc<Certificate>, tunnels: bool) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(ProofOfKey::new())
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if tunnels {
+        config.alpn_protocols.extend([node_tunnel::ALPN.to_vec(), node_tunnel::ALPN_BULK.to_vec()]);
+    }
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

@@ -127,7 +127,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     }
     all.push(json!({
         "name": CONTRACT_HEADER, "in": "header", "required": false,
-        "description": "The version of the contract that the node speaks; the first one when absent.",
+        "description": "The version of the contract that the node speaks; the previous one when absent.",
         "schema": { "type": "string", "pattern": "^[0-9]+\\.[0-9]+$" },
     }));
     let header = |text: &str, kind: &str| json!({ "description": text, "schema": { "type": kind } });

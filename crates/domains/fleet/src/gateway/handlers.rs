@@ -14,7 +14,7 @@ use trust::peer::PeerCertificate;
 
 use super::{
     Shared,
-    request::{Asked, is_refusal, json},
+    request::{Asked, Version, is_refusal, json},
 };
 use crate::{
     install,
@@ -22,7 +22,7 @@ use crate::{
     service::{
         contacts::Contact,
         dispatch::{self, Ask},
-        enrollment::{self, LostAnswer},
+        enrollment,
         node_trust::NodeTrust,
     },
 };
@@ -65,7 +65,9 @@ pub async fn run(
 ) -> Result<Response, Failure> {
     let (fleet, node) = (&shared.fleet, certificate.node_id);
     match asked.route.id {
-        RouteId::Wait => Box::pin(wait(shared, &asked.parts.uri, &asked.origin, certificate)).await,
+        RouteId::Wait => {
+            Box::pin(wait(shared, &asked.parts.uri, &asked.origin, asked.contract, certificate)).await
+        }
         RouteId::Heartbeat => Box::pin(heartbeat(shared, asked, certificate, trust)).await,
         RouteId::Progress => {
             let (task, told) = (asked.task()?, Box::pin(asked.json::<Progress>()).await?);
@@ -77,17 +79,8 @@ pub async fn run(
         }
         RouteId::Renew => {
             let request: RenewRequest = Box::pin(asked.json()).await?;
-            json(
-                &Box::pin(enrollment::renew(
-                    fleet,
-                    node,
-                    &certificate.serial,
-                    &request,
-                    if asked.contract.minor == 0 { LostAnswer::MakesAnother } else { LostAnswer::KeepsKey },
-                    &asked.origin,
-                ))
-                .await?,
-            )
+            let shown = &certificate.serial;
+            json(&Box::pin(enrollment::renew(fleet, node, shown, &request, &asked.origin)).await?)
         }
         RouteId::Trust => json(&Box::pin(fleet.trust().for_nodes()).await?),
         RouteId::Logs => {
@@ -123,10 +116,14 @@ fn holding(text: Option<&str>) -> Result<Option<Vec<TaskId>>, Problem> {
     Ok(Some(ids))
 }
 
+/// The minor version from which on nodes dial.
+const FIRST_WITH_DIAL: u16 = 2;
+
 async fn wait(
     shared: &Shared,
     uri: &http::Uri,
     origin: &Origin,
+    contract: Version,
     certificate: &PeerCertificate,
 ) -> Result<Response, Failure> {
     let node = certificate.node_id;
@@ -138,7 +135,8 @@ async fn wait(
     let room = query.room.unwrap_or(WAIT_TASKS).clamp(1, WAIT_TASKS);
     let ask = Ask { node, room: i32::try_from(room).unwrap_or(1), holding };
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
-    let nothing = || json(&Waited { tasks: Vec::new(), renew_now: None });
+    let nothing = || json(&Waited { tasks: Vec::new(), renew_now: None, dial: None });
+    let dials = contract.minor >= FIRST_WITH_DIAL;
 
     // Entered before the first look: whatever is queued from here on rings.
     let ticket = shared.hub.enter(node, ask.holding.as_deref().map(Arc::from));
@@ -153,7 +151,7 @@ async fn wait(
         let looked_in_vain = leased.is_empty();
         let tasks = Box::pin(dispatch::checked(&shared.fleet, node, leased)).await?;
         if !tasks.is_empty() {
-            return json(&Waited { tasks, renew_now: None });
+            return json(&Waited { tasks, renew_now: None, dial: None });
         }
         if !looked_in_vain {
             continue;
@@ -169,9 +167,12 @@ async fn wait(
             Err(refusal) if refusal.is_replaced() => return nothing(),
             Err(refusal) => return Err(refusal.problem.into()),
             Ok(trust) if trust.renew_now(&certificate.serial) => {
-                return json(&Waited { tasks: Vec::new(), renew_now: Some(true) });
+                return json(&Waited { tasks: Vec::new(), renew_now: Some(true), dial: None });
             }
             Ok(_) => {}
+        }
+        if let Some(dial) = ticket.dial().filter(|_| dials) {
+            return json(&Waited { tasks: Vec::new(), renew_now: None, dial: Some(dial) });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who waits for work, and how they are woken.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,15 +10,24 @@ use std::{
 };
 
 use kernel::ids::{NodeId, TaskId};
+use node_proto::contract::Dial;
 use pg::{Db, Notice};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Fleet, service::dispatch};
+use crate::{
+    Fleet,
+    service::{
+        dispatch,
+        tunnels::{DIAL_CHANNEL, DialNotice},
+    },
+};
 
 /// What a missed notification costs at most.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Gateways that one wait of a node can be told of.
+const MOST_DIALS: usize = 8;
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Rung when there may be work, or when somebody else took the place. A ring that comes before anybody listens is
@@ -27,6 +36,14 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 struct Bell {
     notify: Notify,
     superseded: AtomicBool,
+    /// Gateways that need the node.
+    dials: Mutex<VecDeque<Dial>>,
+}
+
+impl Bell {
+    fn dials(&self) -> MutexGuard<'_, VecDeque<Dial>> {
+        self.dials.lock().unwrap_or_else(|e| e.into_inner())
+    }
 }
 
 struct Waiter {
@@ -57,6 +74,16 @@ impl Ticket {
     /// The same node waits elsewhere since.
     pub fn is_superseded(&self) -> bool {
         self.bell.superseded.load(Ordering::Acquire)
+    }
+
+    /// A gateway that needs the node, once each.
+    pub fn dial(&self) -> Option<Dial> {
+        let mut dials = self.bell.dials();
+        let next = dials.pop_front();
+        if !dials.is_empty() {
+            self.bell.notify.notify_one();
+        }
+        next
     }
 }
 
@@ -107,6 +134,17 @@ impl Hub {
         }
     }
 
+    /// Tells a node that waits here that a gateway needs it. Beyond a few at once the gateway asks again.
+    fn dial(&self, node: NodeId, dial: Dial) {
+        let waiting = self.lock();
+        let Some(waiter) = waiting.get(&node) else { return };
+        let mut dials = waiter.bell.dials();
+        if dials.len() < MOST_DIALS && !dials.contains(&dial) {
+            dials.push_back(dial);
+        }
+        waiter.bell.notify.notify_one();
+    }
+
     fn ring_all(&self) {
         for waiter in self.lock().values() {
             waiter.bell.notify.notify_one();
@@ -152,6 +190,11 @@ pub async fn run(
                         hub.ring(NodeId::from(node));
                     }
                 }
+                Ok(notice) if notice.channel == DIAL_CHANNEL => {
+                    if let Ok(DialNotice { node, dial }) = serde_json::from_str(&notice.payload) {
+                        hub.dial(node, dial);
+                    }
+                }
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => hub.ring_all(),
                 // Nobody notifies any more; looking goes on.
@@ -192,6 +235,27 @@ mod tests {
         hub.ring(node(2));
         assert!(ticket.rung().now_or_never().is_some());
         assert!(ticket.rung().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_waits_is_told_of_every_gateway_that_needs_it_and_of_few_at_once() {
+        use node_proto::contract::TunnelClass;
+        let hub = Arc::new(Hub::default());
+        let ticket = hub.enter(node(1), None);
+        let dial = |n: usize| Dial { url: format!("https://gateway-{n}:1"), class: TunnelClass::Interactive };
+        hub.dial(node(2), dial(0));
+        for n in [0, 1, 0] {
+            hub.dial(node(1), dial(n));
+        }
+        for n in [0, 1] {
+            assert!(ticket.rung().now_or_never().is_some());
+            assert_eq!(ticket.dial(), Some(dial(n)));
+        }
+        assert_eq!(ticket.dial(), None);
+        for n in 0..MOST_DIALS + 3 {
+            hub.dial(node(1), dial(n));
+        }
+        assert_eq!(std::iter::from_fn(|| ticket.dial()).count(), MOST_DIALS);
     }
 
     #[tokio::test]

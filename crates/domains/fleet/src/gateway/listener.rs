@@ -19,6 +19,7 @@ use hyper_util::{
 };
 use kernel::ids::NodeId;
 use listener::{Limits, Place, Places};
+use node_tunnel::Profile;
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -48,7 +49,7 @@ const WAIT_FOR_PLACE: Duration = Duration::from_secs(10);
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
 pub struct Listener {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     tls: TlsAcceptor,
     http1: Builder<TokioExecutor>,
     http2: Builder<TokioExecutor>,
@@ -59,7 +60,7 @@ pub struct Listener {
     patience: Duration,
     connection: listener::Connection,
     tasks: TaskTracker,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl Listener {
@@ -145,7 +146,13 @@ impl Listener {
                     metrics::counter!("node_refusals_total", "reason" => "too_many_of_one_node").increment(1);
                     return;
                 };
-                self.http(*stream, connection).await;
+                match Profile::class(stream.get_ref().1.alpn_protocol()) {
+                    Some(class) => Box::pin(self.tunnel(*stream, connection, class)).await,
+                    None => self.http(*stream, connection).await,
+                }
+            }
+            None if Profile::class(stream.get_ref().1.alpn_protocol()).is_some() => {
+                metrics::counter!("node_refusals_total", "reason" => "tunnel_of_stranger").increment(1);
             }
             None => {
                 let _ = tokio::time::timeout(STRANGERS_STAY, self.http(*stream, connection)).await;

@@ -15,6 +15,9 @@
 //! few seconds finds what a notification missed. Looks of many nodes are one statement. What was leased and could
 //! not be handed over goes back at once; what was sent and never arrived comes back by its lease.
 //!
+//! **Tunnels** (`tunnel`). A connection with the ALPN of a tunnel carries no requests of the node: the roles reverse, and
+//! gateways of this process open streams to it ([`Tunnels`]). The node's standing is looked at every second.
+//!
 //! **Bounds.** Connections altogether, per node and of strangers; streams per connection; headers, bodies and how
 //! slowly they may come; enrolments that fail per address; reports and log batches of a node per minute; reports that wait
 //! to be written.
@@ -30,6 +33,7 @@ mod node_limits;
 mod refusals;
 mod request;
 mod task_leases;
+mod tunnel;
 mod window;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -41,7 +45,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Fleet,
-    service::{contacts::Contacts, logs::LogKeeper},
+    service::{contacts::Contacts, logs::LogKeeper, tunnels::Tunnels},
 };
 pub use document::document;
 
@@ -69,6 +73,8 @@ pub struct Config {
     pub tasks: bool,
     /// Serve logs.
     pub logs: bool,
+    /// Accept tunnels.
+    pub tunnels: Option<Tunnels>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +104,7 @@ struct Shared {
     log_batches: NodeLimit,
     tasks: bool,
     serves_logs: bool,
+    tunnels: Option<Tunnels>,
     /// Ends long polls.
     stop: CancellationToken,
 }
@@ -123,7 +130,7 @@ impl Gateway {
 
         let certificate = Arc::new(Certificate::new(&fleet, address, &config.names));
         certificate.issue(&fleet).await.map_err(|failure| GatewayError::Certificate(in_words(failure)))?;
-        let tls = certificate::tls(certificate.clone())?;
+        let tls = certificate::tls(certificate.clone(), config.tunnels.is_some())?;
 
         let hub = Hub::new(fleet.db());
         let task_leases = TaskLeases::start(&fleet, &workers, &stop_workers);
@@ -136,6 +143,7 @@ impl Gateway {
             log_batches: NodeLimit::default(),
             tasks: config.tasks,
             serves_logs: config.logs,
+            tunnels: config.tunnels.clone(),
             stop: stop_listening.clone(),
             fleet: fleet.clone(),
             hub: hub.clone(),

@@ -46,7 +46,8 @@ pub struct Version {
 }
 
 impl Version {
-    const FIRST: Self = Self { major: 1, minor: 0 };
+    /// [`contract::PREVIOUS_CONTRACT`], the oldest that is tested.
+    const PREVIOUS: Self = Self { major: 1, minor: 1 };
 
     fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.trim().split_once('.')?;
@@ -60,11 +61,11 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// An agent that does not say speaks the first version. Another minor one is understood; another major one is not.
+/// An agent that does not say speaks the previous version. Another minor one is understood; another major one is not.
 fn version(headers: &HeaderMap) -> Result<Version, Problem> {
-    let Some(given) = headers.get(CONTRACT_HEADER) else { return Ok(Version::FIRST) };
-    let known =
-        given.to_str().ok().and_then(Version::parse).filter(|version| version.major == Version::FIRST.major);
+    let Some(given) = headers.get(CONTRACT_HEADER) else { return Ok(Version::PREVIOUS) };
+    let same_major = |version: &Version| version.major == Version::PREVIOUS.major;
+    let known = given.to_str().ok().and_then(Version::parse).filter(same_major);
     known.ok_or_else(|| {
         Problem::new(
             Code::InvalidRequest,
@@ -363,7 +364,8 @@ mod tests {
             headers.insert(CONTRACT_HEADER, HeaderValue::from_str(text).unwrap());
             version(&headers)
         };
-        assert_eq!(version(&HeaderMap::new()), Ok(Version { major: 1, minor: 0 }));
+        assert_eq!(version(&HeaderMap::new()), Ok(Version::PREVIOUS));
+        assert_eq!(given(contract::PREVIOUS_CONTRACT), Ok(Version::PREVIOUS));
         assert_eq!(given("1.7"), Ok(Version { major: 1, minor: 7 }));
         for bad in ["2.0", "0.9", "1", "one.two", "1.-1", "1.99999999"] {
             let problem = given(bad).unwrap_err();

@@ -205,15 +205,6 @@ async fn note_refusal(fleet: &Fleet, request: &EnrollRequest, refusal: TokenRefu
     }
 }
 
-/// Whom the answer to a renewal may have been lost for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LostAnswer {
-    /// Asks again with the key that it kept.
-    KeepsKey,
-    /// An agent of contract 1.0, which makes another key for each attempt.
-    MakesAnother,
-}
-
 /// A new certificate for a node that proved who it is by the one it has, which has the serial number `shown`. It takes
 /// the place of that one. When its answer is lost, the same request is answered with the same certificate, until the
 /// node was heard with it.
@@ -222,14 +213,13 @@ pub async fn renew(
     node: NodeId,
     shown: &str,
     request: &RenewRequest,
-    lost: LostAnswer,
     origin: &Origin,
 ) -> Result<Renewed, Failure> {
     let issued = fleet.trust().issue_node(&request.csr_pem, node, lifetime(fleet).await?).await?;
     let trust: contract::Trust = fleet.trust().for_nodes().await?;
     let permit = Permit::node("a node renews its certificate", node, origin.clone());
     let mut tx = fleet.db().write(permit, "node.renew").await?;
-    match prolong(&mut tx, node, shown, &issued, lost).await {
+    match prolong(&mut tx, node, shown, &issued).await {
         Ok(Some(again)) => {
             tx.roll_back().await;
             Ok(Renewed { certificate: again, trust })
@@ -251,7 +241,6 @@ async fn prolong(
     id: NodeId,
     shown: &str,
     issued: &Issued,
-    lost: LostAnswer,
 ) -> Result<Option<IssuedCertificate>, Failure> {
     let now = tx.db().ambient().now();
     let node = found(store::nodes::lock(tx.conn(), id).await?, "node")?;
@@ -270,7 +259,7 @@ async fn prolong(
                 let (not_before, not_after) = (live.not_before, live.not_after);
                 return Ok(Some(IssuedCertificate { chain_pem, not_before, not_after }));
             }
-            _ if unheard && (not_kept || lost == LostAnswer::MakesAnother) => {}
+            _ if unheard && not_kept => {}
             _ => return Err(enrollment_closed().into()),
         }
     }

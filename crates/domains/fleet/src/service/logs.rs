@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use kernel::{CorrelationId, Failure, Problem, ids::NodeId, policy::keys};
 use node_proto::contract::{LOG_LINE_BYTES, LOG_LINES_PER_BATCH, LogBatch, LogsTaken};
-use pg::{Origin, Permit, ReadTx, Watch};
+use pg::{Connection, Origin, Permit, ReadTx, Watch};
 use tokio::time::Instant;
 
 use crate::{
@@ -90,11 +90,14 @@ pub struct Follow {
     pub patience: Duration,
 }
 
+/// That there is such a node.
+pub async fn node_require(conn: &mut Connection, node: NodeId) -> Result<(), Failure> {
+    if rows::node_exists(conn, node).await? { Ok(()) } else { Err(Problem::not_found("node").into()) }
+}
+
 /// Lines of a node; with patience, as soon as there is one.
 pub async fn tail(fleet: &Fleet, mut tx: ReadTx, node: NodeId, follow: Follow) -> Result<LogTail, Failure> {
-    if !rows::node_exists(tx.conn(), node).await? {
-        return Err(Problem::not_found("node").into());
-    }
+    node_require(tx.conn(), node).await?;
     let deadline = Instant::now() + follow.patience;
     // Before the first look, so that no line falls between looking and waiting.
     let mut watch = Watch::new(fleet.wake(), CHANNEL, node.uuid().to_string(), follow.patience);

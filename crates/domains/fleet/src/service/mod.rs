@@ -15,6 +15,7 @@ pub mod credits;
 pub mod dispatch;
 pub mod enrollment;
 pub mod findings;
+pub mod grants;
 pub mod health_rules;
 pub mod history;
 pub mod inventories;
@@ -35,6 +36,7 @@ pub mod task_views;
 pub mod tasks;
 pub mod tokens;
 pub mod topologies;
+pub mod tunnels;
 pub mod validations;
 mod withdraw;
 

@@ -302,29 +302,18 @@ pub async fn rekeyed(conn: &mut Connection, node: NodeId, since: DateTime<Utc>) 
     Ok(done)
 }
 
-/// A node that is to make a new key, and was not heard with one.
-pub struct KeyWait {
-    pub node_id: NodeId,
-    /// The version of the node contract that its agent speaks; nothing while it was never heard.
-    pub contract: Option<String>,
-    /// The end of its certificate.
-    pub ends_at: DateTime<Utc>,
-}
-
-/// Those of the nodes that are to make a new key.
-pub async fn key_waits(conn: &mut Connection, nodes: &[NodeId]) -> Result<Vec<KeyWait>, sqlx::Error> {
+/// Those of the nodes that are to make a new key, and were not heard with one.
+pub async fn key_waits(conn: &mut Connection, nodes: &[NodeId]) -> Result<Vec<NodeId>, sqlx::Error> {
     let nodes: Vec<Uuid> = nodes.iter().map(|node| node.uuid()).collect();
-    sqlx::query_as!(
-        KeyWait,
-        r#"SELECT n.id AS node_id, c.contract AS "contract?", live.not_after AS ends_at
-           FROM nodes n JOIN node_certificates live ON live.node_id = n.id AND live.revoked_at IS NULL
-           LEFT JOIN node_contacts c ON c.node_id = n.id
-           WHERE n.id = ANY ($1) AND n.rekey_since IS NOT NULL
-             AND (live.created_at < n.rekey_since OR live.first_used_at IS NULL)"#,
+    let waits = sqlx::query_scalar!(
+        "SELECT n.id FROM nodes n JOIN node_certificates live ON live.node_id = n.id AND live.revoked_at IS NULL
+         WHERE n.id = ANY ($1) AND n.rekey_since IS NOT NULL
+           AND (live.created_at < n.rekey_since OR live.first_used_at IS NULL)",
         &nodes,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    Ok(waits.into_iter().map(NodeId::from).collect())
 }
 
 /// Revokes the certificate with this serial, or all that are still valid. Returns those it revoked.

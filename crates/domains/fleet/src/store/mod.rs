@@ -5,6 +5,7 @@ pub mod census;
 pub mod certificates;
 pub mod contacts;
 pub mod credits;
+pub mod dial;
 pub mod dispatch;
 pub mod findings;
 pub mod health_rules;

@@ -194,7 +194,10 @@ async fn what_does_not_fit_the_contract_is_refused_with_what_to_do() {
         async move {
             let response = request.send().await.unwrap();
             let headers = response.headers().clone();
-            assert!(headers.contains_key("x-gpuaas-time-ms") && headers["x-gpuaas-node-contract"] == "1.1");
+            assert!(
+                headers.contains_key("x-gpuaas-time-ms")
+                    && headers["x-gpuaas-node-contract"] == node_proto::contract::CONTRACT
+            );
             (response.status().as_u16(), response.json::<Value>().await.unwrap()["error"]["code"].clone())
         }
     };

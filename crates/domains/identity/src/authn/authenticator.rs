@@ -4,11 +4,11 @@ use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
-use endpoint::{Authenticator, Caller, ClientInfo};
+use endpoint::{Authenticator, Caller, ClientInfo, SignIn};
 use kernel::{
     Code, CorrelationId, Failure, Problem,
     digest::sha256,
-    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId},
+    ids::{OrgId, ProjectId, ServiceAccountId, ServiceAccountKeyId, SessionId},
     policy::keys,
     text::Email,
 };
@@ -221,9 +221,53 @@ impl Authn {
         });
     }
 
-    async fn machine(&self, verified: &Verified, key: &str) -> Result<Caller, Failure> {
+    /// A person whose session still lives.
+    async fn session(&self, session: SessionId) -> Result<Caller, Failure> {
         let now = self.0.db.ambient().now();
+        let key = sha256(session.to_string());
+        let person = match self.0.remembered.person(&key, now) {
+            Some(person) => person,
+            None => {
+                let mark = self.0.remembered.mark();
+                let gone = || refused(Code::TokenRevoked);
+                let mut read = self.0.db.read(&self.permit()).await?;
+                let name = store::session_name(read.conn(), session.uuid()).await?.ok_or_else(gone)?;
+                let row = store::principal(read.conn(), &name.issuer, &name.issuer_sid).await?;
+                let row = row.ok_or_else(gone)?;
+                let is_builtin = |known: &TrustedIssuer| known.is_builtin() && known.issuer == name.issuer;
+                if self.0.issuers.iter().any(is_builtin) && row.expires_at <= now {
+                    return Err(gone());
+                }
+                let person = Arc::new(Dated { at: now, value: Person::from_row(row) });
+                self.0.remembered.keep_person(mark, key, &person);
+                person
+            }
+        };
+        if person.value.revoked { Err(refused(Code::TokenRevoked)) } else { Ok(person.value.caller.clone()) }
+    }
+
+    async fn machine(&self, verified: &Verified, key: &str) -> Result<Caller, Failure> {
         let key: ServiceAccountKeyId = key.parse().map_err(|_| refused(Code::TokenInvalid))?;
+        let caller = self.machine_of_key(key, verified.expires_at).await?;
+        let Caller::ServiceAccount { id, project, .. } = &caller else {
+            return Err(refused(Code::TokenInvalid));
+        };
+        let claims = &verified.claims;
+        if claims.sub != id.to_string()
+            || claims.gpuaas_project.as_deref() != Some(project.to_string().as_str())
+        {
+            return Err(refused(Code::TokenInvalid));
+        }
+        Ok(caller)
+    }
+
+    /// A service account whose key still counts.
+    async fn machine_of_key(
+        &self,
+        key: ServiceAccountKeyId,
+        token_expires_at: DateTime<Utc>,
+    ) -> Result<Caller, Failure> {
+        let now = self.0.db.ambient().now();
         let machine = match self.0.remembered.machine(key.uuid(), now) {
             Some(machine) => machine,
             None => {
@@ -237,24 +281,16 @@ impl Authn {
             }
         };
         let row = &machine.value;
-        let id = ServiceAccountId::from(row.account_id);
-        let project = ProjectId::from(row.project_id);
-        let claims = &verified.claims;
-        if claims.sub != id.to_string()
-            || claims.gpuaas_project.as_deref() != Some(project.to_string().as_str())
-        {
-            return Err(refused(Code::TokenInvalid));
-        }
         if row.revoked || row.expires_at.is_some_and(|at| at <= now) {
             return Err(refused(Code::TokenRevoked));
         }
         Ok(Caller::ServiceAccount {
-            id,
+            id: ServiceAccountId::from(row.account_id),
             org: OrgId::from(row.org_id),
-            project,
+            project: ProjectId::from(row.project_id),
             role: ServiceAccountRole::of_stored(row.role.as_deref()),
             key,
-            token_expires_at: verified.expires_at,
+            token_expires_at,
         })
     }
 }
@@ -267,6 +303,13 @@ impl Authenticator for Authn {
             // Only our own signature makes this claim mean anything.
             Some(key) if verified.builtin => self.machine(&verified, key).await,
             _ => self.person(&verified, client).await,
+        }
+    }
+
+    async fn signed_in(&self, sign_in: SignIn) -> Result<Caller, Failure> {
+        match sign_in {
+            SignIn::User { session } => self.session(session).await,
+            SignIn::ServiceAccount { key } => self.machine_of_key(key, self.0.db.ambient().now()).await,
         }
     }
 }

@@ -53,6 +53,18 @@ pub(crate) async fn principal(
     .await
 }
 
+/// What names a session at its issuer.
+pub(crate) struct SessionName {
+    pub issuer: String,
+    pub issuer_sid: String,
+}
+
+pub(crate) async fn session_name(conn: &mut Connection, session: Uuid) -> Result<Option<SessionName>, Error> {
+    sqlx::query_as!(SessionName, "SELECT issuer, issuer_sid FROM account_sessions WHERE id = $1", session,)
+        .fetch_optional(conn)
+        .await
+}
+
 pub(crate) struct ServiceAccountRow {
     pub account_id: Uuid,
     pub org_id: Uuid,

@@ -10,6 +10,7 @@ use kernel::{
 use node_proto::{
     Keyset, SignedKeyset, SignedTask, Task,
     contract::{self, JoinInfo, TrustedAuthority, spiffe_id},
+    grant::{self, Grant, SignedGrant},
     task::signing_bytes,
     text::Base64,
 };
@@ -89,20 +90,35 @@ impl Trust {
 
     /// Signs with the active signer. `task.signer_version` is set here.
     pub async fn sign_task(&self, mut task: Task) -> Result<SignedTask, Failure> {
-        let custody = self.custody()?;
+        let (keyset, signer_version) = self.active_signer().await?;
+        task.signer_version = signer_version;
+        let payload = task.canonical()?;
+        let signature = self.signature(signer_version, &signing_bytes(&payload))?;
+        let signed = SignedTask { payload: Base64(payload), signer_version, signature };
+        // Nodes would refuse it; better here than there.
+        signed.open(&keyset).map_err(|_| TrustError::ForeignKey(signer_version))?;
+        Ok(signed)
+    }
+
+    /// Signs with the active signer. `grant.signer_version` is set here.
+    pub(crate) async fn sign_grant(&self, mut grant: Grant) -> Result<SignedGrant, Failure> {
+        let (keyset, signer_version) = self.active_signer().await?;
+        grant.signer_version = signer_version;
+        let payload = grant.canonical()?;
+        let signature = self.signature(signer_version, &grant::signing_bytes(&payload))?;
+        let signed = SignedGrant { payload: Base64(payload), signer_version, signature };
+        signed.open(&keyset).map_err(|_| TrustError::ForeignKey(signer_version))?;
+        Ok(signed)
+    }
+
+    async fn active_signer(&self) -> Result<(Keyset, u32), Failure> {
         let (keyset, _) = self.keyset().await?;
         let version = keyset::active(&keyset).ok_or_else(|| unavailable("No signer is active."))?;
-        task.signer_version = version;
-        let payload = task.canonical()?;
-        let signature = custody.sign(version, &signing_bytes(&payload))?;
-        let signed = SignedTask {
-            payload: Base64(payload),
-            signer_version: version,
-            signature: Base64(signature.to_vec()),
-        };
-        // Nodes would refuse it; better here than there.
-        signed.open(&keyset).map_err(|_| TrustError::ForeignKey(version))?;
-        Ok(signed)
+        Ok((keyset, version))
+    }
+
+    fn signature(&self, signer_version: u32, bytes: &[u8]) -> Result<Base64, Failure> {
+        Ok(Base64(self.custody()?.sign(signer_version, bytes)?.to_vec()))
     }
 
     /// Seals a work order for `subject`.

@@ -5,7 +5,7 @@ use fleet::{
     model::{page::KeyPageQuery, text::CertificateSerial},
     service::{
         certificates::{node_certificate_revoke, node_certificates},
-        enrollment::{LostAnswer, enroll, renew},
+        enrollment::{enroll, renew},
         node_identity::{Rekey, first_use, node_rekey},
         node_trust::{NodeTrust, NodeTrustCache, Worth},
         tokens::{node_bootstrap_token, node_repair_token},
@@ -22,18 +22,12 @@ pub async fn renewal(world: &World, node: NodeId) -> Result<String, Failure> {
 }
 
 async fn renewal_by(world: &World, node: NodeId, serial: &str) -> Result<String, Failure> {
-    renewal_of(world, node, serial, &csr(), LostAnswer::KeepsKey).await
+    renewal_of(world, node, serial, &csr()).await
 }
 
-pub async fn renewal_of(
-    world: &World,
-    node: NodeId,
-    serial: &str,
-    csr: &str,
-    lost: LostAnswer,
-) -> Result<String, Failure> {
+pub async fn renewal_of(world: &World, node: NodeId, serial: &str, csr: &str) -> Result<String, Failure> {
     let request = RenewRequest { csr_pem: csr.to_owned() };
-    Ok(renew(&world.fleet, node, serial, &request, lost, &world.origin()).await?.certificate.chain_pem)
+    Ok(renew(&world.fleet, node, serial, &request, &world.origin()).await?.certificate.chain_pem)
 }
 
 pub async fn standing(world: &World, node: NodeId) -> NodeTrust {
@@ -192,13 +186,12 @@ async fn a_renewal_supersedes_the_certificate_that_was_shown_and_a_lost_answer_i
     let first = world.serial(node.id).await;
     world.pass(TimeDelta::seconds(1));
     let request = csr();
-    let keeps = LostAnswer::KeepsKey;
-    let given = renewal_of(&world, node.id, &first, &request, keeps).await.unwrap();
+    let given = renewal_of(&world, node.id, &first, &request).await.unwrap();
     let live = "SELECT count(*) FROM node_certificates WHERE revoked_at IS NULL";
     assert_eq!(world.count(live).await, 1);
     // The answer was lost: the same key gets the same certificate, however often; another key gets none.
     for _ in 0..3 {
-        assert_eq!(renewal_of(&world, node.id, &first, &request, keeps).await.unwrap(), given);
+        assert_eq!(renewal_of(&world, node.id, &first, &request).await.unwrap(), given);
     }
     assert_eq!(code(renewal_by(&world, node.id, &first).await), Some(Code::TokenRevoked));
     assert_eq!(world.count("SELECT count(*) FROM node_certificates").await, 2);
@@ -206,20 +199,11 @@ async fn a_renewal_supersedes_the_certificate_that_was_shown_and_a_lost_answer_i
     let second = world.serial(node.id).await;
     assert_ne!(first, second);
     first_use(&world.fleet, node.id, &second).await.unwrap();
-    assert_eq!(code(renewal_of(&world, node.id, &first, &request, keeps).await), Some(Code::TokenRevoked));
-    let made_again = LostAnswer::MakesAnother;
-    assert_eq!(code(renewal_of(&world, node.id, &first, &csr(), made_again).await), Some(Code::TokenRevoked));
+    assert_eq!(code(renewal_of(&world, node.id, &first, &request).await), Some(Code::TokenRevoked));
+    assert_eq!(code(renewal_by(&world, node.id, &first).await), Some(Code::TokenRevoked));
     assert_eq!(code(renewal_by(&world, node.id, "00").await), Some(Code::TokenRevoked), "nobody gave it");
     // A key is certified once.
-    assert_eq!(
-        code(renewal_of(&world, node.id, &second, &request, keeps).await),
-        Some(Code::ValidationError)
-    );
-    // An agent of 1.0 makes another key when the answer was lost.
-    world.pass(TimeDelta::seconds(1));
-    renewal(&world, node.id).await.unwrap();
-    world.pass(TimeDelta::seconds(1));
-    renewal_of(&world, node.id, &second, &csr(), made_again).await.unwrap();
+    assert_eq!(code(renewal_of(&world, node.id, &second, &request).await), Some(Code::ValidationError));
     assert_eq!(world.count(live).await, 1);
 }
 

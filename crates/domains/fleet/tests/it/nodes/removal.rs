@@ -3,7 +3,7 @@ use fleet::{
     model::node::NodeEvent,
     service::{
         agent_tasks::{node_drain, node_remove, node_retire},
-        enrollment::{LostAnswer, renew},
+        enrollment::renew,
         removal::{nodes_delete, tidy},
         tokens::node_repair_token,
     },
@@ -37,7 +37,6 @@ async fn a_removed_node_loses_its_work_its_certificates_and_its_tokens_and_is_de
         node.id,
         &world.serial(node.id).await,
         &RenewRequest { csr_pem: csr() },
-        LostAnswer::KeepsKey,
         &world.origin(),
     )
     .await;

@@ -1,6 +1,6 @@
 //! Certificates as earlier builds left them.
 
-use fleet::service::{enrollment::LostAnswer, node_identity::first_use, node_trust::Worth};
+use fleet::service::{node_identity::first_use, node_trust::Worth};
 use kernel::{Code, ids::NodeId};
 use pg::Roles;
 use testkit::TestDb;
@@ -69,9 +69,9 @@ async fn an_answer_that_was_lost_before_the_upgrade_is_not_taken_for_a_copy() {
         for (n, shown) in [(1, "a1"), (2, "a2"), (2, "b2"), (3, "a3")] {
             assert_eq!(standing(&world, node(n)).await.worth(shown), Worth::Renewing, "{shown} from {first}");
         }
-        // An agent that was updated too makes a new key as well: nobody kept the key before.
-        for (n, shown, lost) in [(1, "a1", LostAnswer::MakesAnother), (2, "a2", LostAnswer::KeepsKey)] {
-            renewal_of(&world, node(n), shown, &csr(), lost).await.unwrap();
+        // It makes a new key: nobody kept the key before.
+        for (n, shown) in [(1, "a1"), (2, "a2")] {
+            renewal_of(&world, node(n), shown, &csr()).await.unwrap();
             let live = format!(
                 "SELECT count(*) FROM node_certificates WHERE node_id = '{}' AND revoked_at IS NULL AND renewed_from = '{shown}'",
                 node(n).uuid()
@@ -84,7 +84,7 @@ async fn an_answer_that_was_lost_before_the_upgrade_is_not_taken_for_a_copy() {
         assert_eq!(standing(&world, node(3)).await.worth("b3"), Worth::FirstUse);
         first_use(&world.fleet, node(3), "b3").await.unwrap();
         assert!(matches!(standing(&world, node(3)).await.worth("a3"), Worth::Superseded { .. }));
-        let refused = renewal_of(&world, node(3), "a3", &csr(), LostAnswer::MakesAnother).await;
+        let refused = renewal_of(&world, node(3), "a3", &csr()).await;
         assert_eq!(code(refused), Some(Code::TokenRevoked));
     }
 }
@@ -93,6 +93,6 @@ async fn an_answer_that_was_lost_before_the_upgrade_is_not_taken_for_a_copy() {
 async fn a_node_that_was_asked_for_a_new_key_before_the_upgrade_does_not_follow_an_earlier_one() {
     let world = world_upgraded_from(ALL_TAKEN_FOR_USED).await;
     assert!(matches!(standing(&world, node(4)).await.worth("a4"), Worth::Superseded { .. }));
-    let refused = renewal_of(&world, node(4), "a4", &csr(), LostAnswer::MakesAnother).await;
+    let refused = renewal_of(&world, node(4), "a4", &csr()).await;
     assert_eq!(code(refused), Some(Code::TokenRevoked));
 }

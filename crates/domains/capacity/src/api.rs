@@ -1,3 +1,9 @@
 //! What other domains may use.
 
-pub use crate::{Capacity, Money, service::money::Meter};
+pub use crate::{
+    Capacity, Money,
+    service::{
+        entry::{Entry, entry, machine},
+        money::Meter,
+    },
+};

@@ -105,6 +105,8 @@ pub struct Allocation {
     pub uid: i32,
     pub ssh_host: String,
     pub ssh_port: i32,
+    /// As the node reported them; empty when it did not.
+    pub ssh_host_keys: Vec<String>,
     pub work_order: Vec<u8>,
     pub access_version: i64,
     pub installed_access: i64,
@@ -181,6 +183,10 @@ pub struct Connection {
     pub ssh_host: String,
     pub ssh_port: i32,
     pub username: String,
+    /// The public keys of the machine's SSH server, as the machine itself reported them: whoever connects accepts no others.
+    /// Absent where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<String>,
     /// True when there is no machine behind it: SSH leads nowhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
@@ -257,6 +263,7 @@ impl From<Allocation> for AllocationView {
             ssh_host: a.ssh_host.clone(),
             ssh_port: a.ssh_port,
             username: a.username.clone(),
+            host_keys: a.ssh_host_keys.clone(),
             simulated: false,
         });
         let creator_id = match a.creator_user() {

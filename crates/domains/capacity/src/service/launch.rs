@@ -299,6 +299,7 @@ fn allocation(
         uid,
         ssh_host: place.ssh_host.clone(),
         ssh_port: place.ssh_port,
+        ssh_host_keys: Vec::new(),
         work_order: Vec::new(),
         access_version: 1,
         installed_access: 0,

@@ -5,6 +5,7 @@ pub mod allocations;
 pub mod billed;
 pub mod catalog;
 pub mod discrepancies;
+pub mod entry;
 pub mod explain;
 pub mod faults;
 pub mod forced;

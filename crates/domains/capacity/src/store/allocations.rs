@@ -40,6 +40,7 @@ struct Row {
     uid: i32,
     ssh_host: String,
     ssh_port: i32,
+    ssh_host_keys: Vec<String>,
     work_order: Vec<u8>,
     access_version: i64,
     installed_access: i64,
@@ -87,6 +88,7 @@ impl TryFrom<Row> for Allocation {
             uid: row.uid,
             ssh_host: row.ssh_host,
             ssh_port: row.ssh_port,
+            ssh_host_keys: row.ssh_host_keys,
             work_order: row.work_order,
             access_version: row.access_version,
             installed_access: row.installed_access,
@@ -111,7 +113,7 @@ impl TryFrom<Row> for Allocation {
 pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
     let row = sqlx::query_as!(Row, r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = $1"#, id.uuid())
@@ -124,7 +126,7 @@ pub async fn get(conn: &mut Connection, id: AllocationId) -> Result<Option<Alloc
 pub async fn lock(conn: &mut Connection, id: AllocationId) -> Result<Option<Allocation>, Failure> {
     let row = sqlx::query_as!(Row, r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = $1 FOR NO KEY UPDATE"#, id.uuid())
@@ -142,7 +144,7 @@ pub async fn list(
         Row,
         r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations
@@ -200,7 +202,7 @@ pub async fn step(
                    finished_at = CASE WHEN $3 IN ('released', 'failed') THEN $5 END
                WHERE id = $1 AND version = $2
                RETURNING id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape, region, gpus, profile, price_unit,
-                   unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host, ssh_port, work_order,
+                   unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host, ssh_port, ssh_host_keys, work_order,
                    access_version, installed_access, access_order, restart_order, state, state_reason, failure_code, state_changed_at,
                    release_cause, active_at, meter_opened_at, meter_closed_at, finished_at, version, created_at, updated_at
            ), told AS (
@@ -214,6 +216,7 @@ pub async fn step(
                unit_price_minor AS "unit_price_minor!", currency AS "currency!",
                isolation_model AS "isolation_model!", node_id AS "node_id!", slot_ids AS "slot_ids!",
                username AS "username!", uid AS "uid!", ssh_host AS "ssh_host!", ssh_port AS "ssh_port!",
+               ssh_host_keys AS "ssh_host_keys!",
                work_order AS "work_order!", access_version AS "access_version!",
                installed_access AS "installed_access!", access_order, restart_order, state AS "state!: AllocationState",
                state_reason AS "state_reason!", failure_code, state_changed_at AS "state_changed_at!", release_cause AS "release_cause: ReleaseCause", active_at,
@@ -275,7 +278,7 @@ pub async fn of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<Alloc
         Row,
         r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE group_id = $1 ORDER BY id"#,
@@ -290,7 +293,7 @@ pub async fn lock_of_group(conn: &mut Connection, group: GroupId) -> Result<Vec<
         Row,
         r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE group_id = $1 ORDER BY id FOR NO KEY UPDATE"#,
@@ -309,7 +312,7 @@ pub async fn among(
         Row,
         r#"SELECT id, org_id, project_id, group_id, name, creator_kind, creator_id, sku, shape AS "shape: Shape", region, gpus, profile,
              price_unit AS "price_unit: PriceUnit", unit_price_minor, currency, isolation_model, node_id, slot_ids, username, uid, ssh_host,
-             ssh_port, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
+             ssh_port, ssh_host_keys, work_order, access_version, installed_access, access_order, restart_order, state AS "state: AllocationState", state_reason, failure_code,
              state_changed_at, release_cause AS "release_cause: ReleaseCause", active_at, meter_opened_at, meter_closed_at, finished_at, version,
              created_at, updated_at
          FROM allocations WHERE id = ANY ($1) AND project_id = $2 ORDER BY id"#,

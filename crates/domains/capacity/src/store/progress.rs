@@ -119,6 +119,14 @@ pub async fn keys_installed(tx: &mut WriteTx, id: AllocationId, version: i64) ->
     Ok(())
 }
 
+/// The public keys of the machine's SSH server.
+pub async fn host_keys_known(tx: &mut WriteTx, id: AllocationId, keys: &[String]) -> Result<(), Failure> {
+    sqlx::query!("UPDATE allocations SET ssh_host_keys = $2 WHERE id = $1", id.uuid(), keys)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
 /// Where the machine answers.
 pub async fn reached_at(tx: &mut WriteTx, id: AllocationId, host: &str, port: u16) -> Result<(), Failure> {
     sqlx::query!(

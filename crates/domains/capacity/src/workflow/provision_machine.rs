@@ -1,5 +1,6 @@
 //! Provision a whole machine: an account on it, the keys, a look at its drivers.
 
+use identity::api::ssh_key_check;
 use node_proto::catalog::{DeprovisionUser, HealthProbe, HealthReport, ProbeProfile, ProvisionUser};
 use saga::{OnFailure, SagaDefinition, Signal, Step, StepCx, StepError, end_fn, resume_fn, step_fn};
 
@@ -10,7 +11,10 @@ use super::{
     steps::{DAY, waits, waits_with_undo, writes},
     tasks,
 };
-use crate::Capacity;
+use crate::{Capacity, store::progress};
+
+/// A machine has one of each type.
+const MOST_HOST_KEYS: usize = 8;
 
 // What `begin` did to the slots is taken back with the end of the run, in one transaction with the claims.
 pub static PROVISION_MACHINE: SagaDefinition<Capacity> = SagaDefinition {
@@ -44,8 +48,16 @@ async fn account_made(_: &Capacity, cx: &mut StepCx<'_>, signal: &Signal) -> Res
     if i64::from(answer.output.uid) != i64::from(allocation.uid) {
         return Err(tasks::fail(WorkflowFailure::AnswerUnreadable, "another account"));
     }
+    progress::host_keys_known(cx.tx, allocation.id, &host_keys(&answer.output.host_keys)).await?;
     phases::reported::<ProvisionUser>(cx.tx, &allocation, "account", &answer.phases, "").await?;
     Step::done()
+}
+
+/// Those that are keys, as they are written in a file of known hosts. A node may say anything: what is no key would become a
+/// line of such a file.
+fn host_keys(reported: &[String]) -> Vec<String> {
+    let keys = reported.iter().take(MOST_HOST_KEYS).filter_map(|key| ssh_key_check(key).ok());
+    keys.map(|key| key.public_key).collect()
 }
 
 async fn account_remove(capacity: &Capacity, cx: &mut StepCx<'_>) -> Result<Step, StepError> {

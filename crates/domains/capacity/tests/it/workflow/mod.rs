@@ -3,6 +3,7 @@
 
 mod ends;
 mod faults;
+mod host_keys;
 mod invariants;
 mod key_removal;
 pub mod kit;

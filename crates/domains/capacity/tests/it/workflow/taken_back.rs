@@ -2,7 +2,6 @@
 //! so it is sold again only after what follows a release.
 
 use capacity::service::release::allocation_release;
-use fleet::service::contacts::Contact;
 use kernel::ids::AllocationId;
 use node_proto::{
     TaskType,
@@ -176,12 +175,7 @@ async fn a_node_that_never_makes_a_new_key_is_fenced_with_what_to_do() {
     let id = kit.launch(MACHINE).await;
     let node = kit.node_of(id).await;
     kit.certified(node, "aa").await;
-    let outdated = Contact {
-        agent_version: "0.9.0".to_owned(),
-        contract: "1.0".to_owned(),
-        ..kit.made.contact(node.into())
-    };
-    kit.made.contact_keep(outdated).await;
+    kit.made.contact_keep(kit.made.contact(node.into())).await;
     kit.taken_back(id, Fault::DriverCheck).await;
     let slot = format!("SELECT slot_ids[1] FROM allocations WHERE id = '{}'", id.uuid());
     let slot: Uuid = kit.one(&slot).await;
@@ -197,6 +191,6 @@ async fn a_node_that_never_makes_a_new_key_is_fenced_with_what_to_do() {
     assert_eq!(end.as_deref(), Some("stuck"));
     let why: String =
         kit.one(&format!("SELECT cleanup_reason FROM node_resource_slots WHERE id = '{slot}'")).await;
-    assert!(why.contains("node_key_agent_outdated") && why.contains("repair-token"), "{why}");
+    assert!(why.contains("node_key_pending") && why.contains("repair-token"), "{why}");
     assert_eq!(kit.reason(id).await, "the machine failed its health check", "tenants read nothing of it");
 }

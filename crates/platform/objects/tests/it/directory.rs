@@ -1,0 +1,39 @@
+//! Objects in a directory.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use objects::{ObjectError, Objects};
+
+use crate::behaviour::{
+    key, objects_are_written_once_read_listed_and_deleted, of_many_writers_of_one_key_one_succeeds,
+    what_is_too_large_is_refused,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_behaves() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("data/objects");
+    let objects = Objects::in_directory(root.clone());
+    assert!(!root.exists());
+    objects_are_written_once_read_listed_and_deleted(&objects).await;
+    assert_eq!(std::fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700);
+    of_many_writers_of_one_key_one_succeeds(&objects).await;
+    what_is_too_large_is_refused(&objects).await;
+    assert!(root.join("race/object").is_file());
+}
+
+#[tokio::test]
+async fn a_directory_that_is_gone_is_an_error_and_not_an_absent_object() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = Objects::in_directory(file.join("below")).get(&key("a")).await;
+    assert!(matches!(refused, Err(ObjectError::Directory(_))), "{refused:?}");
+    let root = scratch.path().join("objects");
+    let objects = Objects::in_directory(root.clone());
+    assert_eq!(objects.get(&key("a")).await.unwrap(), None);
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::write(&root, "").unwrap();
+    let refused = objects.put_new(&key("a/b"), "x".into()).await;
+    assert!(matches!(refused, Err(ObjectError::Failed(_))), "{refused:?}");
+}

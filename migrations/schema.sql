@@ -2448,6 +2448,7 @@ CASE
 END) STORED,
     failure_code text,
     unique_name boolean DEFAULT false NOT NULL,
+    ssh_host_keys text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT allocations_check CHECK (((meter_closed_at IS NULL) OR (meter_opened_at IS NOT NULL))),
     CONSTRAINT allocations_check1 CHECK (((state = 'active'::text) <= ((meter_opened_at IS NOT NULL) AND (meter_closed_at IS NULL)))),
     CONSTRAINT allocations_check2 CHECK (((state = ANY (ARRAY['released'::text, 'failed'::text])) = (finished_at IS NOT NULL))),
@@ -3220,6 +3221,20 @@ ALTER TABLE public.node_log_lines ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE public.node_log_tokens (
+    token_hash bytea NOT NULL,
+    node_id uuid NOT NULL,
+    account_session_id uuid,
+    service_account_key_id uuid,
+    sealed_grant bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT node_log_tokens_short CHECK ((expires_at <= (created_at + '00:01:00'::interval))),
+    CONSTRAINT node_log_tokens_sign_in CHECK ((num_nonnulls(account_session_id, service_account_key_id) = 1))
+);
+
+COMMENT ON TABLE public.node_log_tokens IS 'platform: rights of operators to follow a log of a node, each once';
+
 CREATE TABLE public.node_onboardings (
     node_id uuid NOT NULL,
     state text DEFAULT 'waiting_for_agent'::text NOT NULL,
@@ -3923,6 +3938,87 @@ CREATE TABLE public.tenant_memberships (
 
 COMMENT ON TABLE public.tenant_memberships IS 'tenant: who belongs to an organization, as what';
 
+CREATE TABLE public.terminal_recording_views (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    principal_kind text NOT NULL,
+    principal_id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT terminal_recording_views_principal_kind_check CHECK ((principal_kind = ANY (ARRAY['user'::text, 'service_account'::text])))
+);
+
+COMMENT ON TABLE public.terminal_recording_views IS 'tenant: rights to read the chunks of a recording, each recorded in the audit trail';
+
+CREATE TABLE public.terminal_recordings (
+    session_id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    allocation_id uuid NOT NULL,
+    principal_kind text NOT NULL,
+    principal_id uuid NOT NULL,
+    mode text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    epoch bigint DEFAULT 1 NOT NULL,
+    chunks bigint DEFAULT 0 NOT NULL,
+    end_sequence bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    sealed_at timestamp with time zone,
+    complete boolean,
+    expires_at timestamp with time zone NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT terminal_recordings_counts CHECK (((epoch > 0) AND (chunks >= 0) AND (end_sequence >= 0) AND (bytes >= 0))),
+    CONSTRAINT terminal_recordings_mode_check CHECK ((mode = ANY (ARRAY['output'::text, 'output_and_input'::text]))),
+    CONSTRAINT terminal_recordings_principal_kind_check CHECK ((principal_kind = ANY (ARRAY['user'::text, 'service_account'::text]))),
+    CONSTRAINT terminal_recordings_seal CHECK (((sealed_at IS NULL) = (complete IS NULL)))
+);
+
+COMMENT ON TABLE public.terminal_recordings IS 'tenant: recordings of terminal sessions';
+
+CREATE TABLE public.terminal_sessions (
+    id uuid NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    allocation_id uuid NOT NULL,
+    node_id uuid NOT NULL,
+    principal_kind text NOT NULL,
+    principal_id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    last_attached_at timestamp with time zone,
+    attachments integer DEFAULT 0 NOT NULL,
+    ended_at timestamp with time zone,
+    end_reason text,
+    exit_status integer,
+    end_grant bytea NOT NULL,
+    end_asked_at timestamp with time zone,
+    end_claimed_until timestamp with time zone,
+    CONSTRAINT terminal_sessions_end CHECK (((ended_at IS NULL) = (end_reason IS NULL))),
+    CONSTRAINT terminal_sessions_principal_kind_check CHECK ((principal_kind = ANY (ARRAY['user'::text, 'service_account'::text])))
+);
+
+COMMENT ON TABLE public.terminal_sessions IS 'tenant: shells on machines, open and ended';
+
+CREATE TABLE public.terminal_tokens (
+    token_hash bytea NOT NULL,
+    org_id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    allocation_id uuid NOT NULL,
+    kind text NOT NULL,
+    session_id uuid,
+    account_session_id uuid,
+    service_account_key_id uuid,
+    sealed_grant bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT terminal_tokens_kind_check CHECK ((kind = ANY (ARRAY['terminal'::text, 'ssh'::text]))),
+    CONSTRAINT terminal_tokens_session CHECK (((kind = 'terminal'::text) = (session_id IS NOT NULL))),
+    CONSTRAINT terminal_tokens_sign_in CHECK ((num_nonnulls(account_session_id, service_account_key_id) = 1))
+);
+
+COMMENT ON TABLE public.terminal_tokens IS 'tenant: rights to enter a machine, each once';
+
 CREATE TABLE public.topups (
     id uuid NOT NULL,
     org_id uuid NOT NULL,
@@ -4210,6 +4306,9 @@ ALTER TABLE ONLY public.node_history
 ALTER TABLE ONLY public.node_log_lines
     ADD CONSTRAINT node_log_lines_pkey PRIMARY KEY (node_id, seq);
 
+ALTER TABLE ONLY public.node_log_tokens
+    ADD CONSTRAINT node_log_tokens_pkey PRIMARY KEY (token_hash);
+
 ALTER TABLE ONLY public.node_onboardings
     ADD CONSTRAINT node_onboardings_pkey PRIMARY KEY (node_id);
 
@@ -4380,6 +4479,18 @@ ALTER TABLE ONLY public.statement_numbers
 
 ALTER TABLE ONLY public.tenant_memberships
     ADD CONSTRAINT tenant_memberships_pkey PRIMARY KEY (org_id, user_id);
+
+ALTER TABLE ONLY public.terminal_recording_views
+    ADD CONSTRAINT terminal_recording_views_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.terminal_recordings
+    ADD CONSTRAINT terminal_recordings_pkey PRIMARY KEY (session_id);
+
+ALTER TABLE ONLY public.terminal_sessions
+    ADD CONSTRAINT terminal_sessions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.terminal_tokens
+    ADD CONSTRAINT terminal_tokens_pkey PRIMARY KEY (token_hash);
 
 ALTER TABLE ONLY public.topups
     ADD CONSTRAINT topups_pkey PRIMARY KEY (id);
@@ -4572,6 +4683,10 @@ CREATE UNIQUE INDEX node_certificates_one_live ON public.node_certificates USING
 
 CREATE INDEX node_certificates_revoked ON public.node_certificates USING btree (not_after) WHERE (revoked_at IS NOT NULL);
 
+CREATE INDEX node_log_tokens_by_expiry ON public.node_log_tokens USING btree (expires_at);
+
+CREATE INDEX node_log_tokens_by_node ON public.node_log_tokens USING btree (node_id);
+
 CREATE INDEX node_resource_slots_by_state ON public.node_resource_slots USING btree (state, node_id);
 
 CREATE UNIQUE INDEX node_resource_slots_device ON public.node_resource_slots USING btree (node_id, pci_address) WHERE (pci_address IS NOT NULL);
@@ -4665,6 +4780,38 @@ CREATE INDEX spend_caps_by_org ON public.spend_caps USING btree (org_id, project
 CREATE UNIQUE INDEX statement_numbers_by_org ON public.statement_numbers USING btree (org_id, month);
 
 CREATE INDEX tenant_memberships_by_user ON public.tenant_memberships USING btree (user_id);
+
+CREATE INDEX terminal_recording_views_by_expiry ON public.terminal_recording_views USING btree (expires_at);
+
+CREATE INDEX terminal_recording_views_by_org ON public.terminal_recording_views USING btree (org_id);
+
+CREATE INDEX terminal_recording_views_by_session ON public.terminal_recording_views USING btree (session_id);
+
+CREATE INDEX terminal_recordings_by_allocation ON public.terminal_recordings USING btree (allocation_id, session_id);
+
+CREATE INDEX terminal_recordings_by_expiry ON public.terminal_recordings USING btree (expires_at) WHERE (deleted_at IS NULL);
+
+CREATE INDEX terminal_recordings_by_org ON public.terminal_recordings USING btree (org_id, project_id);
+
+CREATE INDEX terminal_recordings_deleted ON public.terminal_recordings USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
+
+CREATE INDEX terminal_recordings_unsealed ON public.terminal_recordings USING btree (session_id) WHERE (sealed_at IS NULL);
+
+CREATE INDEX terminal_sessions_by_allocation ON public.terminal_sessions USING btree (allocation_id, id);
+
+CREATE INDEX terminal_sessions_by_org ON public.terminal_sessions USING btree (org_id, project_id);
+
+CREATE INDEX terminal_sessions_ended ON public.terminal_sessions USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+
+CREATE INDEX terminal_sessions_open ON public.terminal_sessions USING btree (expires_at) WHERE (ended_at IS NULL);
+
+CREATE INDEX terminal_sessions_to_end ON public.terminal_sessions USING btree (end_asked_at) WHERE ((ended_at IS NULL) AND (end_asked_at IS NOT NULL));
+
+CREATE INDEX terminal_tokens_by_expiry ON public.terminal_tokens USING btree (expires_at);
+
+CREATE INDEX terminal_tokens_by_org ON public.terminal_tokens USING btree (org_id);
+
+CREATE INDEX terminal_tokens_by_session ON public.terminal_tokens USING btree (session_id);
 
 CREATE INDEX topups_by_org ON public.topups USING btree (org_id, id);
 
@@ -4907,6 +5054,9 @@ ALTER TABLE ONLY public.node_contacts
 ALTER TABLE ONLY public.node_history
     ADD CONSTRAINT node_history_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
 
+ALTER TABLE ONLY public.node_log_tokens
+    ADD CONSTRAINT node_log_tokens_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.node_onboardings
     ADD CONSTRAINT node_onboardings_node_id_fkey FOREIGN KEY (node_id) REFERENCES public.nodes(id);
 
@@ -5002,6 +5152,21 @@ ALTER TABLE ONLY public.tenant_memberships
 
 ALTER TABLE ONLY public.tenant_memberships
     ADD CONSTRAINT tenant_memberships_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id);
+
+ALTER TABLE ONLY public.terminal_recording_views
+    ADD CONSTRAINT terminal_recording_views_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.terminal_recordings(session_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.terminal_recordings
+    ADD CONSTRAINT terminal_recordings_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES public.allocations(id);
+
+ALTER TABLE ONLY public.terminal_sessions
+    ADD CONSTRAINT terminal_sessions_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES public.allocations(id);
+
+ALTER TABLE ONLY public.terminal_sessions
+    ADD CONSTRAINT terminal_sessions_project FOREIGN KEY (org_id, project_id) REFERENCES public.projects(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.terminal_tokens
+    ADD CONSTRAINT terminal_tokens_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.terminal_sessions(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.user_ssh_keys
     ADD CONSTRAINT user_ssh_keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES public.users(id);
@@ -5235,6 +5400,30 @@ CREATE POLICY tenant ON public.service_accounts TO gpuaas_app USING ((org_id = (
 CREATE POLICY tenant ON public.tenant_memberships TO gpuaas_app USING (((org_id = ( SELECT public.current_org() AS current_org)) OR (user_id = ( SELECT public.current_principal() AS current_principal)))) WITH CHECK ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.tenant_memberships ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.terminal_recording_views ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY terminal_recording_views_system ON public.terminal_recording_views TO gpuaas_system USING (true);
+
+CREATE POLICY terminal_recording_views_tenant ON public.terminal_recording_views TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.terminal_recordings ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY terminal_recordings_system ON public.terminal_recordings TO gpuaas_system USING (true);
+
+CREATE POLICY terminal_recordings_tenant ON public.terminal_recordings TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.terminal_sessions ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY terminal_sessions_system ON public.terminal_sessions TO gpuaas_system USING (true);
+
+CREATE POLICY terminal_sessions_tenant ON public.terminal_sessions TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
+
+ALTER TABLE public.terminal_tokens ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY terminal_tokens_system ON public.terminal_tokens TO gpuaas_system USING (true);
+
+CREATE POLICY terminal_tokens_tenant ON public.terminal_tokens TO gpuaas_app USING ((org_id = ( SELECT public.current_org() AS current_org)));
 
 ALTER TABLE public.topups ENABLE ROW LEVEL SECURITY;
 
@@ -5600,6 +5789,8 @@ GRANT SELECT,INSERT ON TABLE public.node_history TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.node_log_lines TO gpuaas_system;
 
+GRANT SELECT,INSERT,DELETE ON TABLE public.node_log_tokens TO gpuaas_system;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.node_onboardings TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.node_pools TO gpuaas_system;
@@ -5714,6 +5905,18 @@ GRANT SELECT ON TABLE public.statement_numbers TO gpuaas_system;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.tenant_memberships TO gpuaas_system;
+
+GRANT SELECT,INSERT ON TABLE public.terminal_recording_views TO gpuaas_app;
+GRANT SELECT,DELETE ON TABLE public.terminal_recording_views TO gpuaas_system;
+
+GRANT SELECT ON TABLE public.terminal_recordings TO gpuaas_app;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.terminal_recordings TO gpuaas_system;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.terminal_sessions TO gpuaas_app;
+GRANT SELECT,DELETE,UPDATE ON TABLE public.terminal_sessions TO gpuaas_system;
+
+GRANT SELECT,INSERT ON TABLE public.terminal_tokens TO gpuaas_app;
+GRANT SELECT,DELETE ON TABLE public.terminal_tokens TO gpuaas_system;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.topups TO gpuaas_app;
 GRANT SELECT,UPDATE ON TABLE public.topups TO gpuaas_system;

@@ -85,6 +85,10 @@ ids! {
     /// One signed piece of work for one node.
     TaskId = "task";
     GrantId = "grant";
+    /// A shell on a node, with all who attach to it.
+    TerminalSessionId = "term";
+    /// One look at the recording of a terminal session.
+    RecordingViewId = "recview";
     FindingId = "find";
     ValidationId = "val";
     /// One generation of the certificate authority.

@@ -242,8 +242,12 @@ definitions! {
     RATE_FINANCIAL = "rate_limit.financial_requests_per_minute", integer(1, 10_000_000, 30), Free, "Requests of one principal per minute that move money.";
     RATE_ADMIN = "rate_limit.admin_overview_requests_per_minute", integer(1, 10_000_000, 600), Free, "Platform requests of one principal per minute.";
     RATE_TERMINAL_TOKEN = "rate_limit.terminal_token_requests_per_minute", integer(1, 10_000_000, 10), Free, "Terminal tokens that one principal may mint.";
+    RATE_SSH_TOKEN = "rate_limit.ssh_token_requests_per_minute", integer(1, 10_000_000, 120), Free, "SSH connections that one principal may open through the gateway.";
     TERMINAL_SESSION_MAX_TTL_SECONDS = "terminal.session_max_ttl_seconds", integer(60, 604_800, 14_400), OnlyStricter, "Longest terminal session.";
+    TERMINAL_IDLE_SECONDS = "terminal.idle_seconds", integer(60, 604_800, 3600), OnlyStricter, "Time without input and output after which a terminal session ends.";
+    TERMINAL_SESSIONS_PER_ALLOCATION = "terminal.sessions_per_allocation", integer(1, 64, 16), OnlyStricter, "Open terminal sessions of one allocation.";
     TERMINAL_RECORDING = "terminal.recording", choice(TerminalRecording::Output), OnlyStricter, "What is recorded of a terminal session.";
+    TERMINAL_RECORDING_RETENTION_DAYS = "terminal.recording_retention_days", integer(1, 3650, 90), OnlyStricter, "Days for which recordings of terminal sessions are kept.";
     NOTIFY_LOW_BALANCE = "notification.low_balance_enabled", boolean(true), Free, "Notify people about a low balance.";
     NOTIFY_BALANCE_DEPLETED = "notification.balance_depleted_enabled", boolean(true), Free, "Notify people about a depleted balance.";
     NOTIFY_QUEUED_WEBHOOK_MESSAGES = "notification.queued_webhook_messages", integer(1, 1_000_000, 10_000), OnlyStricter, "Queued webhook messages of one organization; further events are dropped and counted.";

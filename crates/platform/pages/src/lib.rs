@@ -1,13 +1,15 @@
 //! The pages of the server, in one look: sign-in, invitations, the way back from a checkout, the home page and errors.
 //!
 //! A page is data ([`Page`]); this crate alone turns it into HTML, so text is escaped in one place. Pages need no
-//! script, load nothing from anywhere, and say so in their content security policy.
+//! script, load nothing from anywhere, and say so in their content security policy. The exception is [`ScriptPage`], the
+//! frame of pages that a script makes.
 //!
 //! [`answer_with_pages`] is the layer that keeps browsers off JSON: whatever serves a request, a person who opened its
 //! address gets a page.
 
 mod form;
 mod navigation;
+mod script;
 mod style;
 
 use axum::response::{IntoResponse as _, Response};
@@ -16,6 +18,7 @@ use kernel::text::html_escape;
 
 pub use form::{Button, Field};
 pub use navigation::answer_with_pages;
+pub use script::ScriptPage;
 use style::{STYLE, STYLE_HASH};
 
 /// How something stands, as a line with a coloured edge. The words carry the meaning, the colour repeats it.
@@ -160,16 +163,20 @@ impl Page<'_> {
             *STYLE_HASH,
             self.leads_to.as_deref().unwrap_or_default()
         );
-        let mut response = (status, html).into_response();
-        let headers = response.headers_mut();
-        for (name, value) in FIXED_HEADERS {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        // An origin is ASCII; should it ever not be, the page must still not go out without a policy.
-        let csp = HeaderValue::from_str(&csp).unwrap_or(HeaderValue::from_static("default-src 'none'"));
-        headers.insert(header::CONTENT_SECURITY_POLICY, csp);
-        response
+        respond(status, html, &csp)
     }
+}
+
+fn respond(status: StatusCode, html: String, policy: &str) -> Response {
+    let mut response = (status, html).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in FIXED_HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // An origin is ASCII; should it ever not be, the page must still not go out without a policy.
+    let policy = HeaderValue::from_str(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
 }
 
 /// A page is for whoever asked, now: no cache keeps it, no other site frames it or learns its address.

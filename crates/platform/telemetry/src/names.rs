@@ -25,6 +25,18 @@ pub const NODE_ENROLLMENTS_TOTAL: &str = "node_enrollments_total";
 pub const NODE_FINDINGS_TOTAL: &str = "node_findings_total";
 pub const NODE_WAITING: &str = "node_waiting";
 pub const NODE_REFUSALS_TOTAL: &str = "node_refusals_total";
+pub const NODE_TUNNELS_TOTAL: &str = "node_tunnels_total";
+pub const NODE_LOG_FOLLOWERS: &str = "node_log_followers";
+pub const NODE_LOG_FOLLOW_BYTES_TOTAL: &str = "node_log_follow_bytes_total";
+pub const NODE_LOG_LINES_DROPPED_TOTAL: &str = "node_log_lines_dropped_total";
+pub const SSH_BYTES_TOTAL: &str = "ssh_bytes_total";
+pub const SSH_CONNECTIONS: &str = "ssh_connections";
+pub const SSH_CONNECT_SECONDS: &str = "ssh_connect_seconds";
+pub const TERMINAL_ATTACHMENTS: &str = "terminal_attachments";
+pub const TERMINAL_BYTES_TOTAL: &str = "terminal_bytes_total";
+pub const TERMINAL_CONNECT_SECONDS: &str = "terminal_connect_seconds";
+pub const TERMINAL_RECORDING_FAILURES_TOTAL: &str = "terminal_recording_failures_total";
+pub const TERMINAL_TOKENS_REFUSED_TOTAL: &str = "terminal_tokens_refused_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
 pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
 pub const NODE_IDENTITIES_COPIED_TOTAL: &str = "node_identities_copied_total";
@@ -206,6 +218,46 @@ pub const ALL: &[Metric] = &[
     gauge(BILLING_FINDINGS_OPEN, &[("kind", &[])], "Open billing findings, by kind."),
     gauge(BILLING_ADJUSTMENTS_WAITING, &[], "Credits and corrections that wait for approval."),
     gauge(BILLING_ADJUSTMENTS_OLDEST_SECONDS, &[], "Age of the oldest adjustment that waits for approval."),
+    counter(NODE_TUNNELS_TOTAL, &[], "Tunnels that nodes dialled because a gateway needed them."),
+    gauge(NODE_LOG_FOLLOWERS, &[], "Clients that follow a log of a node here."),
+    counter(NODE_LOG_FOLLOW_BYTES_TOTAL, &[], "Bytes of logs that clients follow, as nodes sent them."),
+    counter(
+        NODE_LOG_LINES_DROPPED_TOTAL,
+        &[],
+        "Lines that nodes dropped because a client that follows their log was too slow.",
+    ),
+    counter(
+        SSH_BYTES_TOTAL,
+        &[("direction", &["in", "out"])],
+        "Bytes of SSH connections through this gateway, as seen from the node.",
+    ),
+    gauge(SSH_CONNECTIONS, &[], "SSH connections that are open through this gateway."),
+    histogram(
+        SSH_CONNECT_SECONDS,
+        &[],
+        "Time from a client with a good token to the SSH server of its machine, the tunnel included.",
+    ),
+    counter(
+        TERMINAL_RECORDING_FAILURES_TOTAL,
+        &[("reason", &["start", "store", "conflict", "seal", "delete"])],
+        "Recordings of terminal sessions that could not be started, stored, sealed or deleted in time.",
+    ),
+    gauge(TERMINAL_ATTACHMENTS, &[], "Clients that are attached to a terminal session here."),
+    counter(
+        TERMINAL_BYTES_TOTAL,
+        &[("direction", &["in", "out"])],
+        "Bytes of terminals, as seen from the node.",
+    ),
+    histogram(
+        TERMINAL_CONNECT_SECONDS,
+        &[],
+        "Time from a client with a good token to its session, the tunnel included.",
+    ),
+    counter(
+        TERMINAL_TOKENS_REFUSED_TOTAL,
+        &[("reason", &[])],
+        "Terminal tokens that were not accepted: missing, malformed, used, expired, or of another machine.",
+    ),
     counter(PAYMENTS_CREDITED_TOTAL, &[], "Payments credited to a balance."),
     counter(
         PAYMENT_MESSAGES_RECEIVED_TOTAL,

@@ -1,0 +1,268 @@
+//! One client, attached to one session.
+
+use std::time::Duration;
+
+use axum::extract::ws::{Message, WebSocket, close_code};
+use chrono::TimeDelta;
+use endpoint::SignIn;
+use fleet::api::ReachError;
+use kernel::{
+    ids::{AllocationId, NodeId, ProjectId, TerminalSessionId},
+    policy::TerminalRecording,
+    principal::PrincipalId,
+};
+use node_proto::{
+    contract::TunnelClass,
+    grant::{Grant, Owner, PtyAccess, Target},
+};
+use node_tunnel::OpenError;
+use tokio::time::Instant;
+
+use super::{
+    Gateway,
+    admit::{Admitted, NOT_ACCEPTED, close},
+    pump::{Attachment, End},
+    revocation::{MustEnd, has_lost_access, in_words, refusal_code},
+    storing::Storing,
+    tape::{Tape, UNAVAILABLE},
+};
+use crate::{
+    model::{
+        message::{ClientMessage, ServerMessage},
+        recording::{RecordingOrder, Sealed},
+        session::Access,
+    },
+    service::{
+        recordings::NewRecording,
+        upkeep::{session_end_ask, session_note_attached, session_note_end},
+    },
+};
+
+/// A client says what it has within this time.
+const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+
+/// Who is attached, and where.
+struct Attached {
+    sign_in: SignIn,
+    principal: PrincipalId,
+    project: ProjectId,
+    allocation: AllocationId,
+    session: TerminalSessionId,
+    node: NodeId,
+    access: Access,
+    ends_at: Instant,
+}
+
+/// Tells the client why there is no terminal.
+async fn refuse(mut socket: WebSocket, code: &'static str, message: String, retryable: bool) {
+    let error = ServerMessage::SessionError { code, message, retryable };
+    if socket.send(Message::Text(error.text().into())).await.is_ok() {
+        close(&mut socket, if retryable { close_code::AGAIN } else { close_code::NORMAL }, code).await;
+    }
+}
+
+impl Gateway {
+    pub(super) async fn attach(&self, mut socket: WebSocket, admitted: Admitted, session: TerminalSessionId) {
+        let began = Instant::now();
+        let Admitted { consumed, token } = admitted;
+        let Some(Sealed { grant, recording }) = Sealed::open(&token, &consumed.sealed_grant) else {
+            return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
+        };
+        // Not verified here, and not believed: the node verifies it.
+        let described = serde_json::from_slice::<Grant>(&grant.payload.0).ok();
+        // What stands in the row and what is granted must be the same, or the wrong thing would be looked at later.
+        let place = (consumed.allocation_id, session);
+        let Some(Described { node, access, ttl, actor }) = described.and_then(|grant| describe(grant, place))
+        else {
+            return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
+        };
+        let path = (consumed.project_id, consumed.allocation_id);
+        let principal = match self.allowed(&self.0.terminal_endpoint, consumed.sign_in, path).await {
+            Ok(principal) => principal,
+            Err(failure) => {
+                let (code, retryable) = refusal_code(&failure);
+                return refuse(socket, code, in_words(&failure), retryable).await;
+            }
+        };
+        if actor != principal.to_string() {
+            return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
+        }
+        let attached = Attached {
+            sign_in: consumed.sign_in,
+            principal,
+            project: consumed.project_id,
+            allocation: consumed.allocation_id,
+            session,
+            node,
+            access,
+            ends_at: began + ttl,
+        };
+        let Some((sequence, columns, rows)) = first_message(&mut socket).await else {
+            return refuse(socket, "protocol", "the first message must be attach".to_owned(), false).await;
+        };
+        let recorded = match self.recording(&attached, &recording).await {
+            Ok(recorded) => recorded,
+            Err((code, retryable)) => return refuse(socket, code, UNAVAILABLE.to_owned(), retryable).await,
+        };
+        let stream = match self.0.tunnels.open(node, TunnelClass::Interactive, &grant).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let (code, retryable) = refusal(&error);
+                if code == "session_ended" {
+                    self.note(&attached, "lost", None).await;
+                }
+                return refuse(socket, code, error.to_string(), retryable).await;
+            }
+        };
+        let (mut tape, mut from) = (None, sequence);
+        if let Some(recorded) = recorded {
+            // From the end of what is recorded, when the client has more: nothing is to be missing.
+            match Tape::start(recorded, sequence, (columns, rows)).await {
+                Ok(started) => {
+                    from = sequence.min(started.next_sequence().await);
+                    tape = Some(started);
+                }
+                Err(error) => {
+                    metrics::counter!("terminal_recording_failures_total", "reason" => "start").increment(1);
+                    tracing::warn!(session_id = %attached.session, error = ?error, "a recording could not be started");
+                    return refuse(socket, "recording_unavailable", UNAVAILABLE.to_owned(), true).await;
+                }
+            }
+        }
+        let stream_began = Attachment::start(stream, from, (columns, rows)).await;
+        let Ok(attachment) = stream_began else {
+            return refuse(socket, "tunnel_lost", "the node broke the stream off".to_owned(), true).await;
+        };
+        self.note_attached(&attached, began).await;
+        metrics::gauge!("terminal_attachments").increment(1.0);
+        let ready = (attached.session, attached.access);
+        let end = attachment.run(socket, ready, tape, self.must_leave(&attached)).await;
+        metrics::gauge!("terminal_attachments").decrement(1.0);
+        if let End::Session { reason, exit_status } = end {
+            self.note(&attached, reason, exit_status).await;
+        }
+    }
+
+    /// The recording that this attachment writes, if it does: whoever types is recorded, if the token says so.
+    async fn recording(
+        &self,
+        attached: &Attached,
+        order: &RecordingOrder,
+    ) -> Result<Option<Storing>, (&'static str, bool)> {
+        if order.mode == TerminalRecording::Off || attached.access == Access::Watch {
+            return Ok(None);
+        }
+        let terminals = &self.0.terminals;
+        let now = terminals.db.ambient().now();
+        let lasts = TimeDelta::from_std(attached.ends_at.saturating_duration_since(Instant::now()));
+        let kept = lasts.unwrap_or_default() + TimeDelta::days(order.retention_days);
+        let new = NewRecording {
+            session: attached.session,
+            org: order.org_id,
+            project: attached.project,
+            allocation: attached.allocation,
+            principal: attached.principal,
+            mode: order.mode,
+            started_at: now,
+            expires_at: now + kept,
+        };
+        match Tape::open(terminals, &new).await {
+            Ok(Some(opened)) => Ok(Some(opened)),
+            Ok(None) => Err(("session_ended", false)),
+            Err(failure) => {
+                tracing::warn!(session_id = %attached.session, error = ?failure, "a recording could not be opened");
+                Err(("recording_unavailable", true))
+            }
+        }
+    }
+
+    async fn must_leave(&self, attached: &Attached) -> (&'static str, String, bool) {
+        let path = (attached.project, attached.allocation);
+        let allowed = || self.allowed(&self.0.terminal_endpoint, attached.sign_in, path);
+        let MustEnd { code, message, retryable } =
+            self.must_end(attached.principal, attached.ends_at, allowed).await;
+        if code == "revoked" && allowed().await.is_err_and(|failure| has_lost_access(&failure)) {
+            // What runs there is not left running for somebody who may not come back.
+            self.end_session(attached.session).await;
+        }
+        (code, message, retryable)
+    }
+
+    async fn end_session(&self, session: TerminalSessionId) {
+        if let Err(failure) = session_end_ask(&self.0.terminals, session).await {
+            tracing::warn!(session_id = %session, error = ?failure, "the end of a terminal session could not be asked for");
+        }
+    }
+
+    async fn note_attached(&self, attached: &Attached, began: Instant) {
+        metrics::histogram!("terminal_connect_seconds").record(began.elapsed().as_secs_f64());
+        tracing::info!(session_id = %attached.session, node_id = %attached.node, "a terminal is attached");
+        if let Err(failure) = session_note_attached(&self.0.terminals, attached.session).await {
+            tracing::warn!(error = ?failure, "an attachment could not be noted");
+        }
+    }
+
+    async fn note(&self, attached: &Attached, reason: &str, exit_status: Option<i32>) {
+        tracing::info!(session_id = %attached.session, reason, "a terminal session has ended");
+        if let Err(failure) = session_note_end(&self.0.terminals, attached.session, reason, exit_status).await
+        {
+            tracing::warn!(error = ?failure, "the end of a terminal session could not be noted");
+        }
+    }
+}
+
+/// What the gateway needs of a grant to carry it.
+struct Described {
+    node: NodeId,
+    access: Access,
+    ttl: Duration,
+    actor: String,
+}
+
+/// Nothing when it is a grant for something else.
+fn describe(grant: Grant, (allocation_id, session): (AllocationId, TerminalSessionId)) -> Option<Described> {
+    let Target::Pty(target) = &grant.target else { return None };
+    if grant.owner != (Owner::Allocation { allocation_id }) || target.session_id != session {
+        return None;
+    }
+    let access = match target.access {
+        PtyAccess::Write => Access::Write,
+        PtyAccess::TakeOver => Access::TakeOver,
+        PtyAccess::Watch => Access::Watch,
+        PtyAccess::End => return None,
+    };
+    let ttl = Duration::from_secs(u64::from(target.ttl_seconds));
+    Some(Described { node: grant.node_id, access, ttl, actor: grant.actor })
+}
+
+async fn first_message(socket: &mut WebSocket) -> Option<(u64, u16, u16)> {
+    let message = tokio::time::timeout(FIRST_MESSAGE, socket.recv()).await.ok()??.ok()?;
+    match serde_json::from_str(message.to_text().ok()?).ok()? {
+        ClientMessage::Attach { sequence, columns, rows } => Some((sequence, columns, rows)),
+        _ => None,
+    }
+}
+
+/// What a client is told of a node that does not open a stream, and whether a new token may help.
+fn refusal(error: &ReachError) -> (&'static str, bool) {
+    match error {
+        ReachError::NotConnected | ReachError::NotAsked => ("node_unreachable", true),
+        ReachError::Open(OpenError::Refused(code)) => match code.as_str() {
+            "writer_attached" => ("writer_attached", false),
+            "session_ended" => ("session_ended", false),
+            // Whoever starts it is on the way.
+            "no_such_session" | "session_starting" => ("session_starting", true),
+            "start_failed" => ("start_failed", false),
+            "stopping" | "unavailable" | "too_slow" => ("node_unavailable", true),
+            "not_your_session" => ("not_your_session", false),
+            "too_many_sessions" => ("too_many_sessions", false),
+            "too_many_attached" => ("too_many_attached", false),
+            "no_shell" => ("no_shell", false),
+            "no_such_owner" => ("machine_not_ready", true),
+            "not_supported" => ("not_supported", false),
+            // A grant that came too late or from a signer that the node does not know yet.
+            _ => ("grant_refused", true),
+        },
+        ReachError::Open(_) => ("tunnel_lost", true),
+    }
+}

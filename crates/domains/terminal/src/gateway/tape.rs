@@ -1,0 +1,261 @@
+//! The recording of one attachment: what passes through the pump is recorded before anybody sees it.
+//!
+//! A recorder makes chunks of it; a task of its own stores them, in order, from a short queue. While the storage keeps up, the
+//! pump never waits. When it does not, the queue is full and the pump waits, and with it the node and the program. When a chunk
+//! could not be stored for [`STORE_WITHIN`], the attachment ends: nobody goes on unrecorded.
+//!
+//! The node gets an acknowledgement only for output that is stored, so that whatever happens to this gateway, the next one can
+//! get the rest from the node, and record it.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use chrono::TimeDelta;
+use kernel::{Ambient, Failure, policy::TerminalRecording};
+use node_tunnel::frame::Frame;
+use recording::{Chunk, Limits, Recorder, Size};
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    pump::End,
+    queue::Queue,
+    storing::{Progress, STORE_WITHIN, Storing},
+};
+use crate::{
+    Terminals,
+    service::{
+        recording_storage::StorageError,
+        recordings::{NewRecording, recording_open, recording_seal},
+    },
+};
+
+/// Smaller than what a node keeps, so that it can go on while a chunk is stored.
+const LIMITS: Limits = Limits { chunk_bytes: 128 * 1024, chunk_age: TimeDelta::seconds(5) };
+/// Chunks that wait to be stored.
+const QUEUED: usize = 2;
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A node waits ten seconds for the first frame.
+const RESUME_WITHIN: Duration = Duration::from_secs(8);
+
+/// The recording cannot go on, and so neither can the attachment.
+#[derive(Debug)]
+pub struct Unavailable;
+
+pub const UNAVAILABLE: &str = "the recording of the session cannot be stored; attach again in a moment";
+
+/// A recorder, and its chunks that were not queued yet: whoever queues them may be cut off at any time.
+struct Recording {
+    recorder: Recorder,
+    unqueued: VecDeque<Chunk>,
+}
+
+pub struct Tape {
+    ambient: Ambient,
+    /// Held while chunks are queued, so that they are queued in order.
+    recorder: Mutex<Recording>,
+    chunks: mpsc::Sender<Chunk>,
+    progress: watch::Receiver<Progress>,
+    storing: JoinHandle<()>,
+    seals: Storing,
+    records_input: bool,
+    /// What the client has.
+    acknowledged: AtomicU64,
+    /// The number of the byte that the node sends next.
+    position: AtomicU64,
+}
+
+impl Tape {
+    /// Takes the recording over from whichever gateway had it. Nothing when it is sealed: then the session has ended.
+    pub async fn open(terminals: &Terminals, new: &NewRecording) -> Result<Option<Storing>, Failure> {
+        let opened = recording_open(terminals, new).await?;
+        let Some(opened) = opened else { return Ok(None) };
+        let folder = terminals.recordings.folder(new.org, new.session)?;
+        Ok(Some(Storing::new(terminals.clone(), new.session, folder, opened)))
+    }
+
+    /// Goes on after the last chunk that is stored, or stores the first one. The stream to the node is open: whoever wrote
+    /// before is detached.
+    pub async fn start(
+        mut storing: Storing,
+        client_has: u64,
+        (columns, rows): (u16, u16),
+    ) -> Result<Self, StorageError> {
+        let ambient = storing.ambient().clone();
+        let records_input = storing.mode() == TerminalRecording::OutputAndInput;
+        let now = ambient.now();
+        let starting = async {
+            if let Some(tail) = storing.tail_find().await? {
+                let mut recorder = Recorder::resume(tail).with_limits(LIMITS);
+                let mut chunks = recorder.resized(now, columns, rows);
+                if records_input {
+                    chunks.extend(recorder.resumed(now));
+                }
+                return Ok::<_, StorageError>((recorder, chunks));
+            }
+            let mut recorder =
+                Recorder::new(storing.session(), Size { columns, rows }, now).with_limits(LIMITS);
+            // Nothing is shown of a session whose recording cannot even begin.
+            if let Some(chunk) = recorder.flush() {
+                storing.store(chunk).await?;
+            }
+            Ok((recorder, Vec::new()))
+        };
+        let (recorder, early) =
+            timeout(RESUME_WITHIN, starting).await.map_err(|_| objects::ObjectError::TimedOut)??;
+        let (progress, progressed) =
+            watch::channel(Progress { stored: recorder.next_sequence(), failed: false });
+        let (chunks, to_store) = mpsc::channel(QUEUED);
+        let seals = storing.clone();
+        Ok(Self {
+            ambient,
+            recorder: Mutex::new(Recording { recorder, unqueued: early.into() }),
+            chunks,
+            progress: progressed,
+            storing: tokio::spawn(storing.run(to_store, progress)),
+            seals,
+            records_input,
+            acknowledged: AtomicU64::new(client_has),
+            position: AtomicU64::new(0),
+        })
+    }
+
+    /// What the recording needs next of the node.
+    pub async fn next_sequence(&self) -> u64 {
+        self.recorder.lock().await.recorder.next_sequence()
+    }
+
+    /// The node goes on with this byte.
+    pub fn set_position(&self, sequence: u64) {
+        self.position.store(sequence, Ordering::Relaxed);
+    }
+
+    /// Records the output that the node sent next. Answers how many of its first bytes the client has already.
+    pub async fn output(&self, bytes: &[u8]) -> Result<usize, Unavailable> {
+        let length = bytes.len() as u64;
+        let sequence = self.position.fetch_add(length, Ordering::Relaxed);
+        let mut recording = self.recorder.lock().await;
+        let chunks = recording.recorder.output(self.ambient.now(), sequence, bytes);
+        self.queue(&mut recording, chunks).await?;
+        let known = self.acknowledged.load(Ordering::Relaxed).saturating_sub(sequence).min(length);
+        Ok(usize::try_from(known).unwrap_or(bytes.len()))
+    }
+
+    /// What the client has: it is not told of an earlier byte.
+    pub fn client_has(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    pub async fn input(&self, bytes: &[u8]) -> Result<(), Unavailable> {
+        if !self.records_input {
+            return Ok(());
+        }
+        let mut recording = self.recorder.lock().await;
+        let chunks = recording.recorder.input(self.ambient.now(), bytes);
+        self.queue(&mut recording, chunks).await
+    }
+
+    pub async fn resized(&self, columns: u16, rows: u16) -> Result<(), Unavailable> {
+        let mut recording = self.recorder.lock().await;
+        let chunks = recording.recorder.resized(self.ambient.now(), columns, rows);
+        self.queue(&mut recording, chunks).await
+    }
+
+    /// Waits while the storage is behind.
+    async fn queue(
+        &self,
+        recording: &mut Recording,
+        chunks: impl IntoIterator<Item = Chunk>,
+    ) -> Result<(), Unavailable> {
+        recording.unqueued.extend(chunks);
+        while !recording.unqueued.is_empty() {
+            // The task gives up after a bounded time, and with it the queue.
+            let place = self.chunks.reserve().await.map_err(|_| Unavailable)?;
+            if let Some(chunk) = recording.unqueued.pop_front() {
+                place.send(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// The client has all bytes before this one. The node is told of those that are stored.
+    pub fn acknowledge(&self, sequence: u64, queue: &Queue) {
+        self.acknowledged.fetch_max(sequence, Ordering::Relaxed);
+        self.forward(queue);
+    }
+
+    fn forward(&self, queue: &Queue) {
+        let (stored, client) = (self.progress.borrow().stored, self.acknowledged.load(Ordering::Relaxed));
+        let sequence = stored.min(client).min(self.position.load(Ordering::Relaxed));
+        queue.push(Frame::Ack { sequence });
+    }
+
+    /// Stores chunks when they are old enough, and tells the node what is stored. Ends when the storage has failed.
+    pub async fn keep_storing(&self, queue: &Queue) -> Unavailable {
+        let mut progress = self.progress.clone();
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {
+                    let mut recording = self.recorder.lock().await;
+                    let due = recording.recorder.chunk_if_due(self.ambient.now());
+                    if self.queue(&mut recording, due).await.is_err() {
+                        return Unavailable;
+                    }
+                }
+                changed = progress.changed() => {
+                    if changed.is_err() || progress.borrow_and_update().failed {
+                        return Unavailable;
+                    }
+                    self.forward(queue);
+                }
+            }
+        }
+    }
+
+    /// Stores what is left, and the seal when the session has ended. What a gateway has that was taken over is left to the
+    /// next one, which gets it from the node.
+    pub async fn finish(self, end: &End) {
+        let Self { ambient, recorder, chunks, mut storing, seals, position, .. } = self;
+        if matches!(end, End::TakenOver) {
+            storing.abort();
+            return;
+        }
+        let Recording { mut recorder, unqueued } = recorder.into_inner();
+        let session = seals.session();
+        let finishing = async {
+            let (left, statement) = match end {
+                End::Session { reason, .. } => {
+                    let finished = recorder.finish(ambient.now(), Some(position.into_inner()), reason);
+                    (finished.chunks, Some(finished.statement))
+                }
+                End::Attachment | End::TakenOver => (recorder.flush().into_iter().collect(), None),
+            };
+            for chunk in unqueued.into_iter().chain(left) {
+                chunks.send(chunk).await.ok()?;
+            }
+            let count = statement.as_ref().map(|statement| statement.chunks);
+            drop(chunks);
+            (&mut storing).await.ok()?;
+            // All chunks are stored, or it is left to the job that seals what is not complete.
+            let statement = statement.filter(|_| seals.stored_chunks() == count)?;
+            Some(recording_seal(seals.terminals(), seals.folder(), statement).await)
+        };
+        match timeout(STORE_WITHIN, finishing).await {
+            Ok(Some(Err(failure))) => {
+                tracing::warn!(session_id = %session, error = ?failure, "a recording could not be sealed");
+            }
+            Ok(_) => {}
+            Err(_) => {
+                storing.abort();
+                tracing::warn!(session_id = %session, "the end of a recording could not be stored in time");
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Upkeep of recordings, beside a gateway.
+
+use std::time::Duration;
+
+use crate::{
+    Terminals,
+    service::recording_upkeep::{recordings_delete_expired, recordings_seal_ended},
+};
+
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Seals what nobody sealed, and deletes what is old. Never ends itself.
+pub async fn run_recordings(terminals: Terminals) {
+    bus::periodic::every(LOOK_EVERY, "recordings were sealed or deleted", move || {
+        let terminals = terminals.clone();
+        async move {
+            Ok(recordings_seal_ended(&terminals).await? + recordings_delete_expired(&terminals).await?)
+        }
+    })
+    .await
+}

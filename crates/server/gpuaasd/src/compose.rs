@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request, middleware, response::IntoResponse as _, routing::get};
 use capacity::{Capacity, workflow::reimage::NoProvisioner};
-use chrono::TimeDelta;
 use endpoint::{Endpoint, Limits, Services};
 use fleet::{
     Fleet,
@@ -17,18 +16,24 @@ use identity::{
     authn::{Authn, Places, TrustedIssuer},
     issuer::{self, Argon2Params, Issuer, IssuerConfig},
 };
-use kernel::{Failure, Secret, policy::keys, text::Email};
+use kernel::{Failure, Secret, text::Email};
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    config::Config, money::Money, restore::NormalMode, roles::Role, simulated_fleet::SimulatedFleet,
+    config::Config,
+    money::Money,
+    restore::NormalMode,
+    roles::Role,
+    simulated_fleet::SimulatedFleet,
+    terminals::TerminalParts,
+    upkeep::{forget_old_answers, forget_old_runs},
+    web,
 };
 
 const HTTP_CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(300);
-const FORGET_ANSWERS_EVERY: Duration = Duration::from_secs(3600);
 const CLOSE_REFUSALS_EVERY: Duration = Duration::from_secs(5);
 
 /// One provider for all TLS in the process; the second call finds it installed.
@@ -44,6 +49,7 @@ pub struct Platform {
     fleet: Fleet,
     capacity: Capacity,
     money: Money,
+    terminals: TerminalParts,
     services: Services,
 }
 
@@ -95,11 +101,14 @@ impl Platform {
             money: money.for_capacity(),
             reimager: Arc::new(NoProvisioner::new(db.clone())),
         });
+        let signed_in = format!("{public_url}{}", web::SIGNED_IN_PATH);
+        let recording_seed = trust::secret_for(&master_key, b"terminal recordings");
         let mut issuer_config = IssuerConfig::new(public_url, master_key);
         issuer_config.people = config.auth.builtin;
         issuer_config.self_signup = config.auth.self_signup;
         issuer_config.mails_invitations = mails_invitations;
         issuer_config.console_redirects = config.auth.console_redirects.clone();
+        issuer_config.console_redirects.push(signed_in);
         issuer_config.argon2 = Argon2Params {
             memory_kib: config.auth.argon2_memory_kib,
             iterations: config.auth.argon2_iterations,
@@ -127,7 +136,10 @@ impl Platform {
             policies,
             answers: Arc::new(answers),
         };
-        Ok(Self { db, identity, issuer, fleet, capacity, money, services })
+        let objects = crate::object_storage::open(&config.objects, http)?;
+        let recordings = terminal::RecordingStorage::new(objects, &recording_seed)?;
+        let terminals = TerminalParts::new(config, fleet.clone(), identity.policies().clone(), recordings);
+        Ok(Self { db, identity, issuer, fleet, capacity, money, terminals, services })
     }
 
     /// With the notifications of the database.
@@ -147,12 +159,14 @@ impl Platform {
         all.extend(capacity::endpoints(&self.capacity));
         all.extend(saga::endpoints(self.db.clone()));
         all.extend(self.money.endpoints());
+        all.extend(self.terminals.endpoints());
         all
     }
 
     /// The public listener: what the roles of this process serve there.
-    pub fn router(&self, roles: &[Role]) -> Router {
-        let mut router = Router::new();
+    pub fn router(&self, config: &Config, stop: &CancellationToken) -> Router {
+        let roles = &config.roles;
+        let mut router = self.terminals.router(config, &self.services, stop);
         if roles.contains(&Role::Api) {
             router = router.merge(self.api());
         }
@@ -265,7 +279,7 @@ impl Platform {
     ) -> anyhow::Result<Option<Gateway>> {
         let has = |role| config.roles.contains(&role);
         let (tasks, logs) = (has(Role::NodeGateway), has(Role::NodeLogGateway));
-        if !tasks && !logs {
+        if !tasks && !logs && self.terminals.tunnels().is_none() {
             return Ok(None);
         }
         let settings = fleet::gateway::Config {
@@ -276,8 +290,14 @@ impl Platform {
             stall: config.server.stall_timeout,
             tasks,
             logs,
+            tunnels: self.terminals.tunnels().cloned(),
         };
         Ok(Some(Gateway::start(self.fleet.clone(), wake, settings).await?))
+    }
+
+    /// Upkeep of terminals, where they are served.
+    pub fn start_terminals(&self, wake: &Wake, tasks: &TaskTracker, cancel: &CancellationToken) {
+        self.terminals.start(wake, tasks, cancel);
     }
 
     /// The consumers of every domain.
@@ -350,34 +370,6 @@ fn fleet(
         .with_occupancy(capacity::occupancy());
     fleet.check_completions().map_err(anyhow::Error::msg)?;
     Ok(fleet)
-}
-
-/// Runs of workflows are kept for some weeks after their end.
-async fn forget_old_runs(db: Db) {
-    loop {
-        tokio::time::sleep(FORGET_ANSWERS_EVERY).await;
-        match saga::tidy(&db).await {
-            Ok(forgotten) => tracing::debug!(forgotten, "old workflow runs were forgotten"),
-            Err(error) => tracing::warn!(%error, "old workflow runs could not be forgotten; trying again"),
-        }
-    }
-}
-
-/// Stored responses are kept as long as policy says.
-async fn forget_old_answers(services: Services) {
-    loop {
-        tokio::time::sleep(FORGET_ANSWERS_EVERY).await;
-        let key = keys::IDEMPOTENCY_RETENTION_DAYS;
-        let days = match services.policies.setting(key, None, None).await {
-            Ok(days) => TimeDelta::days(days.get()),
-            Err(_) => continue,
-        };
-        let cutoff = services.db.ambient().now() - days;
-        match pg::idempotency_forget(&services.db, cutoff).await {
-            Ok(forgotten) => tracing::debug!(forgotten, "old idempotency records were forgotten"),
-            Err(error) => tracing::warn!(%error, "idempotency records could not be forgotten; trying again"),
-        }
-    }
 }
 
 /// What clients are told: the first external issuer when the built-in one is off.

@@ -114,6 +114,10 @@ fn first_commands(home: &Home) -> Vec<(&'static str, String)> {
             "Launch a machine and log in to it.",
             "gpuaas launch SKU --name first --wait\ngpuaas ssh first".to_owned(),
         ),
+        (
+            "Or open a terminal on it, here or in a browser. It needs no SSH key.",
+            "gpuaas terminal first\ngpuaas terminal first --web".to_owned(),
+        ),
     ]);
     commands
 }

@@ -9,6 +9,9 @@ pub enum Role {
     OutboxRelay,
     /// The node listener: enrolment, work, reports. It checks signatures and cannot make any.
     NodeGateway,
+    /// Terminals: from clients on the public listener to tunnels of nodes, which dial the node listener of this process. It
+    /// carries signed grants and cannot make any.
+    TerminalGateway,
     /// Takes in what agents say, on the node listener.
     NodeLogGateway,
     /// Runs the workflows of allocations, follows the fleet, and queues the work that comes of both.
@@ -27,6 +30,7 @@ impl Role {
         Role::OutboxRelay,
         Role::NodeGateway,
         Role::NodeLogGateway,
+        Role::TerminalGateway,
         Role::ProvisioningWorker,
         Role::BillingWorker,
         Role::WebhookWorker,
@@ -39,6 +43,7 @@ impl Role {
             Self::OutboxRelay => "outbox-relay",
             Self::NodeGateway => "node-gateway",
             Self::NodeLogGateway => "node-log-gateway",
+            Self::TerminalGateway => "terminal-gateway",
             Self::ProvisioningWorker => "provisioning-worker",
             Self::BillingWorker => "billing-worker",
             Self::WebhookWorker => "webhook-worker",
@@ -46,10 +51,24 @@ impl Role {
         }
     }
 
+    /// Whether it serves on the node listener.
+    pub const fn serves_nodes(self) -> bool {
+        matches!(self, Self::NodeGateway | Self::NodeLogGateway | Self::TerminalGateway)
+    }
+
+    /// Whether it serves on the public listener.
+    pub const fn serves_public(self) -> bool {
+        matches!(self, Self::Api | Self::WebhookWorker | Self::TerminalGateway)
+    }
+
     /// Whether it needs the fleet's authority and signers.
     pub const fn trusts(self) -> bool {
         match self {
-            Self::Api | Self::NodeGateway | Self::NodeLogGateway | Self::ProvisioningWorker => true,
+            Self::Api
+            | Self::NodeGateway
+            | Self::NodeLogGateway
+            | Self::TerminalGateway
+            | Self::ProvisioningWorker => true,
             Self::OutboxRelay | Self::BillingWorker | Self::WebhookWorker | Self::NotificationRelay => false,
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     restore::{self, Generation, NormalMode, OutsideFile},
     roles::Role,
     serve::{Bounds, Serving, serve},
-    signing,
+    signing, web,
 };
 
 const OPS_CONNECTIONS: usize = 256;
@@ -169,9 +169,10 @@ async fn start_roles(
         platform.start_simulated_fleet(config, &tasks, &cancel)?;
     }
     if serves_public(config) {
-        api = Some(start_api(config, shares, &platform, health).await?);
+        api = Some(start_api(config, shares, &platform, health, &cancel).await?);
     }
     let gateway = start_gateway(config, shares, &platform, &wake, health).await?;
+    platform.start_terminals(&wake, &tasks, &cancel);
     start_by_mode(config, (platform, consumers), wake, generation, (&tasks, &cancel));
     tasks.close();
     Ok(Running { api, gateway, tasks, cancel, listener })
@@ -228,15 +229,17 @@ async fn start_api(
     shares: Shares,
     platform: &Platform,
     health: &Health,
+    stop: &CancellationToken,
 ) -> anyhow::Result<Serving> {
     let trusted: Arc<[_]> = config.server.trusted_proxies.clone().into();
     let each = config.server.max_connections_per_address.min(shares.public);
     let mut bounds = bounds(&config.server, "public", shares.public, each);
     bounds.shared_addresses = trusted.clone();
     let router = platform
-        .router(&config.roles)
+        .router(config, stop)
         .merge(health.probes())
         .merge(home::router(config, health.clone()))
+        .merge(web::router(config))
         .layer(axum::middleware::from_fn(pages::answer_with_pages))
         .layer(axum::middleware::from_fn_with_state(trusted, client_address::resolve));
     Ok(serve(config.server.listen, router, config.server.tls.as_ref(), bounds).await?)
@@ -260,14 +263,13 @@ fn bounds(
 }
 
 fn serves_public(config: &Config) -> bool {
-    config.roles.iter().any(|role| matches!(role, Role::Api | Role::WebhookWorker))
+    config.roles.iter().any(|role| role.serves_public())
 }
 
 /// What each listener may take of the files that this process may open.
 fn share_files(config: &Config) -> anyhow::Result<Shares> {
     let limit = open_files::raise_limit().context("the limit of open files cannot be raised")?;
-    let serves_nodes =
-        config.roles.iter().any(|role| matches!(role, Role::NodeGateway | Role::NodeLogGateway));
+    let serves_nodes = config.roles.iter().any(|role| role.serves_nodes());
     let wanted = Shares {
         public: if serves_public(config) { config.server.max_connections } else { 0 },
         nodes: if serves_nodes { config.node_gateway.max_connections } else { 0 },

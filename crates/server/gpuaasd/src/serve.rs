@@ -19,7 +19,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::conn::auto::Builder,
 };
-use listener::{Connection, Limits, Place, Places};
+use listener::{Connection, Held, Limits, Place, Places};
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -200,11 +200,12 @@ impl Server {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, _place: Place) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, place: Place) {
         let _ = stream.set_nodelay(true);
         let connection = self.connection.clone();
         let stopping = Stopping(connection.stop.clone());
-        let service = WithConnection { router: self.router.clone(), address, stopping };
+        let service =
+            WithConnection { router: self.router.clone(), address, stopping, held: Held::new(place) };
         match &self.tls {
             None => connection.serve(&self.http, stream, service).await,
             Some(tls) => {
@@ -223,6 +224,7 @@ struct WithConnection {
     router: Router,
     address: SocketAddr,
     stopping: Stopping,
+    held: Held,
 }
 
 impl<B> tower::Service<Request<B>> for WithConnection
@@ -242,6 +244,7 @@ where
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(self.address));
         request.extensions_mut().insert(self.stopping.clone());
+        request.extensions_mut().insert(self.held.clone());
         Box::pin(tower::Service::call(&mut self.router.clone(), request))
     }
 }

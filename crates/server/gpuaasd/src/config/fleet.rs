@@ -15,6 +15,9 @@ pub struct NodeGateway {
     pub listen: SocketAddr,
     /// Where nodes reach the listener.
     pub url: Url,
+    /// Where nodes reach the listener of this process, when several share `url`: for tunnels, which end where they were asked
+    /// for.
+    pub tunnel_url: Url,
     /// What the listener's certificate names besides the hosts of `listen` and `url`.
     pub names: Vec<String>,
     pub max_connections: usize,
@@ -48,18 +51,17 @@ pub struct Simulated {
 pub(super) fn node_gateway(r: &mut Reader, roles: &[Role], others: &[(&str, SocketAddr)]) -> NodeGateway {
     let listen = r.get("node_gateway.listen", SocketAddr::from(([127, 0, 0, 1], 8082)));
     let url = match r.optional::<Url>("node_gateway.url") {
-        Some(url) => {
-            if url.scheme() != "https" || url.host().is_none() || url.path() != "/" {
-                r.problem("node_gateway.url: must be https://host[:port] without a path");
-            }
-            url
-        }
+        Some(url) => https_only(r, "node_gateway.url", url),
         None => match Url::parse(&format!("https://{listen}")) {
             Ok(url) => url,
             Err(error) => unreachable!("a socket address makes a URL: {error}"),
         },
     };
-    let serves = roles.iter().any(|role| matches!(role, Role::NodeGateway | Role::NodeLogGateway));
+    let tunnel_url = match r.optional::<Url>("node_gateway.tunnel_url") {
+        Some(url) => https_only(r, "node_gateway.tunnel_url", url),
+        None => url.clone(),
+    };
+    let serves = roles.iter().any(|role| role.serves_nodes());
     for (name, other) in others {
         if serves && *other == listen && listen.port() != 0 {
             r.problem(format!("node_gateway.listen: must differ from {name}"));
@@ -81,10 +83,19 @@ pub(super) fn node_gateway(r: &mut Reader, roles: &[Role], others: &[(&str, Sock
     NodeGateway {
         listen,
         url,
+        tunnel_url,
         names,
         trust_domain,
         max_connections: r.number("node_gateway.max_connections", 20_000, 1, 1_000_000) as usize,
     }
+}
+
+/// Notes a problem unless it is `https://host[:port]`.
+fn https_only(r: &mut Reader, key: &str, url: Url) -> Url {
+    if url.scheme() != "https" || url.host().is_none() || url.path() != "/" {
+        r.problem(format!("{key}: must be https://host[:port] without a path"));
+    }
+    url
 }
 
 fn is_dns_name(text: &str) -> bool {

@@ -3,6 +3,7 @@
 
 mod fleet;
 mod money;
+mod objects;
 mod reader;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -10,6 +11,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 pub use fleet::{Fleet, NodeGateway, Simulated, Trust};
 use kernel::{Secret, text::Email};
 pub use money::{Billing, Notify, PaymentProvider, Payments, SellerSettings};
+pub use objects::{ObjectStorage, S3Secret, S3Settings};
 pub use reader::{Reader, Shown};
 use telemetry::LogFormat;
 use url::Url;
@@ -29,6 +31,7 @@ pub struct Config {
     pub seller: SellerSettings,
     pub payments: Payments,
     pub notify: Notify,
+    pub objects: ObjectStorage,
     pub telemetry: Telemetry,
     /// Every setting with its source, secrets masked.
     pub shown: Vec<Shown>,
@@ -141,6 +144,7 @@ impl Config {
         let seller = money::seller(&mut reader);
         let payments = money::payments(&mut reader);
         let notify = money::notify(&mut reader);
+        let objects = objects::objects(&mut reader, &server.data_dir);
         let telemetry = telemetry(&mut reader);
         let secrets_in_file = reader.secrets_in_file().to_vec();
         let shown = reader.finish().map_err(ConfigError)?;
@@ -156,6 +160,7 @@ impl Config {
             seller,
             payments,
             notify,
+            objects,
             telemetry,
             shown,
             secrets_in_file,

@@ -7,7 +7,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     agents, allocations, api, audit, auth, billing, catalog, completion, context, doctor, findings, groups,
     health, invitations, members, nodes, notifications, open, ops, orgs, platform, policy, pools, projects,
-    regions, service_accounts, skus, slots, ssh, ssh_keys, status, tasks, trust, webhooks,
+    recordings, regions, service_accounts, skus, slots, ssh, ssh_config, ssh_keys, ssh_proxy, status, tasks,
+    terminal, trust, webhooks,
 };
 
 /// Work with a GPUaaS control plane.
@@ -216,6 +217,16 @@ pub enum Command {
     Groups(groups::Command),
     /// Log in to an allocation.
     Ssh(ssh::Command),
+    /// Make ssh, scp, rsync and editors reach your machines by name.
+    SshConfig(ssh_config::Command),
+    /// Carry one SSH connection: what ssh runs.
+    #[command(hide = true)]
+    SshProxy(ssh_proxy::Command),
+    /// Open a shell on an allocation through the server.
+    Terminal(terminal::Command),
+    /// Replay, download and verify recordings of terminal sessions.
+    #[command(subcommand)]
+    Recordings(recordings::Command),
     /// Service accounts of a project, and their keys.
     #[command(subcommand)]
     ServiceAccounts(service_accounts::Command),

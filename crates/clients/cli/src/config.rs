@@ -4,10 +4,11 @@
 use std::{
     fs,
     io::{ErrorKind, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
+use kernel::Ambient;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result, local};
@@ -55,6 +56,28 @@ impl Config {
         let text = toml::to_string(self).map_err(local("the context cannot be written"))?;
         write_private(&config_path(directory), text.as_bytes())
     }
+}
+
+/// Replaces a file as a whole, also while others do. What is half written is never seen.
+pub fn replace_file(path: &Path, content: &[u8], mode: u32, ambient: &Ambient) -> Result {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", ambient.uuid().simple()));
+    let temporary = path.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        // A new file, so that no symbolic link is followed.
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        local(format!("{} cannot be written", path.display()))(error)
+    })
 }
 
 /// Replaces a file as a whole, readable by its owner only.

@@ -65,18 +65,18 @@ impl Failure {
                 "code": self.code, "message": self.message, "suggestion": self.suggestion,
                 "correlation_id": self.correlation_id, "exit_code": self.exit as u8,
             } });
-            eprintln!("{error}");
+            output::error_line(&error.to_string());
             return;
         }
         let code = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
-        eprintln!("{}", output::wrapped(&printable(&format!("error: {}{code}", self.message)), ""));
+        output::error_line(&output::wrapped(&printable(&format!("error: {}{code}", self.message)), ""));
         if let Some(suggestion) = &self.suggestion {
             for line in printable(suggestion).lines() {
-                eprintln!("{}", output::wrapped(line.trim_start(), "  "));
+                output::error_line(&output::wrapped(line.trim_start(), "  "));
             }
         }
         if let Some(id) = &self.correlation_id {
-            eprintln!("  correlation id: {}", printable(id));
+            output::error_line(&format!("  correlation id: {}", printable(id)));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! (`output`) to standard output, and everything else to standard error. Each group of commands is one file in
 //! `commands`; `coverage` lists which API operation each of them calls, and a test fails for an operation that
 //! no command calls. `menu` orders them by task, `examples` shows their use, `resources` knows what people call things
-//! by, `watch` repeats a command.
+//! by, `watch` repeats a command, `terminal` is a window on a shell.
 //!
 //! Guarantees: data goes to standard output and nothing else does; JSON is complete and stable; the exit code says
 //! what kind of failure it was (`failure::Exit`); secrets are kept in a file that only its owner can read and
@@ -32,6 +32,8 @@ mod resources;
 #[cfg(test)]
 mod runbooks;
 mod session;
+mod ssh;
+mod terminal;
 mod watch;
 
 use std::process::ExitCode;
@@ -66,14 +68,16 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(async {
         if watch::is_wanted(&matches) {
             let parse = || Args::from_arg_matches(&matches).map_err(local("the command line cannot be read"));
-            return watch::repeat(parse).await;
+            return watch::repeat(parse).await.map(|()| ExitCode::SUCCESS);
         }
         let Args { global, command } = args;
         let app = App::new(global)?;
         Box::pin(commands::run(&app, command)).await
     });
+    // The name lookup of a request that was given up is not waited for.
+    runtime.shutdown_background();
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             failure.print(format);
             failure.exit.into()

@@ -7,7 +7,22 @@ use crate::{args::Args, examples, resources::complete};
 /// Task and commands. A test fails for a command that stands in no task.
 const TASKS: &[(&str, &[&str])] = &[
     ("Start here", &["auth", "status", "context", "open", "doctor"]),
-    ("Machines", &["catalog", "launch", "ls", "ssh", "rm", "allocations", "groups", "ssh-keys"]),
+    (
+        "Machines",
+        &[
+            "catalog",
+            "launch",
+            "ls",
+            "ssh",
+            "terminal",
+            "recordings",
+            "ssh-config",
+            "rm",
+            "allocations",
+            "groups",
+            "ssh-keys",
+        ],
+    ),
     ("Money", &["billing", "ledger"]),
     (
         "Teams",

@@ -1,5 +1,6 @@
 //! Resolves arguments: the organization and the project of a command, and what people call by name.
 
+use kernel::ids::TerminalSessionId;
 use sdk::{Client, types};
 use serde_json::Value;
 
@@ -153,6 +154,18 @@ pub async fn allocation(client: &Client, project: &str, text: &str) -> Result<St
         }
         found => found,
     }
+}
+
+/// A terminal session of an allocation by its id.
+pub async fn terminal_session(
+    client: &Client,
+    project: &str,
+    allocation: &str,
+    text: &str,
+) -> Result<TerminalSessionId> {
+    let within = [("project", project), ("allocation", allocation)];
+    let id = find(client, &kinds::TERMINAL_SESSION, &within, text).await?;
+    id.parse().map_err(local("the server sent an invalid session"))
 }
 
 /// A group of allocations by its name or id.

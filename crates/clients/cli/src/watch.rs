@@ -38,7 +38,7 @@ pub async fn repeat(parse: impl Fn() -> Result<Args>) -> Result {
         };
         match ran {
             Err(failure) if failure.exit == Exit::Server && !first => failure.print(app.out.format),
-            other => other?,
+            other => drop(other?),
         }
         first = false;
         tokio::select! {

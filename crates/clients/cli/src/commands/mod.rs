@@ -54,6 +54,7 @@ pub mod platform_refunds;
 pub mod policy;
 pub mod pools;
 pub mod projects;
+pub mod recordings;
 pub mod regions;
 pub mod restore;
 pub mod sagas;
@@ -63,13 +64,16 @@ pub mod skus;
 pub mod slots;
 pub mod spend_caps;
 pub mod ssh;
+pub mod ssh_config;
 pub mod ssh_keys;
+pub mod ssh_proxy;
 pub mod status;
 pub mod tasks;
+pub mod terminal;
 pub mod trust;
 pub mod webhooks;
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, process::ExitCode, str::FromStr};
 
 use crate::{
     app::App,
@@ -77,8 +81,11 @@ use crate::{
     failure::{Failure, Result},
 };
 
-pub async fn run(app: &App, command: Command) -> Result {
-    match command {
+/// Runs a command: the exit code of one that did not fail.
+pub async fn run(app: &App, command: Command) -> Result<ExitCode> {
+    let done = match command {
+        // The exit code is that of the shell.
+        Command::Terminal(command) => return terminal::run(app, command).await,
         Command::Auth(command) => auth::run(app, command).await,
         Command::Context(command) => context::run(app, command).await,
         Command::Orgs(command) => orgs::run(app, command).await,
@@ -95,6 +102,9 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Allocations(command) => allocations::run(app, command).await,
         Command::Groups(command) => groups::run(app, command).await,
         Command::Ssh(command) => ssh::run(app, command).await,
+        Command::SshConfig(command) => ssh_config::run(app, command).await,
+        Command::SshProxy(command) => ssh_proxy::run(app, command).await,
+        Command::Recordings(command) => recordings::run(app, command).await,
         Command::ServiceAccounts(command) => service_accounts::run(app, command).await,
         Command::Policy(command) => policy::run(app, command).await,
         Command::Billing(command) => billing::run(app, command).await,
@@ -117,7 +127,8 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Api(command) => api::run(app, command).await,
         Command::Doctor(command) => doctor::run(app, command).await,
         Command::Completion(command) => completion::run(&command),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// A value that is not free text, such as one of an enumeration; validated before anything is sent. The server

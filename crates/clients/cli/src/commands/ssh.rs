@@ -1,24 +1,31 @@
 //! `gpuaas ssh`.
 
+use std::path::Path;
+
 use clap::Args as ClapArgs;
 use sdk::types;
 
 use super::allocations::refusal::quoted;
 use crate::{
     app::App,
-    failure::{Exit, Failure, Result},
+    failure::{Exit, Failure, Result, local},
     output::note,
     process, resolve,
+    ssh::{Machine, known_hosts_write, proxy_line},
 };
 
-/// Runs the local ssh client with the address of the allocation. The ssh client itself asks whether to trust an unknown
-/// host key.
+/// Runs the ssh client of this machine, connected through the server: the machine needs no open port. The server knows the
+/// host keys of the machine, and no others are accepted. `gpuaas ssh-config` makes scp, rsync, git and editors work too.
 #[derive(ClapArgs)]
 pub struct Command {
+    /// Connect to the address of the machine itself, where the network allows it. The ssh client asks whether to trust an
+    /// unknown host key.
+    #[arg(long)]
+    direct: bool,
     /// Allocation, by name or id.
     allocation: String,
-    /// Arguments of the ssh client: options, or a command to run on the machine.
-    #[arg(last = true, value_name = "ARGUMENT")]
+    /// Command to run on the machine; after `--`, options of the ssh client too.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     arguments: Vec<String>,
 }
 
@@ -37,24 +44,49 @@ pub async fn run(app: &App, command: Command) -> Result {
         )));
     };
     if connection.simulated == Some(true) {
-        let text =
-            format!("{} runs on a simulated node: there is no machine to log in to", command.allocation);
-        return Err(Failure::new(Exit::Conflict, text).suggest(
-            "Everything else works as on a real one. For a machine to log in to, add a server: gpuaas nodes create HOSTNAME \
-             --region REGION",
-        ));
+        let text = format!("{} runs on a simulated node, which has no SSH server", command.allocation);
+        return Err(Failure::new(Exit::Conflict, text)
+            .suggest(format!("Open a shell on it with: gpuaas terminal {}", quoted(&command.allocation))));
     }
     if !allocation.access_current {
         note("The latest SSH keys are not installed on the machine yet.");
     }
-    let mut arguments = destination(connection)?;
+    let mut arguments = if command.direct {
+        destination(connection)?
+    } else {
+        let Some(machine) = Machine::new(&id, &allocation.name, connection)? else {
+            let text = format!("the SSH host keys of {} are not known", command.allocation);
+            let name = quoted(&command.allocation);
+            return Err(Failure::new(Exit::Conflict, text).suggest(format!(
+                "Open a shell on it with: gpuaas terminal {name}. Where the network allows it: gpuaas ssh --direct {name}"
+            )));
+        };
+        known_hosts_write(&app.directory, &machine, &app.ambient)?;
+        through_server(&machine, &proxy_command(app, &project, &id)?, &app.directory)
+    };
     arguments.extend(command.arguments);
     Err(process::become_ssh(&arguments))
 }
 
+/// The arguments of ssh that connect through this program.
+fn through_server(machine: &Machine, proxy: &str, directory: &Path) -> Vec<String> {
+    let options = machine.options(proxy, directory).into_iter();
+    let mut arguments: Vec<String> =
+        options.flat_map(|(name, value)| ["-o".to_owned(), format!("{name}={value}")]).collect();
+    arguments.push(machine.host.clone());
+    arguments
+}
+
+/// The line of shell by which ssh connects to a machine.
+pub fn proxy_command(app: &App, project: &str, id: &str) -> Result<String> {
+    let program = std::env::current_exe().map_err(local("the path of this program is not known"))?;
+    let program = program.to_str().ok_or_else(|| Failure::client("the path of this program is not text"))?;
+    Ok(proxy_line(program, &app.server, project, id))
+}
+
 /// The arguments of ssh. Values from the server must not be parsed as options.
 fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> {
-    let types::AllocationConnection { ssh_host, ssh_port, username, simulated: _ } = connection;
+    let types::AllocationConnection { ssh_host, ssh_port, username, .. } = connection;
     let plain = |text: &str, more: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
         !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
@@ -67,7 +99,7 @@ fn destination(connection: &types::AllocationConnection) -> Result<Vec<String>> 
 
 /// The same for people to type.
 pub fn line(connection: &types::AllocationConnection) -> String {
-    let types::AllocationConnection { ssh_host, ssh_port, username, simulated: _ } = connection;
+    let types::AllocationConnection { ssh_host, ssh_port, username, .. } = connection;
     match ssh_port {
         22 => format!("ssh {username}@{ssh_host}"),
         port => format!("ssh -p {port} {username}@{ssh_host}"),
@@ -80,7 +112,13 @@ mod tests {
 
     fn at(host: &str, port: i32, user: &str) -> types::AllocationConnection {
         let (ssh_host, username) = (host.to_owned(), user.to_owned());
-        types::AllocationConnection { ssh_host, ssh_port: port, username, simulated: None }
+        types::AllocationConnection {
+            ssh_host,
+            ssh_port: port,
+            username,
+            host_keys: Vec::new(),
+            simulated: None,
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("billing balance", &["gpuaas billing balance", "gpuaas billing balance -o json"]),
     ("nodes list", &["gpuaas nodes list", "gpuaas nodes list --state active --wide"]),
     ("nodes show", &["gpuaas nodes show $NODE"]),
+    ("nodes logs", &["gpuaas nodes logs $NODE --lines 20"]),
     ("slots list", &["gpuaas slots list --node $NODE"]),
     ("tasks list", &["gpuaas tasks list --node $NODE --limit 5"]),
     ("catalog", &["gpuaas catalog"]),
@@ -29,6 +30,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("status", &["gpuaas status"]),
     ("allocations show", &["gpuaas allocations show train-1"]),
     ("allocations events", &["gpuaas allocations events train-1"]),
+    ("ssh-config", &["gpuaas ssh-config --print"]),
     ("allocations list", &["gpuaas allocations list --state active"]),
     (
         "invitations create",

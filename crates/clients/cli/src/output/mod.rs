@@ -262,7 +262,12 @@ fn wrapped_to(text: &str, margin: &str, width: Option<usize>) -> String {
 
 /// A message for the user on standard error, not a result.
 pub fn note(text: &str) {
-    eprintln!("{}", printable(text));
+    error_line(&printable(text));
+}
+
+/// A line on standard error. A terminal that is gone is not an error: nobody is there to read it.
+pub fn error_line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ kinds! {
     SERVICE_ACCOUNT_KEY = "key", "sak_", "/projects/{project}/service-accounts/{account}/keys", [],
         "service-accounts keys list";
     ALLOCATION = "allocation", "alloc_", "/projects/{project}/allocations", ["name"], "allocations list --all";
+    TERMINAL_SESSION = "terminal session", "term_",
+        "/projects/{project}/allocations/{allocation}/terminal-sessions", [], "allocations terminals list";
     GROUP = "group", "agrp_", "/projects/{project}/allocation-groups", ["name"], "groups list";
     WEBHOOK = "webhook", "hook_", "/orgs/{org}/webhooks", ["name"], "webhooks list";
     TOPUP = "top-up", "topup_", "/orgs/{org}/billing/topups", [], "billing topups list";

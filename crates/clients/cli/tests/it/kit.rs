@@ -89,9 +89,24 @@ impl Gpuaas {
         self.start_with(arguments, &[])
     }
 
+    fn start_with(&self, arguments: &[&str], more: &[(String, String)]) -> Child {
+        let mut command = self.command(arguments, more);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// The program on a terminal of its own. Standard output may be something else.
+    pub fn start_on(&self, terminal: &pty_process::Pts, arguments: &[&str], output: Option<Stdio>) -> Child {
+        let mut command = pty_process::Command::from(self.command(arguments, &[]));
+        if let Some(output) = output {
+            command = command.stdout(output);
+        }
+        command.spawn_borrowed(terminal).unwrap()
+    }
+
     // Programs are started here, and only here.
     #[allow(clippy::disallowed_methods)]
-    fn start_with(&self, arguments: &[&str], more: &[(String, String)]) -> Child {
+    fn command(&self, arguments: &[&str], more: &[(String, String)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpuaas"));
         let inherited =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("GPUAAS_"));
@@ -102,11 +117,8 @@ impl Gpuaas {
             .env("XDG_CACHE_HOME", self.home.path().join("cache"))
             .envs(self.env.iter().chain(more).cloned())
             .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .kill_on_drop(true);
-        command.spawn().unwrap()
+        command
     }
 
     pub async fn run(&self, arguments: &[&str]) -> Ran {
@@ -164,9 +176,12 @@ pub async fn enter(browser: &mut Browser, page: testkit::Page, email: &str, pass
 
 /// As Ctrl-C does.
 pub fn interrupt(child: &Child) {
-    use nix::{sys::signal, unistd::Pid};
+    send_signal(child, nix::sys::signal::Signal::SIGINT);
+}
+
+pub fn send_signal(child: &Child, signal: nix::sys::signal::Signal) {
     let id = child.id().and_then(|id| i32::try_from(id).ok()).expect("it runs");
-    signal::kill(Pid::from_raw(id), signal::Signal::SIGINT).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), signal).unwrap();
 }
 
 /// The first line of standard error that contains `text`.

@@ -6,6 +6,7 @@ pub mod launch;
 mod page;
 pub mod refusal;
 mod stream;
+mod terminals;
 mod watch;
 
 pub use stream::Frames;
@@ -76,6 +77,9 @@ pub enum Command {
     /// SSH keys on the machine.
     #[command(subcommand)]
     Access(access::AccessCommand),
+    /// Terminal sessions on the machine.
+    #[command(subcommand)]
+    Terminals(terminals::Command),
 }
 
 #[derive(ClapArgs)]
@@ -157,6 +161,7 @@ pub async fn run(app: &App, command: Command) -> Result {
         Command::Restart { allocation, wait, confirm } => restart(place, &allocation, &wait, &confirm).await,
         Command::Grants(command) => access::grants(place, command).await,
         Command::Access(command) => access::keys(place, command).await,
+        Command::Terminals(command) => terminals::run(place, command).await,
     }
 }
 

@@ -1,18 +1,23 @@
-//! The log of an agent: recent lines, or following new ones.
+//! Logs of a node: recent lines, or following new ones.
 
 use std::num::NonZeroU64;
 
-use clap::Args as ClapArgs;
+use chrono::{DateTime, Utc};
+use clap::{Args as ClapArgs, ValueEnum};
 use sdk::{Client, types};
+use serde::{Deserialize, Serialize};
 
+use super::log_follow;
 use crate::{
     app::App,
     args::Format,
-    failure::{Result, local},
+    failure::{Failure, Result, local},
     output::{Columns, printable, write_on},
     resolve,
 };
 
+/// Without --follow, the last lines that the agent has sent to the control plane. With --follow, also new lines as they
+/// are logged, through the node's tunnel; lines that were dropped because this reader was too slow are counted.
 #[derive(ClapArgs)]
 pub struct Logs {
     /// Node, by host name or id.
@@ -20,9 +25,18 @@ pub struct Logs {
     /// Follow new lines until interrupted.
     #[arg(short, long)]
     follow: bool,
+    /// Log to read; the kernel's is only on the node, and needs --follow.
+    #[arg(long, value_enum, default_value_t = Source::Agent)]
+    source: Source,
     /// Number of recent lines to show first.
     #[arg(long, value_name = "N", default_value = "200", value_parser = lines)]
     lines: NonZeroU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    Agent,
+    Kernel,
 }
 
 fn lines(text: &str) -> std::result::Result<NonZeroU64, String> {
@@ -34,36 +48,62 @@ fn lines(text: &str) -> std::result::Result<NonZeroU64, String> {
 
 const COLUMNS: Columns =
     &[("AT", "at"), ("LEVEL", "level"), ("SOURCE", "source"), ("MESSAGE", "message"), ("SEQ", "seq")];
-/// The longest long poll that the server allows.
-const WAIT: &str = "20s";
 
-pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {
-    let node = resolve::node(client, &logs.node).await?;
-    let (after, wait) = (None, None);
-    let mut tail = send!(client.node_log_tail(&node, after, Some(logs.lines), wait));
-    if !logs.follow && !app.out.is_table() {
-        return app.out.list(&tail.items, COLUMNS);
-    }
-    loop {
-        let mut text = String::new();
-        for item in &tail.items {
-            text += &line(app, item)?;
-        }
-        if !(write_on(text.as_bytes())? && logs.follow) {
-            return Ok(());
-        }
-        let limit = None;
-        tail = send!(client.node_log_tail(&node, Some(tail.next_after), limit, Some(WAIT)));
+/// A line of a log, from the control plane or from the node itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The number that the control plane gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<i64>,
+    pub at: DateTime<Utc>,
+    pub level: String,
+    pub source: String,
+    pub message: String,
+}
+
+impl From<types::NodeLogLine> for Line {
+    fn from(line: types::NodeLogLine) -> Self {
+        let level = line.level.to_string();
+        Self { seq: Some(line.seq), at: line.at, level, source: line.source, message: line.message }
     }
 }
 
+pub async fn run(app: &App, client: &Client, logs: Logs) -> Result {
+    let node = resolve::node(client, &logs.node).await?;
+    if logs.follow {
+        let lines = logs.lines.get();
+        return Box::pin(log_follow::run(
+            app,
+            client,
+            log_follow::Wanted { node, source: logs.source, lines },
+        ))
+        .await;
+    }
+    if logs.source == Source::Kernel {
+        let text = "the kernel's log is not kept by the control plane";
+        return Err(Failure::client(text).suggest("Add --follow to read it on the node."));
+    }
+    let (after, wait) = (None, None);
+    let tail = send!(client.node_log_tail(&node, after, Some(logs.lines), wait));
+    if !app.out.is_table() {
+        return app.out.list(&tail.items, COLUMNS);
+    }
+    let lines: Vec<Line> = tail.items.into_iter().map(Line::from).collect();
+    print(app, &lines).map(drop)
+}
+
+/// False when nobody reads the output any more.
+pub fn print(app: &App, lines: &[Line]) -> Result<bool> {
+    let texts: Vec<String> = lines.iter().map(|line| text(app.out.format, line)).collect::<Result<_>>()?;
+    write_on(texts.concat().as_bytes())
+}
+
 /// For people, or one JSON document a line.
-fn line(app: &App, item: &types::NodeLogLine) -> Result<String> {
-    if matches!(app.out.format, Format::Json) {
-        let text = serde_json::to_string(item).map_err(local("the result cannot be printed"))?;
+fn text(format: Format, line: &Line) -> Result<String> {
+    if matches!(format, Format::Json) {
+        let text = serde_json::to_string(line).map_err(local("the result cannot be printed"))?;
         return Ok(format!("{text}\n"));
     }
-    let at = item.at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
-    let level = item.level.to_string();
-    Ok(format!("{}\n", printable(&format!("{at} {level:<5} {}: {}", item.source, item.message))))
+    let at = line.at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    Ok(format!("{}\n", printable(&format!("{at} {:<5} {}: {}", line.level, line.source, line.message))))
 }

@@ -1,6 +1,8 @@
 //! `gpuaas nodes`.
 
 mod list;
+mod log_follow;
+mod log_stream;
 mod logs;
 mod occupants;
 mod page;
@@ -108,7 +110,7 @@ pub enum Command {
     },
     /// List the state changes of a node, newest first.
     History(Records),
-    /// Read or follow the log of a node's agent.
+    /// Read or follow the log of a node's agent or kernel.
     Logs(logs::Logs),
     /// Restart a node. Everything that runs on it is terminated.
     Reboot {

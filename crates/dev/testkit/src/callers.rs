@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use endpoint::{
     Authenticator, Caller, ClientInfo, Directory, Grants, OrgFacts, OrgGrant, PolicySource, ProjectFacts,
-    Services,
+    Services, SignIn,
 };
 use kernel::{
     Failure, Role, Secret,
@@ -105,6 +105,11 @@ impl Authenticator for Callers {
             session: SessionId::from(Uuid::from_u128(2)),
             grants: known.grants.get(bearer).cloned().unwrap_or_default(),
         })
+    }
+
+    /// Nobody here has a session to look up.
+    async fn signed_in(&self, _: SignIn) -> Result<Caller, Failure> {
+        Err(kernel::Problem::from_code(kernel::Code::TokenRevoked).into())
     }
 }
 

@@ -143,6 +143,8 @@ impl TestDb {
         self.set_global_policy("rate_limit.api_requests_per_minute", "10000000").await;
         self.set_global_policy("rate_limit.admin_overview_requests_per_minute", "10000000").await;
         self.set_global_policy("rate_limit.financial_requests_per_minute", "10000000").await;
+        self.set_global_policy("rate_limit.terminal_token_requests_per_minute", "10000000").await;
+        self.set_global_policy("rate_limit.ssh_token_requests_per_minute", "10000000").await;
     }
 
     /// A value that the catalog allows: any other would be stored, and the default would hold.

@@ -67,6 +67,10 @@ impl SimulatedNodes {
         child_kill(&mut self.child);
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map(Child::id).expect("the nodes run")
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.file("sim.log")).unwrap_or_default()
     }

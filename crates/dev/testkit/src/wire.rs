@@ -21,6 +21,8 @@ pub enum Flow {
     Open,
     /// What the control plane says does not arrive; what is said to it does.
     AnswersLost,
+    /// Nothing goes through, and nobody is told.
+    Silent,
     /// Nothing goes through, and connections end.
     Cut,
 }
@@ -84,6 +86,12 @@ async fn carry(mut client: TcpStream, upstream: SocketAddr, mut flow: watch::Rec
         // Nobody can go on with a connection that has a hole.
         if now == Flow::Cut || (lost && now == Flow::Open) {
             return;
+        }
+        if now == Flow::Silent {
+            if flow.changed().await.is_err() {
+                return;
+            }
+            continue;
         }
         tokio::select! {
             read = client.read(&mut up) => {

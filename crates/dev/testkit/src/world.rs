@@ -54,7 +54,11 @@ impl World {
             key.display(),
             signing.display()
         );
-        let config = config + &self.idp.options().config + &options.config;
+        let mut config = config + &self.idp.options().config + &options.config;
+        if !config.contains("[objects") {
+            let objects = self.server.dir.path().join("data/objects");
+            config += &format!("[objects]\ndirectory = \"{}\"\n", objects.display());
+        }
         Server::start_with(&self.db, ServerOptions { config, ..options }).await
     }
 

@@ -23,6 +23,7 @@ use capacity::{
     workflow::reimage::Installs,
 };
 use chrono::TimeDelta;
+use endpoint::Caller;
 use identity::{
     api::{InvitationLinks, MemberRole, Policies},
     service::{
@@ -32,8 +33,9 @@ use identity::{
 };
 use kernel::{
     ManualClock, Permission, Role, Secret,
-    ids::{OrgId, PaymentId, UserId},
-    policy::{PolicyKey as _, keys},
+    ids::{AllocationId, OrgId, PaymentId, SessionId, UserId},
+    policy::{PolicyKey as _, TerminalRecording, keys},
+    principal::PrincipalId,
     text::{Name, Reason},
 };
 use notify::{
@@ -42,6 +44,14 @@ use notify::{
 };
 use pg::{Permit, Scope, WriteTx};
 use serde_json::{Value, json};
+use terminal::{
+    RecordingStorage, Terminals,
+    model::session::Access,
+    service::{
+        recordings::{Asked as AskedRecording, NewRecording, recording_open, view_create},
+        tokens::{Wanted as TerminalWanted, token_create},
+    },
+};
 use testcapacity::{InstantReimager, TestCapacity, wanted};
 use testfleet::topology;
 use testkit::TestDb;
@@ -188,6 +198,40 @@ impl Installation {
         groups::create(&self.capacity.capacity, &mut tx, creator, wanted(SLICE, Some(1)), 2).await.unwrap();
         let asked = Asked { project, allocation: active, any: false, if_match: None };
         grant_create(&self.capacity.capacity, &mut tx, asked, owner, colleague).await.unwrap();
+        tx.commit(None).await.unwrap();
+        self.enter(creator, active).await;
+    }
+
+    /// A terminal, its recording, and somebody who looks at it.
+    async fn enter(&self, creator: Creator, allocation: AllocationId) {
+        let Creator { org, project, .. } = creator;
+        let session = SessionId::from(self.test.db.ambient().uuid());
+        let PrincipalId::User(id) = creator.principal else { unreachable!() };
+        let caller = Caller::User { id, session, grants: Arc::default() };
+        let dir = tempfile::tempdir().unwrap();
+        let objects = objects::Objects::in_directory(dir.path().to_owned());
+        let recordings = RecordingStorage::new(objects, &Secret::new([7; 32])).unwrap();
+        let policies = Policies::new(self.test.db.clone());
+        let terminals = Terminals::new(self.capacity.fleet.fleet.clone(), policies, recordings);
+        let mut tx = self.capacity.as_member(creator, "allocation.test").await;
+        let wanted = TerminalWanted { project, allocation, session: None, access: Access::Write };
+        let session = token_create(&terminals, &mut tx, &caller, wanted).await.unwrap().session_id;
+        tx.commit(None).await.unwrap();
+        let started_at = self.test.db.ambient().now();
+        let new = NewRecording {
+            session,
+            org,
+            project,
+            allocation,
+            principal: caller.principal(),
+            mode: TerminalRecording::Output,
+            started_at,
+            expires_at: started_at + TimeDelta::days(1),
+        };
+        recording_open(&terminals, &new).await.unwrap().unwrap();
+        let mut tx = self.capacity.as_member(creator, "allocation.test").await;
+        let asked = AskedRecording { project, allocation, session, caller: &caller, any: false };
+        view_create(&terminals, &mut tx, &asked).await.unwrap();
         tx.commit(None).await.unwrap();
     }
 

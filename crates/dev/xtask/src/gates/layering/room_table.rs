@@ -35,6 +35,7 @@ const ROOMS: &[Room] = &[
     room_in("capacity", "service", &["workflow"]),
     room_in("fleet", "gateway", &["model", "service", "install", ROOT]),
     room_in("fleet", "install", &[ROOT]),
+    room_in("terminal", "gateway", &["model", "service", "http", ROOT]),
     room_in("payments", "provider", &["model"]),
     room_in("payments", "service", &["provider"]),
     room_in("payments", "webhook", &["service", ROOT]),

@@ -7,7 +7,7 @@ mod lost_access;
 mod node_key;
 mod occupants;
 mod operators;
-mod real_host;
+pub mod real_host;
 mod stop;
 mod storm;
 mod tenants;

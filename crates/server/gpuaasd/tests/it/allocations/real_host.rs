@@ -50,12 +50,12 @@ hostname gpu-01
 exec chroot . /bin/bash -c "
     set -e
     export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-    /usr/sbin/sshd -o ListenAddress=127.0.0.1 -p $PORT
+    /usr/sbin/sshd -o ListenAddress=127.0.0.1 -o MaxStartups=100 -p $PORT
     echo ready
     while read -r _; do :; done
 "
 "#;
-const CONFIG: &str = "state_dir = \"/var/lib/gpuaas-agent\"\n[roots]\nsysfs = \"/lab/sys\"\n\
+const CONFIG: &str = "ssh_port = $SSH_PORT\nstate_dir = \"/var/lib/gpuaas-agent\"\n[roots]\nsysfs = \"/lab/sys\"\n\
                       [programs]\nnvidia_smi = \"/lab/nvidia-smi\"\n";
 const SMI: &str = "#!/bin/sh\ncase \"$1\" in\n--query-compute-apps=pid) ;;\n*) for bus in 1B 3B; do \
                    echo \"00000000:$bus:00.0, NVIDIA H200, 550.54.15, 143771, 12, 34, 5, 0\"; done ;;\nesac\n";
@@ -100,12 +100,17 @@ pub struct Host {
 }
 
 pub struct Key {
-    file: PathBuf,
+    pub file: PathBuf,
     pub public: String,
 }
 
 impl Host {
     pub fn boot() -> Self {
+        Self::boot_with(None)
+    }
+
+    /// A host whose agent takes this port for the one of its SSH server.
+    pub fn boot_with(ssh_port: Option<u16>) -> Self {
         assert!(
             nix::unistd::geteuid().is_root(),
             "these tests make machines in namespaces and need root: run make test as root"
@@ -114,14 +119,15 @@ impl Host {
         let inside = dir.path().join("inside");
         fs::create_dir(dir.path().join("disk")).unwrap();
         make_bus(&inside.join("sys"));
-        write(&inside.join("agent.toml"), CONFIG);
+        let port = free_port();
+        let ssh_port = ssh_port.unwrap_or(port);
+        write(&inside.join("agent.toml"), &CONFIG.replace("$SSH_PORT", &ssh_port.to_string()));
         // What the tests leave free of the memory, and what the kernel went through, is not this machine's.
         write(&inside.join("meminfo"), "MemTotal: 536870912 kB\nMemFree: 1 kB\nMemAvailable: 500000000 kB\n");
         write(&inside.join("tainted"), "0\n");
         write(&inside.join("nvidia-smi"), SMI);
         make_executable(&inside.join("nvidia-smi"));
         fs::copy(program("gpuaas-agent"), inside.join("gpuaas-agent")).unwrap();
-        let port = free_port();
         let mut first = command("unshare")
             .args(["--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--"])
             .args(["/bin/bash", "-c", BOOT])
@@ -187,6 +193,17 @@ impl Host {
         let mut agent = self.root("/lab/gpuaas-agent");
         agent.args(["--config", "/lab/agent.toml", "run"]);
         self.agent = Some(agent.stdout(log).stderr(errors).spawn().unwrap());
+    }
+
+    pub fn agent_log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// As this machine counts processes.
+    pub fn agent_pid(&self) -> u32 {
+        let entered = self.agent.as_ref().expect("the agent runs").id();
+        let children = fs::read_to_string(format!("/proc/{entered}/task/{entered}/children")).unwrap();
+        children.split_whitespace().next().map_or(entered, |child| child.parse().unwrap())
     }
 
     /// The node is away until its agent runs again.

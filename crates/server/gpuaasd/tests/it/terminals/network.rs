@@ -1,0 +1,122 @@
+//! Networks that are away for a while, and gateways behind one address.
+
+use std::{net::SocketAddr, time::Duration};
+
+use testkit::{Flow, Server, ServerOptions, Wire, World, eventually, free_port};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
+
+use super::{
+    client::{HasAddress, Said, Terminal},
+    lasting::counted,
+    slice,
+};
+
+/// A minute without a word: longer than it takes both ends to notice.
+const CUT: Duration = Duration::from_secs(60);
+const LINES: u32 = 200_000;
+
+#[tokio::test]
+async fn a_network_that_is_away_for_a_minute_costs_no_byte() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let port = free_port();
+    let wire = Wire::to(&format!("https://127.0.0.1:{port}")).await;
+    let set = |key: &str, value: String| (format!("GPUAAS__NODE_GATEWAY__{key}"), value);
+    let env = vec![set("LISTEN", format!("127.0.0.1:{port}")), set("TUNNEL_URL", wire.url.clone())];
+    let roles = "terminal-gateway".to_owned();
+    let gateway = world.replica_with(ServerOptions { roles, env, ..ServerOptions::default() }).await;
+    let mut terminal = Terminal::open(&gateway, &ann, &id).await;
+    terminal.run("PS1=; stty -echo").await;
+    terminal.type_in(&format!("echo be''gin; seq 1 {LINES}; echo en''d\n")).await;
+    terminal.until("begin\r\n").await;
+    let goal = terminal.received + 100_000;
+    while terminal.received < goal {
+        assert_eq!(terminal.next().await, Said::Output);
+    }
+    wire.set(Flow::Silent);
+    let cut = tokio::time::Instant::now();
+    let lost = loop {
+        match tokio::time::timeout(CUT, terminal.next()).await.expect("the end is noticed") {
+            Said::Output => {}
+            other => break other,
+        }
+    };
+    let Said::Control(lost) = lost else { panic!("{lost:?}") };
+    assert_eq!((lost["code"].as_str(), lost["retryable"].as_bool()), (Some("tunnel_lost"), Some(true)));
+    tokio::time::sleep_until(cut + CUT).await;
+    wire.set(Flow::Open);
+    let mut all = terminal.rest().to_vec();
+    let mut terminal = terminal.reattach(&gateway, &ann, &id).await;
+    terminal.until("end\r\n").await;
+    all.extend_from_slice(&terminal.output);
+    let expected = counted(LINES);
+    assert!(all.starts_with(&expected), "{} bytes of {}", all.len(), expected.len());
+    assert!(all[expected.len()..].starts_with(b"end\r\n"));
+}
+
+/// One address before several servers, which get the connections in turn.
+struct InTurn(String);
+
+impl HasAddress for InTurn {
+    fn address(&self) -> &str {
+        &self.0
+    }
+}
+
+impl InTurn {
+    async fn before(servers: [&Server; 2]) -> Self {
+        let addresses: Vec<SocketAddr> =
+            servers.iter().map(|server| server.base.trim_start_matches("http://").parse().unwrap()).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            for turn in addresses.into_iter().cycle() {
+                let Ok((mut client, _)) = listener.accept().await else { return };
+                tokio::spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect(turn).await {
+                        let _ = copy_bidirectional(&mut client, &mut server).await;
+                    }
+                });
+            }
+        });
+        Self(address)
+    }
+}
+
+#[tokio::test]
+async fn two_gateways_behind_one_address_serve_each_others_sessions() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 2)]).await;
+    let ann = world.tenant("ann").await;
+    let machines = [ann.active(slice(8)).await, ann.active(slice(8)).await];
+    let gateway = || ServerOptions { roles: "terminal-gateway".to_owned(), ..ServerOptions::default() };
+    let (first, second) = (world.replica_with(gateway()).await, world.replica_with(gateway()).await);
+    let address = InTurn::before([&first, &second]).await;
+    let mut terminals = Vec::new();
+    for number in 0..6 {
+        let machine = &machines[number / 3];
+        let mut terminal = Terminal::open(&address, &ann, machine).await;
+        terminal.run(&format!("mark={number}")).await;
+        terminals.push((number, machine, terminal));
+    }
+    // An odd number in between: each comes to the other gateway now.
+    let _odd = Terminal::open(&address, &ann, &machines[0]).await;
+    for (number, machine, terminal) in terminals {
+        let mut other = terminal.reattach(&address, &ann, machine).await;
+        assert_eq!(other.run("echo $mark").await, number.to_string());
+    }
+    for server in [&first, &second] {
+        eventually("both gateways have served", || async {
+            let metrics = reqwest::get(format!("{}/metrics", server.ops)).await.ok()?.text().await.ok()?;
+            let count =
+                metrics.lines().find_map(|line| line.strip_prefix("terminal_connect_seconds_count "))?;
+            (count.trim().parse::<u32>().ok()? >= 6).then_some(())
+        })
+        .await;
+    }
+}

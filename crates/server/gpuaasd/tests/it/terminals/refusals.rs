@@ -1,0 +1,113 @@
+//! Who does not get in.
+
+use futures_util::SinkExt as _;
+use serde_json::json;
+use testkit::{World, invariants};
+use tokio_tungstenite::tungstenite::{Error, Message, http::header};
+
+use super::{
+    Team,
+    client::{Terminal, close_code, connect, connect_with, mint, request, token},
+    slice,
+};
+
+const NOT_ACCEPTED: Option<u16> = Some(4401);
+
+#[tokio::test]
+async fn a_token_works_once_for_its_machine_in_its_time_and_never_in_a_url() {
+    let world = World::start_simulated().await;
+    let nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let (id, other) = (ann.active(slice(1)).await, ann.active(slice(1)).await);
+    let server = &world.server;
+
+    let (used, session) = token(&ann, &id, json!({})).await;
+    let mut terminal = Terminal::attach(server, &id, &used, session, 0).await.unwrap();
+    assert_eq!(close_code(connect(server, &id, &used).await).await, NOT_ACCEPTED, "a replay");
+    terminal.run("true").await;
+    let (foreign, _) = token(&ann, &id, json!({})).await;
+    assert_eq!(close_code(connect(server, &other, &foreign).await).await, NOT_ACCEPTED, "another machine");
+    assert_eq!(close_code(connect(server, &id, &foreign).await).await, NOT_ACCEPTED, "it is used up by that");
+    let (late, _) = token(&ann, &id, json!({})).await;
+    world.db.sql("UPDATE terminal_tokens SET expires_at = now() - interval '1 second'").await;
+    assert_eq!(close_code(connect(server, &id, &late).await).await, NOT_ACCEPTED, "expired");
+    for bad in ["", "x", "gpterm_", &format!("gpterm_{}", "A".repeat(43)), &late[1..]] {
+        assert_eq!(close_code(connect(server, &id, bad).await).await, NOT_ACCEPTED, "{bad}");
+    }
+    let path = format!("/ws/terminal/{id}");
+    let without = connect_with(server, request(server, &path)).await.unwrap();
+    assert_eq!(close_code(without).await, NOT_ACCEPTED, "no token");
+
+    let (fresh, session) = token(&ann, &id, json!({})).await;
+    for query in [format!("token={fresh}"), format!("access_token={fresh}")] {
+        let refused = connect_with(server, request(server, &format!("{path}?{query}"))).await;
+        let Err(Error::Http(answer)) = refused else { panic!("a token in a URL") };
+        assert_eq!(answer.status().as_u16(), 400);
+    }
+    let mut strange = request(server, &path);
+    let headers = strange.headers_mut();
+    headers.insert(header::AUTHORIZATION, format!("Bearer {fresh}").parse().unwrap());
+    headers.insert(header::ORIGIN, "https://evil.example.org".parse().unwrap());
+    let Err(Error::Http(answer)) = connect_with(server, strange).await else { panic!("another origin") };
+    assert_eq!(answer.status().as_u16(), 403);
+    // As a browser would: in the list of protocols, from a page of ours.
+    let mut browser = request(server, &path);
+    let list = format!("gpuaas.terminal.v1, token.{fresh}");
+    browser.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, list.parse().unwrap());
+    browser.headers_mut().insert(header::ORIGIN, server.base.parse().unwrap());
+    let mut page = connect_with(server, browser).await.expect("a page of ours");
+    // It is closed for its first message, when the token is used up.
+    page.send(Message::text("{}")).await.unwrap();
+    assert_eq!(close_code(page).await, Some(1000), "no protocol of ours");
+    assert_eq!(close_code(connect(server, &id, &fresh).await).await, NOT_ACCEPTED, "{session} was used");
+
+    let metrics = reqwest::get(format!("{}/metrics", server.ops)).await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("terminal_tokens_refused_total{reason=\"unknown_or_used\"}"), "counted");
+    for secret in [&used, &foreign, &late, &fresh] {
+        let kept = secret.trim_start_matches("gpterm_");
+        assert!(!server.log().contains(kept) && !nodes.log().contains(kept), "a token is in a log");
+    }
+    invariants::hold(&world.db).await;
+}
+
+#[tokio::test]
+async fn tokens_are_for_whoever_may_enter_and_ten_a_minute() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let (team, eve) = (Team::new(&world).await, world.tenant("eve").await);
+    let (ann, bob) = (&team.ann, &team.bob);
+    let id = ann.active(slice(1)).await;
+    mint(&eve, &id, json!({})).await.refused(404, "not_found");
+    let guest = testkit::Tenant { person: eve.person.clone(), project: ann.project.clone() };
+    mint(&guest, &id, json!({})).await.refused(404, "not_found");
+    team.bob_is("viewer").await;
+    mint(bob, &id, json!({})).await.refused(403, "insufficient_permissions");
+    // An admin of the project sees the machine, and does not get into it.
+    team.bob_is("admin").await;
+    mint(bob, &id, json!({})).await.refused(403, "ownership_required");
+    let (_, session) = token(ann, &id, json!({})).await;
+    team.bob_may_enter(&id).await;
+    mint(bob, &id, json!({ "session_id": session })).await.refused(403, "ownership_required");
+    mint(ann, &id, json!({ "access": "root" })).await.refused(400, "validation_error");
+
+    // What the product sets, and tests lift.
+    world
+        .db
+        .sql("DELETE FROM policy_values WHERE key = 'rate_limit.terminal_token_requests_per_minute'")
+        .await;
+    world.db.sql("SELECT pg_notify('gpuaas_invalidate', '*')").await;
+    let machine = eve.active(slice(1)).await;
+    let mut refused = 0;
+    for _ in 0..11 {
+        let answer = mint(&eve, &machine, json!({})).await;
+        if answer.status == 429 {
+            refused += 1;
+            assert_eq!(answer.code(), "rate_limit_exceeded");
+        } else {
+            answer.expect(201);
+        }
+    }
+    assert_eq!(refused, 1, "of eleven in a minute one is too many");
+    eve.release(&machine).await;
+    mint(ann, &machine, json!({})).await.refused(404, "not_found");
+}

@@ -42,9 +42,9 @@ generate: ## write every generated file (after changing SQL, endpoints, events, 
 fmt: ## format the code
 	@cargo fmt --all
 
-bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md (SECTION=api, fleet, capacity or money)
-	@scripts/tools.sh rust postgres wrk openssl
-	@cargo build --release --locked -p gpuaasd -p node-sim -p bench
+bench: ## measure, and write ratios to the limits of this machine into docs/benchmarks.md (SECTION=api, fleet, capacity, money or terminal)
+	@scripts/tools.sh rust postgres wrk openssl bubblewrap nodes terminado
+	@cargo build --release --locked -p gpuaasd -p node-sim -p cli -p bench
 	@scripts/agent.sh
 	@"$${CARGO_TARGET_DIR:-target}/release/bench" $(or $(SECTION),all) --out docs/benchmarks.md
 

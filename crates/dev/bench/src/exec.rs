@@ -2,6 +2,7 @@
 
 use std::{
     io::Write as _,
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -11,6 +12,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use pty_process::blocking::Pty;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -54,6 +56,15 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Starts a program on a terminal of its own.
+pub fn start_on_pty(program: &str, args: &[&str], dir: &Path) -> anyhow::Result<(Pty, Running)> {
+    let (pty, pts) = pty_process::blocking::open()?;
+    pty.resize(pty_process::Size::new(24, 80))?;
+    let command = pty_process::blocking::Command::new(program).args(args).current_dir(dir);
+    let child = command.spawn(pts).with_context(|| format!("start {program} on a terminal"))?;
+    Ok((pty, Running(child)))
 }
 
 /// Runs to the end and gives standard output.

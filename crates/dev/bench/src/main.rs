@@ -4,7 +4,7 @@
 //! pgbench on the same socket, a bare axum handler as a peer, wrk as the client; for the fleet thousands of
 //! simulated nodes in a process of their own, the static agent, and OpenSSL's tools; for capacity fleets of up to a
 //! hundred thousand slots, and launches from the request to the machine; for money hundreds of
-//! thousands of meters, and ledgers of millions of entries. Variants are interleaved (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
+//! thousands of meters, and ledgers of millions of entries; for terminals a PTY of its own and terminado. Variants are interleaved (A B C A B C …) and the median is taken, because machines are noisy; CPU per operation comes from /proc of
 //! each process and is steadier than wall time. The tables are printed and kept in `docs/benchmarks.md`, a section
 //! per part; a part that was not run, or failed, keeps its section. By default all parts take less than 20 minutes on
 //! two cores; larger sizes are options of each part.
@@ -15,6 +15,7 @@ mod document;
 mod exec;
 mod fleet;
 mod load;
+mod machines;
 mod money;
 mod peer;
 mod product;
@@ -22,6 +23,8 @@ mod progress;
 mod report;
 mod scenarios;
 mod sections;
+mod terminal;
+mod times;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -40,6 +43,15 @@ enum Command {
         capacity: capacity::Options,
         #[command(flatten)]
         money: money::Options,
+        #[command(flatten)]
+        terminal: terminal::Options,
+    },
+    /// Measure terminals: output, echo, opening, idle sessions.
+    Terminal {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        terminal: terminal::Options,
     },
     /// Measure money: accrual, balances, the payment provider's messages.
     Money {
@@ -102,16 +114,24 @@ const API_EXPECTED: Duration = Duration::from_secs(120);
 const FLEET_EXPECTED: Duration = Duration::from_secs(300);
 const CAPACITY_EXPECTED: Duration = Duration::from_secs(420);
 const MONEY_EXPECTED: Duration = Duration::from_secs(300);
+const TERMINAL_EXPECTED: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let command = Command::parse();
     let (common, sections) = match &command {
         Command::Peer { port, socket_dir, org_id } => return peer::serve(*port, socket_dir, *org_id).await,
-        Command::All { common, fleet, capacity, money } => (
+        Command::All { common, fleet, capacity, money, terminal } => (
             common,
-            vec![api(common), nodes(common, fleet), launches(common, capacity), ledgers(common, money)],
+            vec![
+                api(common),
+                nodes(common, fleet),
+                launches(common, capacity),
+                ledgers(common, money),
+                terminals(common, terminal),
+            ],
         ),
+        Command::Terminal { common, terminal } => (common, vec![terminals(common, terminal)]),
         Command::Money { common, money } => (common, vec![ledgers(common, money)]),
         Command::Capacity { common, capacity } => (common, vec![launches(common, capacity)]),
         Command::Api { common } => (common, vec![api(common)]),
@@ -144,4 +164,8 @@ fn launches<'a>(common: &Common, options: &'a capacity::Options) -> Section<'a> 
 
 fn ledgers<'a>(common: &Common, options: &'a money::Options) -> Section<'a> {
     Section::new("money", money::all(common.extent(), options, common.quick))
+}
+
+fn terminals<'a>(common: &Common, options: &'a terminal::Options) -> Section<'a> {
+    Section::new("terminal", terminal::all(common.extent(), options, common.quick))
 }

@@ -14,12 +14,13 @@ use uuid::Uuid;
 use crate::{cpu, exec, report::Sample};
 
 pub struct Product {
+    // Dropped first: it writes below `dir` until it has ended.
+    running: Option<exec::Running>,
     pub base: String,
     pub node_port: u16,
     ops: String,
     pub dir: tempfile::TempDir,
     config: PathBuf,
-    running: Option<exec::Running>,
 }
 
 impl Product {

@@ -19,8 +19,8 @@ use pg::{Actor, ActorKind, Connect, Db, Origin, Permit, Scope, WriteTx};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Bench, KIND, MODEL, SKU, Times, rows};
-use crate::product::Product;
+use super::{Bench, KIND, MODEL, SKU, rows};
+use crate::{product::Product, times::Times};
 
 /// Decisions before the first that counts: connections, plans, pages.
 const WARM_UP: u32 = 40;
@@ -85,7 +85,7 @@ impl Bench {
             let fits = tenant.times(self.options.decisions, rows::OPEN, &FITTING).await?;
             let refused = tenant.times(self.options.decisions, rows::FULL, &REFUSED).await?;
             for (what, times) in [("placed and reserved", &fits), ("refused, with the reason", &refused)] {
-                let name = format!("decision among {slots} slots: {what}, {} times", times.0.len());
+                let name = format!("decision among {slots} slots: {what}, {} times", times.count());
                 self.report.figure(&name, times.text(), "p99 < 10 ms among 100000");
             }
             grown.push([fits, refused]);

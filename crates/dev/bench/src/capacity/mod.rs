@@ -11,14 +11,11 @@ mod rows;
 mod statements;
 mod throughput;
 
-use std::time::Duration;
-
 use capacity::model::sku::SlotKind;
-use serde_json::json;
-use testkit::{Api, made_up_key};
 
 use crate::{
-    CAPACITY_EXPECTED, fleet::raise_open_files, product::Product, progress::Progress, report::Report,
+    CAPACITY_EXPECTED, fleet::raise_open_files, machines::enable, product::Product, progress::Progress,
+    report::Report,
 };
 
 const NOTE: &str = "A reservation is one POST: idempotency, placement, claims, limits, the workflow's run, money set aside, \
@@ -93,47 +90,5 @@ impl Bench {
         product.start(&["--roles", "api"]).await?;
         let db = product.database().await?;
         self.reservations(&product, &admin, db).await
-    }
-}
-
-/// Lets one person hold as much as there is, and log in to it.
-async fn enable(api: &Api) {
-    let path = "/api/v1/platform/policies/allocation.max_concurrent_per_user";
-    api.put(path, json!({ "value": 1_000_000 })).await.expect(200);
-    let key = json!({ "name": "bench", "public_key": made_up_key() });
-    api.post("/api/v1/me/ssh-keys", key).await.expect(201);
-}
-
-/// Times in the order of their length.
-struct Times(Vec<Duration>);
-
-impl Times {
-    fn new(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        Self(times)
-    }
-
-    /// In milliseconds.
-    fn quantile(&self, share: f64) -> f64 {
-        let last = self.0.len().saturating_sub(1);
-        let at = (self.0.len() as f64 * share) as usize;
-        self.0.get(at.min(last)).map_or(0.0, |time| time.as_secs_f64() * 1e3)
-    }
-
-    fn text(&self) -> String {
-        let [p50, p90, p99, max] = [0.5, 0.9, 0.99, 1.0].map(|share| self.quantile(share));
-        format!("p50 {p50:.2} ms, p90 {p90:.2} ms, p99 {p99:.2} ms, max {max:.1} ms")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_of_the_sorted_times_and_of_nothing_are_nothing() {
-        let times = Times::new((1..=100).rev().map(Duration::from_millis).collect());
-        assert_eq!([0.5, 0.99, 1.0].map(|share| times.quantile(share)), [51.0, 100.0, 100.0]);
-        assert_eq!(Times::new(Vec::new()).quantile(0.5), 0.0);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::Bench;
+use super::{Bench, operator::NewNode};
 use crate::{cpu, exec};
 
 /// Long enough for its first reports and whatever onboarding asks of it.
@@ -29,21 +29,13 @@ impl Bench {
         let config = dir.join("agent.toml");
         std::fs::write(&config, format!("state_dir = \"{}\"\n", dir.join("state").display()))?;
         let node = self.operator.create("bench-agent").await?;
-        let said = |name: &str| node.join[name].as_str().unwrap_or_default().to_owned();
-        let roots = node.join["root_sha256"].as_array().into_iter().flatten().filter_map(|r| r.as_str());
         let command = || {
             let mut command = exec::command(&program);
             command.arg("--config").arg(&config);
             command
         };
         let mut enroll = command();
-        enroll.args(["enroll", "--url", &said("url"), "--node-id", &node.id, "--hostname", "bench-agent"]);
-        enroll.args([
-            "--root-sha256",
-            &roots.collect::<Vec<_>>().join(","),
-            "--keyset-key",
-            &said("keyset_key"),
-        ]);
+        enroll.args(enroll_arguments(&node)?);
         exec::output_with(enroll, format!("{}\n", node.token)).await?;
 
         let mut run = command();
@@ -67,14 +59,32 @@ impl Bench {
 
     /// What was named, or the newest that `make agent` left beside our build.
     fn agent_program(&self) -> anyhow::Result<PathBuf> {
-        if let Some(program) = &self.options.agent {
-            return Ok(program.clone());
-        }
-        let own = std::env::current_exe()?;
-        let agents = own.ancestors().nth(2).context("no target directory")?.join("agents");
-        let advice = || format!("there is no agent in {}: run `make agent` first", agents.display());
-        let mut found: Vec<_> = std::fs::read_dir(&agents).with_context(advice)?.flatten().collect();
-        found.sort_by_key(|file| file.metadata().and_then(|meta| meta.modified()).ok());
-        found.pop().map(|file| file.path()).with_context(advice)
+        self.options.agent.clone().map_or_else(newest_static, Ok)
     }
+}
+
+/// The newest that `make agent` left beside our build.
+pub fn newest_static() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let agents = own.ancestors().nth(2).context("no target directory")?.join("agents");
+    let advice = || format!("there is no agent in {}: run `make agent` first", agents.display());
+    let mut found: Vec<_> = std::fs::read_dir(&agents).with_context(advice)?.flatten().collect();
+    found.sort_by_key(|file| file.metadata().and_then(|meta| meta.modified()).ok());
+    found.pop().map(|file| file.path()).with_context(advice)
+}
+
+/// With these a new node's agent joins; it reads the token from its standard input.
+pub fn enroll_arguments(node: &NewNode) -> anyhow::Result<Vec<String>> {
+    let said = |name: &str| node.join[name].as_str().with_context(|| format!("a node without {name}"));
+    let roots = node.join["root_sha256"].as_array().into_iter().flatten().filter_map(|root| root.as_str());
+    let roots = roots.collect::<Vec<_>>().join(",");
+    let pairs = [
+        ("--url", said("url")?),
+        ("--node-id", &node.id),
+        ("--hostname", said("hostname")?),
+        ("--root-sha256", &roots),
+        ("--keyset-key", said("keyset_key")?),
+    ];
+    let pairs = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]);
+    Ok(std::iter::once("enroll".to_owned()).chain(pairs).collect())
 }

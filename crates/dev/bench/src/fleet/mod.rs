@@ -6,7 +6,7 @@
 //! through the whole onboarding (very many only enrol); then both processes start anew, so that what is measured is a fleet that works
 //! and not what making it left behind.
 
-mod agent;
+pub mod agent;
 mod connected;
 mod handshakes;
 pub mod operator;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the root file systems of test machines: `base`, on which the tests of the node agent put users (a minimal
-# Debian with sshd, sudo, cron and at), and `systemd`, on which the agent is installed as a service. Made once, kept in
+# Debian with sshd, sudo, cron, at, rsync and git), and `systemd`, on which the agent is installed as a service. Made once, kept in
 # .tools/node-rootfs, made anew when what they consist of changes. The tests never write to them: each works on a
 # layer of its own.
 #
@@ -25,6 +25,6 @@ rootfs() {
     printf '%s' "$wanted" >"$made"
 }
 
-rootfs base made openssh-server,sudo,iproute2,cron,at
+rootfs base made openssh-server,sudo,iproute2,cron,at,rsync,git
 rootfs systemd made-systemd systemd-sysv,dbus,curl
 printf '%s\n' "$DIR"

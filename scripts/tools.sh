@@ -2,9 +2,9 @@
 # Makes sure that the programs we need are there, and installs what is missing. Does nothing, and needs no
 # network, when all is there.
 #
-#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [oidc] [openssl] [poppler] [nodes] [tour] [browser] [wrk] [mutants]
+#   scripts/tools.sh [rust] [postgres] [schemathesis] [stripe] [aiosmtpd] [seaweedfs] [oidc] [openssl] [poppler] [nodes] [bubblewrap] [tour] [browser] [web] [wrk] [terminado] [mutants]
 #
-# Nothing named: all but wrk and mutants, which only `make bench` and `make mutants` need.
+# Nothing named: all but wrk, terminado and mutants, which only `make bench` and `make mutants` need.
 #
 # The system's packages come from its package manager; what only the tests need goes into .tools, pinned by
 # version and hash in scripts/tools/.
@@ -14,7 +14,7 @@ source "$(dirname "$0")/lib.sh"
 TOOLS="$ROOT/.tools"
 PINS="$ROOT/scripts/tools"
 ASKED=("$@")
-[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd oidc openssl poppler nodes tour browser)
+[ "$#" -gt 0 ] || ASKED=(rust postgres schemathesis stripe aiosmtpd seaweedfs oidc openssl poppler nodes bubblewrap tour browser web)
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -80,19 +80,26 @@ is_current() {
     [ -f "$dir/.pins" ] && [ "$(cat "$dir/.pins")" = "$(cat "$@" | sha256sum)" ]
 }
 
-# The Python programs and libraries of the tests: schemathesis, Stripe's own SDK for its wire format, and a mail server.
-python_tools() {
-    local dir="$TOOLS/venv" pins="$PINS/requirements.txt"
-    is_current "$dir" "$pins" && [ -x "$dir/bin/schemathesis" ] && return
+# Makes the Python environment $1 of the pins $2, which are for $3; $4 says who needs it.
+python_environment() {
+    local dir="$TOOLS/$1" pins="$PINS/$2" what="$3" needed_by="$4"
+    is_current "$dir" "$pins" && [ -x "$dir/bin/python" ] && return
     command -v python3 >/dev/null || apt_install "Python" python3 python3-venv
     python3 -c 'import ensurepip' 2>/dev/null || apt_install "Python's venv" python3-venv
-    say "installing schemathesis, the Stripe SDK and aiosmtpd into .tools/venv"
+    say "installing $what into .tools/$1"
     rm -rf "$dir"
     mkdir -p "$TOOLS"
     python3 -m venv "$dir"
     "$dir/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$pins" ||
-        fail "schemathesis, the Stripe SDK and aiosmtpd could not be installed from the Python package index; the tests of the API, of payments and of mail need them."
+        fail "$what could not be installed from the Python package index; $needed_by."
     cat "$pins" | sha256sum >"$dir/.pins"
+}
+
+# The Python programs and libraries of the tests: schemathesis, Stripe's own SDK for its wire format, a mail server, and an S3
+# service.
+python_tools() {
+    python_environment venv requirements.txt "schemathesis, the Stripe SDK, aiosmtpd and SeaweedFS" \
+        "the tests of the API, of payments, of mail and of object storage need them"
 }
 
 # The programs for Node.js: an OpenID provider, and what drives a browser.
@@ -124,12 +131,20 @@ openssl() {
 nodes() {
     type -P ip >/dev/null || apt_install "iproute2" iproute2
     type -P ssh >/dev/null || apt_install "an SSH client" openssh-client
+    type -P rsync >/dev/null || apt_install "rsync" rsync
+    type -P git >/dev/null || apt_install "git" git
     type -P unshare >/dev/null || apt_install "util-linux" util-linux
     type -P mmdebstrap >/dev/null || apt_install "mmdebstrap" mmdebstrap
     type -P systemd-nspawn >/dev/null || apt_install "systemd-nspawn" systemd-container
     # Stands between a program and the clock, for nodes whose clock is off.
     compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null || apt_install "libfaketime" libfaketime
     "$ROOT/scripts/node-rootfs.sh" >/dev/null
+}
+
+# Confines the shells of simulated nodes. Tests edit a file in one.
+bubblewrap() {
+    type -P bwrap >/dev/null || apt_install "bubblewrap" bubblewrap
+    type -P vi >/dev/null || apt_install "vi" vim-tiny
 }
 
 # What `make tour` types besides our own commands.
@@ -144,8 +159,20 @@ browser() {
     node_tools
 }
 
+# The pages that become part of gpuaasd.
+web() {
+    command -v node >/dev/null || apt_install "Node.js" nodejs npm
+    command -v npm >/dev/null || apt_install "npm" npm
+    "$ROOT/scripts/web.sh"
+}
+
 wrk() {
     type -P wrk >/dev/null || apt_install "wrk" wrk
+}
+
+# Another terminal in the browser, beside which ours is measured.
+terminado() {
+    python_environment venv-bench requirements-bench.txt terminado "make bench needs it"
 }
 
 MUTANTS_VERSION=27.1.0
@@ -161,9 +188,9 @@ mutants() {
 
 for tool in "${ASKED[@]}"; do
     case "$tool" in
-    rust | postgres | openssl | poppler | nodes | tour | browser | wrk | mutants) "$tool" ;;
+    rust | postgres | openssl | poppler | nodes | bubblewrap | tour | browser | web | wrk | terminado | mutants) "$tool" ;;
     oidc) node_tools ;;
-    schemathesis | stripe | aiosmtpd) python_tools ;;
-    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, oidc, openssl, poppler, nodes, tour, browser, wrk, mutants." ;;
+    schemathesis | stripe | aiosmtpd | seaweedfs) python_tools ;;
+    *) fail "there is no tool $tool; choose from rust, postgres, schemathesis, stripe, aiosmtpd, seaweedfs, oidc, openssl, poppler, nodes, bubblewrap, tour, browser, web, wrk, terminado, mutants." ;;
     esac
 done

@@ -205,9 +205,9 @@ pay() {
 
 log_in() {
     if [ -z "$(column hostname nodes list --simulated false --limit 1)" ]; then
-        say "All nodes of this installation are simulated: there is no machine to log in to. On a real one: gpuaas ssh $MACHINE"
+        say "All nodes of this installation are simulated: they have no SSH server. A shell: gpuaas terminal $MACHINE"
     else
-        say "To log in: gpuaas ssh $MACHINE (with a key of yours; simulated nodes run no SSH server)."
+        say "To log in: gpuaas terminal $MACHINE, or gpuaas ssh $MACHINE (with a key of yours; simulated nodes run no SSH server)."
     fi
 }
 

@@ -175,6 +175,8 @@ mkdir -p "$RUN_DIR"
 chmod 711 "$RUN_DIR"
 
 if [ -z "${GPUAAS_PROGRAMS:-}" ]; then
+    # The server works without it, and says so where it is missing.
+    "$ROOT/scripts/tools.sh" web || say "going on without the terminal in the browser"
     say "building (the first time takes some minutes)"
     (cd "$ROOT" && cargo build --profile "$PROFILE" --locked --package gpuaasd --package cli --package node-sim --package pay-sim)
 fi
@@ -195,6 +197,8 @@ if [ -n "${SIM_NODES:-}" ]; then
 fi
 simulated="${SIM_NODES:-$(number_setting fleet.simulated nodes)}"
 simulated="${simulated:-0}"
+# Their terminals are real shells.
+[ "$simulated" = 0 ] || "$ROOT/scripts/tools.sh" bubblewrap
 
 if pid="$(server_pid)" && is_outdated "$pid"; then
     say "the program has changed: restarting"

@@ -33,7 +33,7 @@ use kernel::{
     Failure, ManualClock, Permission, Role,
     ids::{AllocationId, NodeId, ProjectId},
 };
-pub use node::output;
+pub use node::{HOST_KEY, output};
 use pg::{Actor, ActorKind, Db, Permit, Scope, Wake, WriteTx};
 use saga::Engine;
 use testfleet::TestFleet;

@@ -27,6 +27,9 @@ impl TestCapacity {
 }
 
 /// What a healthy node answers about an allocation of so many GPUs.
+/// Of every whole machine here.
+pub const HOST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDb4KgPU1jW7Hu3tQge9APO7bGZuZVNdWcTfKs7Yr6d+";
+
 pub fn output(work: Work, gpus: i32) -> Value {
     let gpus = u32::try_from(gpus).unwrap();
     let value = match work {
@@ -37,6 +40,7 @@ pub fn output(work: Work, gpus: i32) -> Value {
             gid: input.account.gid,
             keys: 1,
             created: true,
+            host_keys: vec![HOST_KEY.to_owned(), "ssh-ed25519 damaged".to_owned()],
         }),
         Work::DeprovisionUser(_) => serde_json::to_value(DeprovisionedUser::default()),
         Work::InstallAuthorizedKeys(_)

@@ -93,9 +93,9 @@ async fn a_machine_is_found_launched_used_and_released_by_commands_alone() {
     // The tail of its id leads to it as well.
     assert_eq!(user.json(&["allocations", "show", &id[id.len() - 8..]]).await["id"], json!(id));
 
-    // There is no machine behind a simulated node, and that is said instead of a refused connection.
+    // A simulated node has no SSH server, and that is said instead of a refused connection.
     let said = user.run(&["ssh", "train-1", "--", "nvidia-smi", "-L"]).await.fails(5);
-    assert!(said.contains("simulated node") && said.contains("gpuaas nodes create"), "{said}");
+    assert!(said.contains("simulated node") && said.contains("gpuaas terminal train-1"), "{said}");
 
     let restart = user.run(&["allocations", "restart", "train-1", "--yes", "--wait"]).await;
     assert!(restart.err.contains("  restarted"), "{restart:?}");

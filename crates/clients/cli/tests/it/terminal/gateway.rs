@@ -117,7 +117,7 @@ impl Mint<'_> {
     }
 
     pub async fn refuse(self, status: u16, code: &str) {
-        let body = json!({ "error": { "code": code, "message": "No.", "suggestion": "", "correlation_id": "c0de", "details": {} } });
+        let body = json!({ "error": { "code": code, "message": "No.", "suggestion": "", "correlation_id": "0193b3a0-0000-7000-8000-00000000c0de", "details": {} } });
         answer(self.stream, status, &body).await;
     }
 }

@@ -21,7 +21,7 @@ use node_proto::{
 use node_tunnel::{Attached, Handler, Refusal, Sender, Stream, StreamError};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -165,13 +165,15 @@ impl Attached for Following {
 impl Following {
     /// Until the reader has gone, or takes nothing.
     async fn follow(&mut self, sender: &mut Sender) -> Result<(), StreamError> {
+        // Looking for lines and finding none is no sign of life.
+        let mut silent_until = Instant::now() + KEEP_ALIVE;
         loop {
             let items = self.lines.take().await?;
             let items = if items.is_empty() {
                 tokio::select! {
                     () = self.lines.changed() => continue,
                     () = sender.closed() => return Err(StreamError::Closed),
-                    () = tokio::time::sleep(KEEP_ALIVE) => vec![LogItem::KeepAlive],
+                    () = tokio::time::sleep_until(silent_until) => vec![LogItem::KeepAlive],
                 }
             } else {
                 items
@@ -183,6 +185,7 @@ impl Following {
                     Err(_) => return Err(StreamError::Closed),
                 }
             }
+            silent_until = Instant::now() + KEEP_ALIVE;
         }
     }
 }

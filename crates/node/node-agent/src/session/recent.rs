@@ -65,18 +65,16 @@ impl Recent {
     }
 
     pub fn push(&self, line: LogLine) {
-        let next = {
-            let mut ring = self.lock();
-            ring.bytes += cost(&line);
-            ring.lines.push_back(line);
-            ring.next += 1;
-            while ring.lines.len() > self.most_lines || ring.bytes > MOST_BYTES {
-                let Some(oldest) = ring.lines.pop_front() else { break };
-                ring.bytes -= cost(&oldest);
-            }
-            ring.next
-        };
-        self.next.send_replace(next);
+        let mut ring = self.lock();
+        ring.bytes += cost(&line);
+        ring.lines.push_back(line);
+        ring.next += 1;
+        while ring.lines.len() > self.most_lines || ring.bytes > MOST_BYTES {
+            let Some(oldest) = ring.lines.pop_front() else { break };
+            ring.bytes -= cost(&oldest);
+        }
+        // Within the lock: of two that log at once, the later number is told last.
+        self.next.send_replace(ring.next);
     }
 
     /// At most so many lines before the next one.

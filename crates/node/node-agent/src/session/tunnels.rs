@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use node_proto::{contract::Dial, grant::Grant};
 use node_tunnel::{Attached, Handler, Profile, Refusal, serve};
 use tokio::task::JoinSet;
@@ -10,6 +11,7 @@ use tokio::task::JoinSet;
 use super::{Session, lock};
 use crate::{
     executor::Executor,
+    identity::Identity,
     journal::Journal,
     transport::{Address, Connect, DIAL_LIMIT, TransportError, connect_tls},
 };
@@ -47,7 +49,9 @@ impl Streams for NoStreams {
 /// They end with the session.
 #[derive(Default)]
 pub(super) struct Tunnels {
-    dialled: HashSet<Dial>,
+    /// By which certificate, told by its expiry: a gateway takes no new streams on a tunnel whose certificate was replaced, and
+    /// is dialled once more while the old ones end.
+    dialled: HashSet<(Dial, DateTime<Utc>)>,
     running: JoinSet<()>,
 }
 
@@ -76,26 +80,28 @@ impl<C: Connect, J: Journal, E: Executor> Handler for Believing<C, J, E> {
 impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     /// False when there is such a tunnel, or too many.
     pub(super) fn dial(self: &Arc<Self>, dial: Dial) -> bool {
+        let identity = self.identity();
+        let dialled = (dial.clone(), identity.expires_at());
         let mut tunnels = lock(&self.tunnels);
         while tunnels.running.try_join_next().is_some() {}
-        if tunnels.dialled.len() >= MOST_TUNNELS || !tunnels.dialled.insert(dial.clone()) {
+        if tunnels.dialled.len() >= MOST_TUNNELS || !tunnels.dialled.insert(dialled.clone()) {
             return false;
         }
         let this = self.clone();
         tunnels.running.spawn(async move {
-            if let Err(error) = Box::pin(this.tunnel(&dial)).await {
+            if let Err(error) = Box::pin(this.tunnel(&dial, &identity)).await {
                 this.log.warn("tunnels", &format!("the gateway {} cannot be used: {error}", dial.url));
             }
-            lock(&this.tunnels).dialled.remove(&dial);
+            lock(&this.tunnels).dialled.remove(&dialled);
         });
         true
     }
 
-    async fn tunnel(self: &Arc<Self>, dial: &Dial) -> Result<(), TransportError> {
+    async fn tunnel(self: &Arc<Self>, dial: &Dial, identity: &Identity) -> Result<(), TransportError> {
         let address = Address::parse(&dial.url)?;
         let no_tunnel = || TransportError::NoTunnel(address.authority());
         let (profile, alpn) = Profile::for_class(dial.class).ok_or_else(no_tunnel)?;
-        let tls = self.identity().tls(&self.ambient);
+        let tls = identity.tls(&self.ambient);
         let mut tls = (*tls.map_err(|error| TransportError::Broken(error.to_string()))?).clone();
         tls.alpn_protocols = vec![alpn.to_vec()];
         let connecting = connect_tls(&*self.connect, &address, Arc::new(tls));

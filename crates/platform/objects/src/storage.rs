@@ -85,7 +85,8 @@ fn directory_open(path: &Path) -> Result<LocalFileSystem, ObjectError> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(ObjectError::Directory)?;
     let private = std::fs::Permissions::from_mode(0o700);
     std::fs::set_permissions(path, private).map_err(ObjectError::Directory)?;
-    Ok(LocalFileSystem::new_with_prefix(path)?.with_automatic_cleanup(true))
+    // What was put is there after a power cut too: others go on in the belief that it is.
+    Ok(LocalFileSystem::new_with_prefix(path)?.with_automatic_cleanup(true).with_fsync(true))
 }
 
 /// The server makes its HTTP client in one place, with timeouts, and follows no redirects.

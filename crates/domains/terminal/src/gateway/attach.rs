@@ -100,10 +100,6 @@ impl Gateway {
         let Some((sequence, columns, rows)) = first_message(&mut socket).await else {
             return refuse(socket, "protocol", "the first message must be attach".to_owned(), false).await;
         };
-        let recorded = match self.recording(&attached, &recording).await {
-            Ok(recorded) => recorded,
-            Err((code, retryable)) => return refuse(socket, code, UNAVAILABLE.to_owned(), retryable).await,
-        };
         let stream = match self.0.tunnels.open(node, TunnelClass::Interactive, &grant).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -113,6 +109,11 @@ impl Gateway {
                 }
                 return refuse(socket, code, error.to_string(), retryable).await;
             }
+        };
+        // After the node has let this client in: who is refused there leaves the recording to whoever writes it.
+        let recorded = match self.recording(&attached, &recording).await {
+            Ok(recorded) => recorded,
+            Err((code, retryable)) => return refuse(socket, code, UNAVAILABLE.to_owned(), retryable).await,
         };
         let (mut tape, mut from) = (None, sequence);
         if let Some(recorded) = recorded {

@@ -258,6 +258,7 @@ fn refusal(error: &ReachError) -> (&'static str, bool) {
             "log_unavailable" => ("log_unavailable", false),
             "too_many_readers" => ("too_many_readers", true),
             "not_supported" => ("not_supported", false),
+            "stopping" | "unavailable" | "too_slow" => ("node_unavailable", true),
             // A grant that came too late or from a signer that the node does not know yet.
             _ => ("grant_refused", true),
         },

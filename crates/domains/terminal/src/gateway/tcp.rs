@@ -295,6 +295,7 @@ fn refusal(error: &ReachError) -> MustEnd {
             "too_many_streams" => ("too_many_connections", true),
             "no_such_owner" => ("machine_not_ready", true),
             "not_supported" | "port_not_allowed" => ("not_supported", false),
+            "stopping" | "unavailable" | "too_slow" => ("node_unavailable", true),
             // A grant that came too late or from a signer that the node does not know yet.
             _ => ("grant_refused", true),
         },

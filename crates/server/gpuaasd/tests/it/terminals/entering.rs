@@ -52,6 +52,11 @@ async fn a_second_window_is_told_of_the_first_and_takes_over_or_watches() {
     let Err(Said::Control(said)) = refused else { panic!("a second writer") };
     assert_eq!((&said["code"], &said["retryable"]), (&json!("writer_attached"), &json!(false)));
 
+    // Nor does the refused window disturb the recording of the first, which is noted every few seconds.
+    let printed =
+        first.run("for n in 1 2 3 4 5 6 7; do head -c 200000 /dev/zero | tr '\\0' x; sleep 1; done").await;
+    assert!(printed.len() >= 7 * 200_000, "{} bytes", printed.len());
+
     let (watch, _) = token(&ann, &id, json!({ "session_id": session, "access": "watch" })).await;
     let mut watcher = Terminal::attach(&world.server, &id, &watch, session.clone(), 0).await.unwrap();
     first.run("echo seen-by-both").await;

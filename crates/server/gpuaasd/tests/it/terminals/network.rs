@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use testkit::{Flow, Server, ServerOptions, Wire, World, eventually, free_port};
+use testkit::{Flow, Server, ServerOptions, Wire, World, eventually, eventually_within, free_port};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
 };
 
 use super::{
-    client::{HasAddress, Said, Terminal},
+    client::{HasAddress, LATER, Said, Terminal},
     lasting::counted,
     slice,
 };
@@ -57,6 +57,38 @@ async fn a_network_that_is_away_for_a_minute_costs_no_byte() {
     let expected = counted(LINES);
     assert!(all.starts_with(&expected), "{} bytes of {}", all.len(), expected.len());
     assert!(all[expected.len()..].starts_with(b"end\r\n"));
+}
+
+/// Tunnels that nodes have dialled to this server.
+async fn tunnels_dialled(server: &Server) -> Option<u32> {
+    let metrics = reqwest::get(format!("{}/metrics", server.ops)).await.ok()?.text().await.ok()?;
+    let count = metrics.lines().find_map(|line| line.strip_prefix("node_tunnels_total "))?;
+    count.trim().parse().ok()
+}
+
+#[tokio::test]
+async fn a_node_with_a_new_certificate_keeps_its_streams_and_opens_new_ones() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    world.policy("terminal.sessions_per_allocation", 64).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let mut first = Terminal::open(&world.server, &ann, &id).await;
+    first.run("mark=still-here").await;
+    assert_eq!(tunnels_dialled(&world.server).await, Some(1));
+    world.db.sql("UPDATE nodes SET rekey_since = clock_timestamp()").await;
+    let used = "SELECT count(*) FROM node_certificates WHERE first_used_at IS NOT NULL";
+    eventually("the new certificate is used", || async { (world.count(used).await >= 2).then_some(()) })
+        .await;
+    // The gateway takes no new streams on the tunnel of the old certificate: the node dials once more.
+    eventually_within(LATER, "a new tunnel", || async {
+        let mut terminal = Terminal::open(&world.server, &ann, &id).await;
+        terminal.type_in("exit\n").await;
+        terminal.until_end().await;
+        (tunnels_dialled(&world.server).await? >= 2).then_some(())
+    })
+    .await;
+    assert_eq!(first.run("echo $mark").await, "still-here");
 }
 
 /// One address before several servers, which get the connections in turn.

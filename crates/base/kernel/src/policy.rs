@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 mod choices;
 
-pub use choices::{IsolationModel, Packing, TerminalRecording};
+pub use choices::{IsolationModel, Packing, SshWithoutRecording, TerminalRecording};
 
 /// What a policy value may be, and what it is when nobody set it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -243,11 +243,14 @@ definitions! {
     RATE_ADMIN = "rate_limit.admin_overview_requests_per_minute", integer(1, 10_000_000, 600), Free, "Platform requests of one principal per minute.";
     RATE_TERMINAL_TOKEN = "rate_limit.terminal_token_requests_per_minute", integer(1, 10_000_000, 10), Free, "Terminal tokens that one principal may mint.";
     RATE_SSH_TOKEN = "rate_limit.ssh_token_requests_per_minute", integer(1, 10_000_000, 120), Free, "SSH connections that one principal may open through the gateway.";
+    RATE_WEBSOCKET = "rate_limit.websocket_attempts_per_minute", integer(1, 10_000_000, 600), Free, "WebSockets that clients of one network address may ask for, with whatever token.";
     TERMINAL_SESSION_MAX_TTL_SECONDS = "terminal.session_max_ttl_seconds", integer(60, 604_800, 14_400), OnlyStricter, "Longest terminal session.";
     TERMINAL_IDLE_SECONDS = "terminal.idle_seconds", integer(60, 604_800, 3600), OnlyStricter, "Time without input and output after which a terminal session ends.";
     TERMINAL_SESSIONS_PER_ALLOCATION = "terminal.sessions_per_allocation", integer(1, 64, 16), OnlyStricter, "Open terminal sessions of one allocation.";
     TERMINAL_RECORDING = "terminal.recording", choice(TerminalRecording::Output), OnlyStricter, "What is recorded of a terminal session.";
     TERMINAL_RECORDING_RETENTION_DAYS = "terminal.recording_retention_days", integer(1, 3650, 90), OnlyStricter, "Days for which recordings of terminal sessions are kept.";
+    SSH_SESSION_MAX_TTL_SECONDS = "ssh.session_max_ttl_seconds", integer(10, 604_800, 43_200), OnlyStricter, "Longest SSH connection through a gateway.";
+    SSH_WHEN_RECORDING_REQUIRED = "ssh.when_recording_required", choice(SshWithoutRecording::Allow), OnlyStricter, "Whether SSH, which is not recorded, is allowed through a gateway where terminal.recording is not off.";
     NOTIFY_LOW_BALANCE = "notification.low_balance_enabled", boolean(true), Free, "Notify people about a low balance.";
     NOTIFY_BALANCE_DEPLETED = "notification.balance_depleted_enabled", boolean(true), Free, "Notify people about a depleted balance.";
     NOTIFY_QUEUED_WEBHOOK_MESSAGES = "notification.queued_webhook_messages", integer(1, 1_000_000, 10_000), OnlyStricter, "Queued webhook messages of one organization; further events are dropped and counted.";
@@ -323,6 +326,7 @@ mod tests {
         assert_default(keys::ALLOCATION_ISOLATION_MODEL);
         assert_default(keys::CAPACITY_PLACEMENT);
         assert_default(keys::TERMINAL_RECORDING);
+        assert_default(keys::SSH_WHEN_RECORDING_REQUIRED);
         assert_eq!(keys::BILLING_WINDOW_SECONDS.read(&json!(9)).get(), 60, "out of bounds");
     }
 

@@ -5,7 +5,7 @@ use kernel::{digest::sha256, hex::Hex, ids::TerminalSessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{event::Event, fault::Fault};
+use crate::{content, event::Event, fault::Fault};
 
 /// No chunk is larger, header included.
 pub const CHUNK_BYTES_MAX: usize = EVENTS_BYTES_MAX + 16 * 1024;
@@ -44,6 +44,9 @@ pub struct Header {
     pub end_sequence: u64,
     /// When the session started: times of events count from here.
     pub started_at: DateTime<Utc>,
+    /// The recording is kept until then; the first chunk says so, and no other.
+    #[serde(default)]
+    pub expires_at: Option<DateTime<Utc>>,
     /// All gaps of the recording so far, those of this chunk last; at most [`GAPS_LISTED_MAX`].
     #[serde(default)]
     pub gaps: Vec<Gap>,
@@ -98,8 +101,15 @@ impl Header {
             first_sequence,
             end_sequence,
             started_at,
+            expires_at: None,
             gaps,
         }
+    }
+
+    #[must_use]
+    pub(crate) fn with_expiry(mut self, expires_at: Option<DateTime<Utc>>) -> Self {
+        self.expires_at = expires_at;
+        self
     }
 
     /// The line, without its end.
@@ -113,6 +123,9 @@ impl Header {
             "end_sequence": self.end_sequence,
             "started_at": self.started_at,
         });
+        if let Some(expires_at) = self.expires_at {
+            header["expires_at"] = json!(expires_at);
+        }
         if !self.gaps.is_empty() {
             header["gaps"] = json!(self.gaps);
         }
@@ -138,11 +151,17 @@ pub struct Tail {
     pub digest: Hex,
     /// When its last event was, in microseconds since the session's start.
     pub last_micros: u64,
+    /// Whether nobody may write after it.
+    pub is_closed: bool,
 }
 
 impl Tail {
     /// Reads the last chunk that is stored. The caller says which one it is: its name in the object storage.
     pub fn read(session: TerminalSessionId, index: u64, chunk: &[u8]) -> Result<Self, Fault> {
+        Ok(Self::read_with_body(session, index, chunk)?.0)
+    }
+
+    fn read_with_body(session: TerminalSessionId, index: u64, chunk: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (header, body) = Header::parse(chunk).ok_or(Fault::HeaderUnreadable { index })?;
         if header.session_id != session {
             return Err(Fault::SessionForeign { index, found: header.session_id });
@@ -150,11 +169,42 @@ impl Tail {
         if header.index != index {
             return Err(Fault::Reordered { position: index, found: header.index });
         }
-        let body = body.strip_suffix(b"\n").ok_or(Fault::Truncated { index })?;
-        let last = body.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let lines = body.strip_suffix(b"\n").ok_or(Fault::Truncated { index })?;
+        let last = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         // The only line of a first chunk without events has no time.
-        let last_micros = Event::parse(last).map_or(0, |(micros, _)| micros);
-        Ok(Self { header, digest: digest(chunk), last_micros })
+        let last = Event::parse(last);
+        let last_micros = last.as_ref().map_or(0, |(micros, _)| *micros);
+        let is_closed = last.is_some_and(|(_, event)| event == Event::Closed);
+        Ok((Self { header, digest: digest(chunk), last_micros, is_closed }, body))
+    }
+
+    /// Reads the first chunk: nothing comes before it. It must hold what its header says.
+    pub fn read_first(session: TerminalSessionId, chunk: &[u8]) -> Result<Self, Fault> {
+        let (first, body) = Self::read_with_body(session, 0, chunk)?;
+        if first.header.previous != no_digest() || first.header.first_sequence != 0 {
+            return Err(Fault::Edited { index: 0 });
+        }
+        content::check(&first.header, body, None)?;
+        Ok(first)
+    }
+
+    /// Reads the chunk that comes after this one: it must name the digest of this one, go on where it ends, and hold
+    /// what its header says.
+    pub fn read_next(&self, chunk: &[u8]) -> Result<Self, Fault> {
+        let index = self.header.index + 1;
+        let (next, body) = Self::read_with_body(self.header.session_id, index, chunk)?;
+        if next.header.previous != self.digest {
+            return Err(Fault::Edited { index });
+        }
+        if next.header.first_sequence != self.header.end_sequence {
+            let (expected, found) = (self.header.end_sequence, next.header.first_sequence);
+            return Err(Fault::SequenceBroken { index, expected, found });
+        }
+        if self.is_closed {
+            return Err(Fault::AfterClose { index });
+        }
+        content::check(&next.header, body, Some(&self.header))?;
+        Ok(next)
     }
 }
 

@@ -63,7 +63,7 @@ fn count(index: u64, lines: &[u8], is_first: bool) -> Result<Counted, Fault> {
                 counted.replaced += text.matches(char::REPLACEMENT_CHARACTER).count() as u64;
             }
             Event::Gap { bytes } => counted.gaps.push(bytes),
-            Event::Input(_) | Event::Resize { .. } | Event::Resumed => {}
+            Event::Input(_) | Event::Resize { .. } | Event::Resumed | Event::Closed => {}
         }
     }
     Ok(counted)

@@ -5,9 +5,12 @@ use std::io::Write as _;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
+use crate::json_text::write_json_text;
+
 const GAP_BEFORE: &str = "gap: ";
 const GAP_AFTER: &str = " bytes lost";
 const RESUMED: &str = "resumed: what was typed shortly before may be missing";
+const CLOSED: &str = "closed";
 
 /// One line after the first one of the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub enum Event {
     },
     /// Another gateway goes on where one may have died. Nodes keep output, but not what was typed.
     Resumed,
+    /// The last event of a recording. No chunk comes after the one that holds it.
+    Closed,
 }
 
 /// The first line of the file.
@@ -40,9 +45,9 @@ pub(crate) fn is_file_header(line: &[u8]) -> bool {
 /// Appends a line with its end; `micros` since the session's start. This runs for every byte that is recorded: the text is
 /// escaped straight into the chunk.
 pub(crate) fn write_line(out: &mut Vec<u8>, micros: u64, code: char, text: &str) {
-    // Neither writing to memory nor a string can fail.
+    // Writing to memory cannot fail.
     let _ = write!(out, "[{}.{:06},\"{code}\",", micros / 1_000_000, micros % 1_000_000);
-    let _ = serde_json::to_writer(&mut *out, text);
+    write_json_text(out, text);
     out.extend_from_slice(b"]\n");
 }
 
@@ -54,6 +59,7 @@ impl Event {
             Self::Resize { columns, rows } => write_line(out, micros, 'r', &format!("{columns}x{rows}")),
             Self::Gap { bytes } => write_line(out, micros, 'm', &format!("{GAP_BEFORE}{bytes}{GAP_AFTER}")),
             Self::Resumed => write_line(out, micros, 'm', RESUMED),
+            Self::Closed => write_line(out, micros, 'm', CLOSED),
         }
     }
 
@@ -70,6 +76,7 @@ impl Event {
                 Self::Resize { columns: columns.parse().ok()?, rows: rows.parse().ok()? }
             }
             "m" if data == RESUMED => Self::Resumed,
+            "m" if data == CLOSED => Self::Closed,
             "m" => Self::Gap { bytes: data.strip_prefix(GAP_BEFORE)?.strip_suffix(GAP_AFTER)?.parse().ok()? },
             _ => return None,
         };
@@ -90,6 +97,7 @@ mod tests {
             Event::Output("\u{1b}[1mä\r\n\"\\\u{0}\u{7f}😀".to_owned()),
             Event::Input("sudo ls\r\u{3}".to_owned()),
             Event::Resumed,
+            Event::Closed,
             Event::Resize { columns: 120, rows: 40 },
             Event::Gap { bytes: u64::MAX },
         ] {

@@ -40,6 +40,14 @@ pub enum Fault {
         "chunk {index} comes after the end that was sealed: it does not belong to the recording; remove it"
     )]
     AfterSeal { index: u64 },
+    #[error(
+        "chunk {index} comes after the one that ended the recording: it does not belong to it; report this to the operator of the installation"
+    )]
+    AfterClose { index: u64 },
+    #[error(
+        "chunk {index} was stored by somebody who is no gateway of the installation; keep it as evidence, and remove it from the object storage"
+    )]
+    NotStoredByGateway { index: u64 },
     #[error("chunk {index} belongs to session {found}; give the chunks of one session")]
     SessionForeign { index: u64, found: TerminalSessionId },
     #[error(
@@ -104,6 +112,8 @@ impl Fault {
             Self::Missing { .. } => "chunk_missing",
             Self::Reordered { .. } => "chunk_reordered",
             Self::AfterSeal { .. } => "chunk_after_seal",
+            Self::AfterClose { .. } => "chunk_after_close",
+            Self::NotStoredByGateway { .. } => "chunk_not_stored_by_gateway",
             Self::SessionForeign { .. } => "chunk_session_foreign",
             Self::SequenceBroken { .. } => "chunk_sequence_broken",
             Self::OutputUnaccounted { .. } => "chunk_output_unaccounted",
@@ -131,6 +141,8 @@ impl Fault {
             | Self::Missing { from: index, .. }
             | Self::Reordered { position: index, .. }
             | Self::AfterSeal { index }
+            | Self::AfterClose { index }
+            | Self::NotStoredByGateway { index }
             | Self::SessionForeign { index, .. }
             | Self::SequenceBroken { index, .. }
             | Self::OutputUnaccounted { index }

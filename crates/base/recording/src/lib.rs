@@ -23,20 +23,29 @@
 //! signature. A recording without a seal (the gateway died, nobody resumed) may lack its last chunk, and the verifier
 //! says so.
 //!
+//! **Closing.** The last event of a recording says that it is closed. Chunks are put where none is yet, so that of a slow
+//! gateway and whoever seals in its place exactly one writes the last chunk, and nobody writes after it.
+//!
+//! **Replaying.** A [`DrawingFilter`] leaves of the output what draws: a recorded program may have printed sequences that make
+//! the terminal of whoever watches answer, or write to its clipboard.
+//!
 //! **Verifying.** The [`Verifier`] takes chunks one after the other and answers with the first [`Fault`]. The digest of
 //! a chunk is in the next chunk, and that of the last one in the seal; which of two chunks that do not fit was edited is
 //! decided by the chunk after them, so the verifier is always one chunk behind.
 
 mod chunk;
 mod content;
+mod drawing;
 mod event;
 mod fault;
+mod json_text;
 mod recorder;
 mod seal;
 mod utf8;
 mod verifier;
 
 pub use chunk::{CHUNK_BYTES_MAX, Chunk, GAPS_LISTED_MAX, Gap, Header, Tail, cast};
+pub use drawing::DrawingFilter;
 pub use event::Event;
 pub use fault::Fault;
 pub use recorder::{Finished, Limits, Recorder, Size};

@@ -50,6 +50,10 @@ pub struct Recorder {
     previous: Hex,
     first_sequence: u64,
     body: Vec<u8>,
+    /// Goes into the header of the first chunk.
+    expires_at: Option<DateTime<Utc>>,
+    /// Whether the chunk that was written last ends the recording.
+    is_closed: bool,
     /// When the first event of this chunk was; nothing while it is empty.
     opened: Option<DateTime<Utc>>,
     /// The first byte of output that is in no event and no gap.
@@ -80,6 +84,8 @@ impl Recorder {
             previous: no_digest(),
             first_sequence: 0,
             body: file_header(size.columns, size.rows, started).into_bytes(),
+            expires_at: None,
+            is_closed: false,
             opened: Some(started),
             end_sequence: 0,
             last_micros: 0,
@@ -91,7 +97,7 @@ impl Recorder {
 
     /// Goes on after the last chunk that was stored. Ask the node for output from [`Self::next_sequence`] on.
     pub fn resume(tail: Tail) -> Self {
-        let Tail { header, digest, last_micros } = tail;
+        let Tail { header, digest, last_micros, is_closed } = tail;
         Self {
             session: header.session_id,
             started: header.started_at,
@@ -100,6 +106,8 @@ impl Recorder {
             previous: digest,
             first_sequence: header.end_sequence,
             body: Vec::new(),
+            expires_at: None,
+            is_closed,
             opened: None,
             end_sequence: header.end_sequence,
             last_micros,
@@ -112,6 +120,13 @@ impl Recorder {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = Limits { chunk_bytes: limits.chunk_bytes.min(EVENTS_BYTES_MAX), ..limits };
+        self
+    }
+
+    /// The recording is kept until then: its first chunk says so.
+    #[must_use]
+    pub fn with_expiry(mut self, expires_at: DateTime<Utc>) -> Self {
+        self.expires_at = Some(expires_at.trunc_subsecs(6));
         self
     }
 
@@ -167,10 +182,12 @@ impl Recorder {
         self.opened.map(|opened| opened + self.limits.chunk_age)
     }
 
-    /// The chunk that is being written, when it is old or large enough.
+    /// The chunk that is being written, when it is old or large enough. One that was begun later than now is due as well: the
+    /// clock was set back, and nobody can tell how old it is.
     pub fn chunk_if_due(&mut self, now: DateTime<Utc>) -> Option<Chunk> {
-        let is_due =
-            self.due_at().is_some_and(|due| due <= now) || self.body.len() >= self.limits.chunk_bytes;
+        let is_old = self.due_at().is_some_and(|due| due <= now);
+        let is_from_later = self.opened.is_some_and(|opened| now < opened);
+        let is_due = is_old || is_from_later || self.body.len() >= self.limits.chunk_bytes;
         is_due.then(|| self.flush()).flatten()
     }
 
@@ -180,10 +197,15 @@ impl Recorder {
         let sequences = self.first_sequence..self.end_sequence;
         let previous = std::mem::replace(&mut self.previous, no_digest());
         let header =
-            Header::new(self.session, self.index, previous, sequences, self.started, self.gaps.clone());
-        let mut bytes = header.line().into_bytes();
+            Header::new(self.session, self.index, previous, sequences, self.started, self.gaps.clone())
+                .with_expiry(self.expires_at.take());
+        let line = header.line();
+        // Not emptied but given away: a session that is quiet after a burst holds no memory of it.
+        let body = std::mem::take(&mut self.body);
+        let mut bytes = Vec::with_capacity(line.len() + 1 + body.len());
+        bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
-        bytes.append(&mut self.body);
+        bytes.extend_from_slice(&body);
         let chunk =
             Chunk { index: self.index, end_sequence: self.end_sequence, digest: digest(&bytes), bytes };
         self.index += 1;
@@ -192,7 +214,7 @@ impl Recorder {
         Some(chunk)
     }
 
-    /// Ends the recording. `final_sequence` is how many bytes the session printed, as the node says; without it the
+    /// Ends the recording: its last event says that nobody writes after it. `final_sequence` is how many bytes the session printed, as the node says; without it the
     /// recording is not called complete, because nobody knows what came after the last recorded byte.
     pub fn finish(mut self, ended_at: DateTime<Utc>, final_sequence: Option<u64>, reason: &str) -> Finished {
         let mut chunks = Vec::new();
@@ -201,6 +223,9 @@ impl Recorder {
             self.text(ended_at, 'i', REPLACEMENT, &mut chunks);
         }
         self.gap_until(ended_at, final_sequence.unwrap_or_default(), &mut chunks);
+        if !self.is_closed {
+            self.event(ended_at, &Event::Closed, &mut chunks);
+        }
         chunks.extend(self.flush());
         let statement = Statement {
             session_id: self.session,
@@ -211,6 +236,7 @@ impl Recorder {
             reason: reason.chars().take(REASON_CHARACTERS_MAX).collect(),
             complete: self.gaps.is_empty() && final_sequence == Some(self.end_sequence),
             gaps: self.gaps,
+            tampering: None,
         };
         Finished { chunks, statement }
     }

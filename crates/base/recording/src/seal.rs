@@ -36,6 +36,9 @@ pub struct Statement {
     pub complete: bool,
     /// At most `GAPS_LISTED_MAX`.
     pub gaps: Vec<Gap>,
+    /// The [`Fault::code`] of what was found changed in the storage before the recording was sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tampering: Option<String>,
 }
 
 /// A signed statement, as it is stored beside the chunks.
@@ -51,6 +54,14 @@ pub struct Seal {
 }
 
 impl Statement {
+    /// Says what was found changed. Such a recording is not complete.
+    #[must_use]
+    pub fn with_tampering(mut self, code: Option<String>) -> Self {
+        self.complete &= code.is_none();
+        self.tampering = code;
+        self
+    }
+
     /// What is signed: numbers big-endian, text with its length before it, times in microseconds.
     fn message(&self, key_id: &str) -> Vec<u8> {
         let mut out = CONTEXT.to_vec();
@@ -72,6 +83,9 @@ impl Statement {
             number(&mut out, gap.to);
         }
         text(&mut out, key_id.as_bytes());
+        if let Some(tampering) = &self.tampering {
+            text(&mut out, tampering.as_bytes());
+        }
         out
     }
 

@@ -25,6 +25,8 @@ pub struct Verified {
     pub gaps: Vec<Gap>,
     pub ended_at: DateTime<Utc>,
     pub reason: String,
+    /// What whoever sealed it found changed in the storage, as a [`Fault::code`].
+    pub tampering: Option<String>,
     /// Which of the given keys signed.
     pub key_id: String,
 }
@@ -173,7 +175,8 @@ impl Verifier {
         }
         let is_whole = statement.gaps.is_empty() || !statement.complete;
         if statement.end_sequence != last.header.end_sequence
-            || statement.gaps != last.header.gaps
+            // Whoever found the chunks changed sealed what was known without them.
+            || statement.gaps != last.header.gaps && statement.tampering.is_none()
             || !is_whole
         {
             return Err(Fault::SealContradicts);
@@ -185,6 +188,7 @@ impl Verifier {
             gaps: statement.gaps.clone(),
             ended_at: statement.ended_at,
             reason: statement.reason.clone(),
+            tampering: statement.tampering.clone(),
             key_id: seal.key_id.clone(),
         })
     }

@@ -22,6 +22,14 @@ named_enum! {
 }
 
 named_enum! {
+    /// Whether somebody may use SSH, which nobody can record, where terminals are recorded.
+    SshWithoutRecording = "SSH without recording" {
+        Allow = "allow",
+        Refuse = "refuse",
+    }
+}
+
+named_enum! {
     /// Whether slices fill nodes up or spread over them.
     Packing = "packing" {
         /// Nodes are filled up, so that big requests stay possible.

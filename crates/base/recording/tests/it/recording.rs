@@ -40,6 +40,15 @@ fn a_chunk_is_due_by_age_and_by_size() {
 }
 
 #[test]
+fn a_chunk_is_due_when_the_clock_was_set_back() {
+    let mut recorder = recorder(Limits { chunk_bytes: 10_000, chunk_age: TimeDelta::seconds(5) });
+    recorder.flush().unwrap();
+    assert!(recorder.output(at(3_600_000), 0, b"an hour later").is_empty());
+    assert!(recorder.chunk_if_due(at(3_600_000)).is_none());
+    assert_eq!(recorder.chunk_if_due(at(1000)).unwrap().end_sequence, 13);
+}
+
+#[test]
 fn no_chunk_is_larger_than_promised_whatever_is_printed() {
     let mut recorder = recorder(Limits::default());
     let mut chunks = recorder.output(at(1), 0, &vec![0x01; 3_000_000]);

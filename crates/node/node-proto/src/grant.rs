@@ -49,7 +49,12 @@ pub enum Target {
     /// A shell of the owner.
     Pty(PtyTarget),
     /// A port of the owner's machine, on its loopback address.
-    Tcp { port: u16 },
+    Tcp {
+        port: u16,
+        /// The stream ends so long after it was opened, whatever happens. The node has a limit of its own besides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttl_seconds: Option<u32>,
+    },
     /// A log of the node: so many recent lines, then new ones.
     Log { source: String, lines: u32 },
 }
@@ -65,6 +70,10 @@ pub struct PtyTarget {
     pub ttl_seconds: u32,
     /// The session ends when nobody typed and nothing was printed for so long.
     pub idle_seconds: u32,
+    /// Gateways record what they send to somebody who asked to write: the node sends others no more than that. The grant that
+    /// starts a session says it for all of its life.
+    #[serde(default)]
+    pub recorded: bool,
 }
 
 /// What a stream may do with a session.

@@ -1,7 +1,8 @@
 //! What a stream of log lines carries, from the node to whoever follows: one JSON document a line.
 //!
 //! Recent lines come first, oldest first; then [`LogItem::Live`]; then lines as they are logged. The node keeps no lines for a
-//! reader that is too slow: it skips them and says how many.
+//! reader that is too slow: it skips them and says how many. A line of a log that numbers its lines carries its number, so that a
+//! reader which comes again tells lines that it has from new ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub const LONGEST_ITEM: usize = 16 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LogItem {
-    Line(LogLine),
+    Line(StreamLine),
     /// So many lines are missing here.
     Dropped {
         lines: u64,
@@ -31,6 +32,30 @@ pub enum LogItem {
     /// From a newer node.
     #[serde(other)]
     Unknown,
+}
+
+/// A line of a log, and where it is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamLine {
+    #[serde(flatten)]
+    pub line: LogLine,
+    /// Absent for logs that do not number their lines, and from nodes that do not send it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<LinePosition>,
+}
+
+/// The same line has the same position however often it is read; its time may differ by what clocks are set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinePosition {
+    /// Numbers are of one boot of the machine.
+    pub boot: String,
+    pub number: u64,
+}
+
+impl From<LogLine> for StreamLine {
+    fn from(line: LogLine) -> Self {
+        Self { line, position: None }
+    }
 }
 
 impl LogItem {
@@ -77,7 +102,8 @@ mod tests {
 
     fn line(message: &str) -> LogItem {
         let (at, source) = (chrono::DateTime::UNIX_EPOCH, "test".to_owned());
-        LogItem::Line(LogLine { at, level: LogLevel::Info, source, message: message.to_owned() })
+        let line = LogLine { at, level: LogLevel::Info, source, message: message.to_owned() };
+        LogItem::Line(line.into())
     }
 
     #[test]
@@ -100,6 +126,20 @@ mod tests {
         let result = (0..100).try_for_each(|_| items.push(&[b' '; 1000]).map(drop));
         assert_eq!(result, Err(NoLogItem));
         assert_eq!(LogItems::default().push(b"no json\n"), Err(NoLogItem));
+    }
+
+    #[test]
+    fn a_line_has_a_position_only_where_the_log_has_numbers() {
+        let without = line("a").encode();
+        assert!(!String::from_utf8(without.clone()).unwrap().contains("position"));
+        let LogItem::Line(mut numbered) = line("a") else { panic!("a line") };
+        numbered.position = Some(LinePosition { boot: "b".to_owned(), number: u64::MAX });
+        let numbered = LogItem::Line(numbered);
+        let both = [without, numbered.encode()].concat();
+        assert_eq!(LogItems::default().push(&both), Ok(vec![line("a"), numbered.clone()]));
+        // A gateway that does not know positions reads the line all the same.
+        let old: LogLine = serde_json::from_slice(&numbered.encode()).unwrap();
+        assert_eq!(old.message, "a");
     }
 
     #[test]

@@ -17,6 +17,8 @@ use tokio::{sync::Notify, time::Instant};
 pub struct Profile {
     /// How much a stream may have on its way in one direction.
     pub window: u32,
+    /// The largest frame that is taken.
+    pub frame: u32,
     pub most_streams: u32,
     /// A tunnel that had no stream for so long is closed.
     pub idle: Duration,
@@ -30,13 +32,14 @@ impl Profile {
     /// For terminals and logs: small windows, so that what is typed is not behind much that was printed.
     pub const INTERACTIVE: Self = Self {
         window: 64 * 1024,
+        frame: 16 * 1024,
         most_streams: 1024,
         idle: Duration::from_secs(600),
         ping_every: Duration::from_secs(15),
         open_within: Duration::from_secs(10),
     };
-    /// For TCP: windows that fill a long way.
-    pub const BULK: Self = Self { window: 256 * 1024, ..Self::INTERACTIVE };
+    /// For TCP: windows that fill a long way, and fewer, larger frames.
+    pub const BULK: Self = Self { window: 256 * 1024, frame: 64 * 1024, ..Self::INTERACTIVE };
 
     /// How tunnels of a class are, and what they offer in the handshake.
     pub const fn for_class(class: TunnelClass) -> Option<(Self, &'static [u8])> {

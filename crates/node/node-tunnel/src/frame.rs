@@ -3,13 +3,16 @@
 //! **How a stream goes.** The gateway begins with an [`Frame::Ack`]: how many bytes of the session's output the client has
 //! already (none: 0). The node answers with an `Ack`: the number of the byte that comes next, which is the same, or a later one
 //! when what is between was not kept. Then both send: the gateway what is typed, sizes, and an `Ack` for what the client has
-//! taken; the node what is printed, and as its last frame an `Exit` or a `Close`.
+//! taken; the node what is printed, and as its last frame an `Exit` or a `Close`. A gateway that records sends the `Ack` when the
+//! output is stored too; before that it sends a `Recorded` when it has recorded it, and a `Received` when the client has it.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// The longest content of a frame.
 pub const LONGEST: usize = 64 * 1024;
 const HEADER: usize = 4;
+/// The longest content of a frame that holds no data.
+const LONGEST_CONTROL: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -17,8 +20,12 @@ pub enum Frame {
     Data(Bytes),
     /// The size of the terminal.
     Resize { columns: u16, rows: u16 },
-    /// Output up to this byte of the session was received.
+    /// Output up to this byte of the session was received, and need not be kept.
     Ack { sequence: u64 },
+    /// Output up to this byte of the session was received by the client, and is still needed.
+    Received { sequence: u64 },
+    /// Output up to this byte of the session is in the gateway's recording: others may be shown it.
+    Recorded { sequence: u64 },
     /// The program has ended, with this status; the signal that ended it is above 128.
     Exit { status: i32 },
     /// The node ends this attachment, and says why.
@@ -87,7 +94,17 @@ impl Frame {
             Self::Exit { .. } => 3,
             Self::Close { .. } => 4,
             Self::Detach => 5,
+            Self::Received { .. } => 6,
+            Self::Recorded { .. } => 7,
         }
+    }
+
+    /// The frame as it is sent.
+    pub fn encoded(&self) -> Bytes {
+        let content = if let Self::Data(data) = self { data.len() } else { LONGEST_CONTROL };
+        let mut out = BytesMut::with_capacity(HEADER * (1 + content / LONGEST) + content);
+        self.encode(&mut out);
+        out.freeze()
     }
 
     /// Appends the frame. Data that is longer than a frame becomes several.
@@ -108,7 +125,7 @@ impl Frame {
                 out.put_u16(*columns);
                 out.put_u16(*rows);
             }
-            Self::Ack { sequence } => {
+            Self::Ack { sequence } | Self::Received { sequence } | Self::Recorded { sequence } => {
                 header(out, 8);
                 out.put_u64(*sequence);
             }
@@ -125,37 +142,49 @@ impl Frame {
     }
 }
 
-/// Reads frames out of bytes that come in any pieces.
+/// Reads frames out of bytes that come in any pieces. What comes in whole frames is not copied.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    pending: BytesMut,
+    /// The last piece, when nothing was left of those before it.
+    whole: Bytes,
+    /// Pieces that were joined, because a frame went beyond one.
+    joined: BytesMut,
 }
 
 impl Decoder {
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(bytes);
+    pub fn push(&mut self, bytes: Bytes) {
+        if self.joined.is_empty() && self.whole.is_empty() {
+            self.whole = bytes;
+            return;
+        }
+        if !self.whole.is_empty() {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.whole));
+        }
+        self.joined.extend_from_slice(&bytes);
     }
 
     /// The next whole frame, if it is there.
     pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        if self.pending.len() < HEADER {
-            return Ok(None);
-        }
-        let mut header = &self.pending[..HEADER];
+        let pending = if self.joined.is_empty() { &self.whole[..] } else { &self.joined[..] };
+        let Some(mut header) = pending.get(..HEADER) else { return Ok(None) };
         let (kind, length) = (header.get_u8(), usize::try_from(header.get_uint(3)).unwrap_or(usize::MAX));
         if length > LONGEST {
             return Err(FrameError::TooLong(length));
         }
         // Refused by its header: what cannot be a frame is not waited for.
         match (kind, length) {
-            (0, _) | (1 | 3, 4) | (2, 8) | (4, 1) | (5, 0) => {}
+            (0, _) | (1 | 3, 4) | (2 | 6 | 7, 8) | (4, 1) | (5, 0) => {}
             _ => return Err(FrameError::Unknown { kind, length }),
         }
-        if self.pending.len() < HEADER + length {
+        if pending.len() < HEADER + length {
             return Ok(None);
         }
-        self.pending.advance(HEADER);
-        let mut content = self.pending.split_to(length).freeze();
+        let mut content = if self.joined.is_empty() {
+            self.whole.split_to(HEADER + length)
+        } else {
+            self.joined.split_to(HEADER + length).freeze()
+        };
+        content.advance(HEADER);
         Ok(Some(match kind {
             0 => Frame::Data(content),
             1 => Frame::Resize { columns: content.get_u16(), rows: content.get_u16() },
@@ -166,6 +195,8 @@ impl Decoder {
                 let reason = CloseReason::ALL.into_iter().find(|reason| reason.byte() == byte);
                 Frame::Close { reason: reason.ok_or(FrameError::UnknownReason(byte))? }
             }
+            6 => Frame::Received { sequence: content.get_u64() },
+            7 => Frame::Recorded { sequence: content.get_u64() },
             _ => Frame::Detach,
         }))
     }
@@ -182,6 +213,8 @@ mod tests {
             prop::collection::vec(any::<u8>(), 1..300).prop_map(|data| Frame::Data(data.into())),
             any::<(u16, u16)>().prop_map(|(columns, rows)| Frame::Resize { columns, rows }),
             any::<u64>().prop_map(|sequence| Frame::Ack { sequence }),
+            any::<u64>().prop_map(|sequence| Frame::Received { sequence }),
+            any::<u64>().prop_map(|sequence| Frame::Recorded { sequence }),
             any::<i32>().prop_map(|status| Frame::Exit { status }),
             prop::sample::select(&CloseReason::ALL[..]).prop_map(|reason| Frame::Close { reason }),
             Just(Frame::Detach),
@@ -198,7 +231,7 @@ mod tests {
             frames.iter().for_each(|frame| frame.encode(&mut bytes));
             let (mut decoder, mut read) = (Decoder::default(), Vec::new());
             for piece in bytes.chunks(cut) {
-                decoder.push(piece);
+                decoder.push(Bytes::copy_from_slice(piece));
                 while let Some(frame) = decoder.frame().unwrap() {
                     read.push(frame);
                 }
@@ -209,9 +242,9 @@ mod tests {
         #[test]
         fn no_bytes_make_the_decoder_panic_or_wait_for_more_than_a_frame(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();
-            decoder.push(&bytes);
+            decoder.push(Bytes::copy_from_slice(&bytes));
             while let Ok(Some(_)) = decoder.frame() {}
-            prop_assert!(decoder.pending.len() <= bytes.len());
+            prop_assert!(decoder.whole.len() + decoder.joined.len() <= bytes.len());
         }
     }
 
@@ -221,10 +254,10 @@ mod tests {
         Frame::Data(vec![7; LONGEST + 1].into()).encode(&mut bytes);
         assert_eq!(bytes.len(), LONGEST + 1 + 2 * HEADER);
         let mut decoder = Decoder::default();
-        decoder.push(&[0, 1, 0, 1]);
+        decoder.push(Bytes::from_static(&[0, 1, 0, 1]));
         assert_eq!(decoder.frame(), Err(FrameError::TooLong(LONGEST + 1)));
         let mut decoder = Decoder::default();
-        decoder.push(&[1, 0, 0, 5]);
+        decoder.push(Bytes::from_static(&[1, 0, 0, 5]));
         assert_eq!(decoder.frame(), Err(FrameError::Unknown { kind: 1, length: 5 }));
     }
 }

@@ -57,6 +57,7 @@ impl Tunnel {
             .initial_window_size(profile.window)
             .initial_connection_window_size(profile.connection_window())
             .max_send_buffer_size(profile.window as usize)
+            .max_frame_size(profile.frame)
             // An answer is a status and a code: a node that sends more is not ours.
             .max_header_list_size(LARGEST_ANSWER)
             .enable_push(false);

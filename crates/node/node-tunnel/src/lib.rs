@@ -19,12 +19,14 @@ mod gate;
 mod gateway;
 mod node;
 pub mod pieces;
+mod read_ahead;
 mod stream;
 
 pub use connection::{Profile, TunnelError};
 pub use gate::{Gate, Signers, StartedAt};
 pub use gateway::{OpenError, Tunnel};
 pub use node::{Attached, Handler, Refusal, serve};
+pub use read_ahead::ReadAhead;
 pub use stream::{Receiver, Sender, Stream, StreamError, receive_into, send_from};
 
 /// What both sides offer in the TLS handshake, by what the tunnel is for.

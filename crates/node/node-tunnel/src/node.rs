@@ -58,7 +58,8 @@ where
         .initial_connection_window_size(profile.connection_window())
         .max_concurrent_streams(profile.most_streams)
         .max_header_list_size(u32::try_from(LARGEST_GRANT).unwrap_or(u32::MAX).saturating_mul(2))
-        .max_send_buffer_size(profile.window as usize);
+        .max_send_buffer_size(profile.window as usize)
+        .max_frame_size(profile.frame);
     let shaken = tokio::time::timeout(profile.open_within, builder.handshake::<_, Bytes>(io)).await;
     let mut connection = shaken.map_err(|_| TunnelError::NoAnswer)??;
     let pings = connection.ping_pong();

@@ -137,7 +137,7 @@ pub async fn send_from(
     local: &mut (impl AsyncRead + Unpin),
     sender: &mut Sender,
 ) -> Result<u64, StreamError> {
-    const PIECE: usize = 32 * 1024;
+    const PIECE: usize = 64 * 1024;
     let mut total = 0;
     let mut buffer = BytesMut::with_capacity(PIECE);
     loop {

@@ -2,7 +2,8 @@
 //!
 //! The agent carries bytes and knows nothing of SSH: who signs in, and with which key, the machine's own server decides. A
 //! stream leads to that server's port and to no other, for an owner that has an account here. Bytes wait for their reader in
-//! both directions (`node_tunnel::receive_into`, `send_from`), and the end of one direction does not end the other.
+//! both directions (`node_tunnel::receive_into`, `send_from`). The end of one direction does not end the other, and when one
+//! breaks, what the other has on its way still arrives. A stream ends with the time that its grant gives it.
 //! [`SshStreams::end_owner`] breaks the streams of an owner off, before the owner's account is removed.
 
 use std::{
@@ -16,8 +17,8 @@ use std::{
 use async_trait::async_trait;
 use kernel::ids::AllocationId;
 use node_proto::grant::{Grant, Owner, SSH_PORT, Target};
-use node_tunnel::{Attached, Refusal, Stream, StreamError, receive_into, send_from};
-use tokio::net::TcpStream;
+use node_tunnel::{Attached, Receiver, Refusal, Stream, StreamError, receive_into, send_from};
+use tokio::net::{TcpStream, tcp::OwnedWriteHalf};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -36,6 +37,14 @@ pub const TOO_MANY_STREAMS: Refusal = Refusal("too_many_streams");
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long streams may take to end when the agent stops.
 const END_WITHIN: Duration = Duration::from_secs(2);
+/// No stream lasts longer, whatever its grant says.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// For grants that name no time.
+const DEFAULT_TTL: Duration = Duration::from_secs(12 * 3600);
+/// The gateway has the same limit, and tells the client; only one that does not keep to it is cut off from here.
+const AFTER_GATEWAY: Duration = Duration::from_secs(5);
+/// When one direction broke, what the other has on its way arrives in this time or is lost.
+const DRAIN: Duration = Duration::from_secs(10);
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// How many streams there may be.
@@ -80,6 +89,7 @@ struct Place {
 struct Connected {
     socket: TcpStream,
     place: Place,
+    lasts: Duration,
 }
 
 impl SshStreams {
@@ -103,10 +113,12 @@ impl SshStreams {
     }
 
     pub async fn attach(&self, grant: Grant) -> Result<Box<dyn Attached>, Refusal> {
-        let (Target::Tcp { port }, Owner::Allocation { allocation_id }) = (&grant.target, grant.owner) else {
+        let (&Target::Tcp { port, ttl_seconds }, Owner::Allocation { allocation_id }) =
+            (&grant.target, grant.owner)
+        else {
             return Err(NOT_SUPPORTED);
         };
-        if *port != SSH_PORT {
+        if port != SSH_PORT {
             return Err(PORT_NOT_ALLOWED);
         }
         // Before the account is looked up: whoever removes it after that ends this stream too.
@@ -116,7 +128,8 @@ impl SshStreams {
             tracing::warn!(%error, port = self.0.port, "the SSH server of this machine does not answer");
             NO_SSH_SERVER
         })?;
-        Ok(Box::new(Connected { socket, place }))
+        let lasts = ttl_seconds.map_or(DEFAULT_TTL, |seconds| Duration::from_secs(seconds.into()));
+        Ok(Box::new(Connected { socket, place, lasts: lasts.min(LONGEST) + AFTER_GATEWAY }))
     }
 
     /// Breaks the streams of an owner off.
@@ -173,24 +186,66 @@ async fn connect(port: u16) -> io::Result<TcpStream> {
 #[async_trait]
 impl Attached for Connected {
     async fn run(self: Box<Self>, stream: Stream) {
-        let Self { socket, place } = *self;
+        let Self { socket, place, lasts } = *self;
         let (streams, end) = (place.streams.clone(), place.end.clone());
         let running = streams.0.running.token();
         tokio::select! {
             ended = carry(socket, stream) => match ended {
-                Ok((sent, received)) => tracing::debug!(sent, received, "an SSH stream has ended"),
+                Ok(()) => tracing::debug!("an SSH stream has ended"),
                 Err(error) => tracing::debug!(%error, "an SSH stream broke off"),
             },
             // The stream is reset: what came before is not taken for all of it.
             () = end.cancelled() => {}
+            () = tokio::time::sleep(lasts) => tracing::info!("the time of an SSH stream is over"),
         }
         drop((place, running));
     }
 }
 
-/// Until both directions have ended. Answers how many bytes the machine sent and received.
-async fn carry(socket: TcpStream, stream: Stream) -> Result<(u64, u64), StreamError> {
-    let Stream { mut sender, mut receiver } = stream;
-    let (mut from_server, mut to_server) = socket.into_split();
-    tokio::try_join!(send_from(&mut from_server, &mut sender), receive_into(&mut receiver, &mut to_server))
+/// Until both directions have ended, or one of them broke and the other has nothing on its way any more.
+async fn carry(socket: TcpStream, stream: Stream) -> Result<(), StreamError> {
+    let Stream { mut sender, receiver } = stream;
+    let (mut from_server, to_server) = socket.into_split();
+    let sending = send_from(&mut from_server, &mut sender);
+    let receiving = receive_all(receiver, to_server);
+    tokio::pin!(sending, receiving);
+    tokio::select! {
+        sent = &mut sending => match sent {
+            Ok(_) => receiving.await.1,
+            // The server has reset the connection: it takes nothing either.
+            Err(error @ StreamError::Local(_)) => Err(error),
+            // The gateway takes no more. What it sent before is still to be read.
+            Err(error) => {
+                let _ = tokio::time::timeout(DRAIN, receiving).await;
+                Err(error)
+            }
+        },
+        (mut receiver, received) = &mut receiving => match received {
+            Ok(()) => sending.await.map(drop),
+            // The server takes no more. What it said before is still to be sent, and nobody waits for a window meanwhile.
+            Err(error @ StreamError::Local(_)) => {
+                let ending = async { tokio::join!(sending, discard(&mut receiver)).0 };
+                tokio::time::timeout(DRAIN, ending).await.map_or(Err(error), |sent| sent.map(drop))
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Gives the receiver back, with which the stream lives.
+async fn receive_all(
+    mut receiver: Receiver,
+    mut to_server: OwnedWriteHalf,
+) -> (Receiver, Result<(), StreamError>) {
+    let received = receive_into(&mut receiver, &mut to_server).await;
+    (receiver, received.map(drop))
+}
+
+/// Takes what comes until its end, for nobody.
+async fn discard(receiver: &mut Receiver) {
+    while let Ok(Some(bytes)) = receiver.next().await {
+        if receiver.consumed(bytes.len()).is_err() {
+            return;
+        }
+    }
 }

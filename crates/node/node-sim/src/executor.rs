@@ -10,7 +10,6 @@ use kernel::Ambient;
 use node_agent::{
     drivers::{Done, DriverError, Drivers, Steps, simulated::Machine},
     executor::{Executor, Finish, Job},
-    session::Streams as _,
 };
 use node_proto::{
     Work,
@@ -27,7 +26,6 @@ use crate::{
     plan::{Nature, Plan},
     report::Counters,
     script::{Does, NodeScript, Rule},
-    terminals::SimStreams,
 };
 
 /// What of a simulated node outlives its agent: the machine, and what the agent keeps on it.
@@ -154,24 +152,22 @@ pub struct SimExecutor {
     pub crash: Crash,
     /// Cancelled when the agent is no more.
     pub gone: CancellationToken,
-    pub streams: Arc<SimStreams>,
 }
 
 impl Executor for SimExecutor {
     fn start(&self, job: Job, finish: Finish) {
         let (body, crash, gone) = (self.body.clone(), self.crash.clone(), self.gone.clone());
-        let streams = self.streams.clone();
         // The session bounds how many there are.
         tokio::spawn(async move {
             tokio::select! {
                 () = gone.cancelled() => {}
-                () = perform(body, crash, streams, job, finish) => {}
+                () = perform(body, crash, job, finish) => {}
             }
         });
     }
 }
 
-async fn perform(body: Arc<Body>, crash: Crash, streams: Arc<SimStreams>, job: Job, finish: Finish) {
+async fn perform(body: Arc<Body>, crash: Crash, job: Job, finish: Finish) {
     let since = body.real.now().signed_duration_since(job.task.issued_at).to_std().unwrap_or_default();
     body.counters.begun(job.task.task_id, since);
     let kind = job.work.kind();
@@ -203,10 +199,6 @@ async fn perform(body: Arc<Body>, crash: Crash, streams: Arc<SimStreams>, job: J
             match body.effect(&job.work, &Until(None)) {
                 Effect::Done(done) => outcome = Some(done),
                 Effect::Restart => crash.now().await,
-            }
-            if let Some(owner) = job.work.ends_owner() {
-                // What was opened since the agent ended it: nothing more is, now that the owner is not here.
-                streams.end_owner(owner).await;
             }
         }
         let takes = body.dice.between(&body.plan.phase_ms.0);

@@ -292,12 +292,7 @@ impl SimNode {
         Agent::new(Parts {
             connect: Arc::new(Link(self.network.clone())),
             journal: SimJournal { file: self.journal.clone(), crash: crash.clone() },
-            executor: SimExecutor {
-                body: self.body.clone(),
-                crash: crash.clone(),
-                gone: gone.clone(),
-                streams: streams.clone(),
-            },
+            executor: SimExecutor { body: self.body.clone(), crash: crash.clone(), gone: gone.clone() },
             store: self.store.clone(),
             ambient: self.ambient.clone(),
             facts: self.facts(),

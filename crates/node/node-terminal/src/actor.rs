@@ -1,7 +1,10 @@
 //! The task of a session: it owns the program and its PTY, and ends them.
 
-use std::{io, os::unix::process::ExitStatusExt as _, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    io, os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, sync::Arc, time::Duration,
+};
 
+use futures_util::FutureExt as _;
 use node_tunnel::frame::CloseReason;
 use pty_process::{OwnedReadPty, OwnedWritePty, Size};
 use tokio::{
@@ -14,11 +17,13 @@ use crate::{
     processes::END_WITHIN,
     program::Program,
     session::Session,
-    state::{End, Plan},
+    state::{End, Plan, State},
 };
 
-/// What one read from the PTY takes.
+/// What is read from the PTY before streams are told.
 const PIECE: usize = 16 * 1024;
+/// A PTY gives at most 4 KiB at once. When it gave less than this, no more is on its way.
+const FULL_READ: usize = 2 * 1024;
 /// After the program has ended, output is waited for so long: background processes may have the PTY open for ever.
 const QUIET: Duration = Duration::from_millis(500);
 /// A PTY that no process has open may be opened by one again: then it is read again.
@@ -50,13 +55,13 @@ pub(crate) async fn run(session: Arc<Session>, program: Program, lifetime: Lifet
             processes.leader_reaped();
             let drained = async {
                 terminal.drain().await;
-                session.change(|state| state.set_end(End::Exited(status)));
+                session.end(|state| state.set_end(End::Exited(status)));
             };
             // What the program left behind is ended meanwhile, however long the client takes.
             tokio::join!(drained, processes.end());
         }
         Outcome::Closed(reason) => {
-            session.change(|state| state.set_end(End::Closed(reason)));
+            session.end(|state| state.set_end(End::Closed(reason)));
             // The hangup of the terminal, as far as the kernel sends it by itself.
             drop(terminal);
             processes.end().await;
@@ -72,7 +77,7 @@ struct EndPublished(Arc<Session>);
 
 impl Drop for EndPublished {
     fn drop(&mut self) {
-        self.0.change(|state| {
+        self.0.end(|state| {
             state.set_end(End::Closed(CloseReason::Stopping));
             state.set_processes_gone();
         });
@@ -100,6 +105,7 @@ struct Terminal<'a> {
 impl Terminal<'_> {
     /// Until the program has ended, or the session is to end.
     async fn serve(&mut self, child: &mut Child) -> Outcome {
+        let mut timer = pin!(tokio::time::sleep_until(self.lifetime.expires_at));
         loop {
             let now = Instant::now();
             let plan = self.session.update(|state| state.plan(now));
@@ -112,18 +118,22 @@ impl Terminal<'_> {
                 tracing::debug!(%error, "a terminal cannot be resized");
             }
             self.read_at = self.read_at.filter(|read_at| *read_at > now);
+            // Every output moves the deadline by inactivity: the timer is not set anew for that, it only comes too early.
             let wait_until = self.deadline(&plan);
+            if wait_until < timer.deadline() || timer.is_elapsed() {
+                timer.as_mut().reset(wait_until);
+            }
             let room = plan.room.min(PIECE);
             let typed = plan.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default();
             tokio::select! {
                 read = self.output.read(&mut self.buffer[..room]), if room > 0 && self.read_at.is_none() => {
-                    if !self.take_output(read) {
+                    if !self.take_output(read, room) {
                         self.read_at = Some(Instant::now() + REOPEN);
                     }
                 }
                 taken = self.input.write(&typed), if !typed.is_empty() => self.take_input(taken, &plan),
                 status = child.wait() => return Outcome::Exited(exit_code(status)),
-                () = tokio::time::sleep_until(wait_until) => {}
+                () = &mut timer => {}
                 () = self.session.woken() => {}
             }
         }
@@ -134,7 +144,7 @@ impl Terminal<'_> {
         let mut quiet_since = Instant::now();
         loop {
             let now = Instant::now();
-            self.session.change(|state| state.discard_input());
+            self.session.take_input(State::discard_input);
             let plan = self.session.update(|state| state.plan(now));
             let room = plan.room.min(PIECE);
             let mut wait_until = self.deadline(&plan);
@@ -148,7 +158,7 @@ impl Terminal<'_> {
             }
             tokio::select! {
                 read = self.output.read(&mut self.buffer[..room]), if room > 0 => {
-                    if !self.take_output(read) {
+                    if !self.take_output(read, room) {
                         return;
                     }
                     quiet_since = Instant::now();
@@ -171,17 +181,25 @@ impl Terminal<'_> {
         [plan.until, self.read_at].into_iter().flatten().fold(ends_at, Instant::min)
     }
 
-    /// Answers whether there was any: none if no process has the PTY open.
-    fn take_output(&mut self, read: io::Result<usize>) -> bool {
-        let Ok(count @ 1..) = read else { return false };
-        self.session.change(|state| state.push_output(&self.buffer[..count]));
+    /// Takes what was read, and what else is there. Answers whether there was any: none if no process has the PTY open.
+    fn take_output(&mut self, read: io::Result<usize>, room: usize) -> bool {
+        let Ok(mut count @ 1..) = read else { return false };
+        let mut last = count;
+        while last >= FULL_READ && count < room {
+            match self.output.read(&mut self.buffer[count..room]).now_or_never() {
+                Some(Ok(more @ 1..)) => (count, last) = (count + more, more),
+                // Whether it is an end or an error, the next read finds it again.
+                _ => break,
+            }
+        }
+        self.session.publish(&self.buffer[..count]);
         self.active_at = Instant::now();
         true
     }
 
     fn take_input(&mut self, taken: io::Result<usize>, plan: &Plan) {
         let Some(input) = &plan.input else { return };
-        self.session.change(|state| match taken {
+        self.session.take_input(|state| match taken {
             Ok(count) => state.input_taken(input, count),
             Err(_) => state.discard_input(),
         });

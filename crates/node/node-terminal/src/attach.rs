@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::BytesMut;
 use node_tunnel::{
     Attached, Profile, Receiver, Sender, Stream, StreamError,
     frame::{CloseReason, Decoder, Frame, FrameError},
@@ -106,15 +105,15 @@ async fn converse(
 
 async fn send_output(seat: &Seat, start: u64, sender: &mut Sender) -> Result<(), AttachError> {
     send(sender, &Frame::Ack { sequence: start }).await?;
-    let mut changed = seat.session.subscribe();
+    let mut output = seat.session.subscribe_output();
     loop {
-        changed.mark_unchanged();
-        match seat.session.update(|state| state.next_output(seat.id, seat.role)) {
+        output.mark_unchanged();
+        match seat.session.next_output(seat) {
             Next::Frame(frame) => send(sender, &frame).await?,
             Next::Last(frame) => return Ok(send(sender, &frame).await?),
             Next::Wait => {
                 // It cannot be closed: the sender is in the session.
-                let _ = changed.changed().await;
+                let _ = output.changed().await;
             }
         }
     }
@@ -136,10 +135,10 @@ enum InputEnd {
 
 async fn read_input(seat: &Seat, input: &mut Input) -> Result<InputEnd, AttachError> {
     let (session, id) = (&seat.session, seat.id);
-    let mut changed = session.subscribe();
+    let mut taken = session.subscribe_input();
     let mut window_full = false;
     loop {
-        changed.mark_unchanged();
+        taken.mark_unchanged();
         while let Some(frame) = input.frame()? {
             let released = match frame {
                 Frame::Detach => return Ok(InputEnd::Detached),
@@ -153,7 +152,15 @@ async fn read_input(seat: &Seat, input: &mut Input) -> Result<InputEnd, AttachEr
                     HEADER + 4
                 }
                 Frame::Ack { sequence } => {
-                    session.request(|state| state.acknowledge(id, sequence))?;
+                    session.note_progress(|state| state.acknowledge(id, sequence))?;
+                    HEADER + 8
+                }
+                Frame::Received { sequence } => {
+                    session.note_progress(|state| state.note_received(id, sequence))?;
+                    HEADER + 8
+                }
+                Frame::Recorded { sequence } => {
+                    session.note_progress(|state| state.note_recorded(id, sequence).map(|()| false))?;
                     HEADER + 8
                 }
                 Frame::Exit { .. } | Frame::Close { .. } => return Err(AttachError::WrongDirection),
@@ -170,7 +177,7 @@ async fn read_input(seat: &Seat, input: &mut Input) -> Result<InputEnd, AttachEr
             received = input.receive() => if !received? {
                 return Ok(InputEnd::Closed);
             },
-            _ = changed.changed() => {}
+            _ = taken.changed() => {}
         }
     }
 }
@@ -199,7 +206,7 @@ impl Input {
         let length = match &frame {
             Frame::Data(bytes) if bytes.len() > INPUT_FRAME => return Err(AttachError::InputTooLong),
             Frame::Data(bytes) => bytes.len(),
-            Frame::Ack { .. } => 8,
+            Frame::Ack { .. } | Frame::Received { .. } | Frame::Recorded { .. } => 8,
             Frame::Resize { .. } | Frame::Exit { .. } => 4,
             Frame::Close { .. } => 1,
             Frame::Detach => 0,
@@ -211,9 +218,9 @@ impl Input {
     /// Waits for more bytes. Answers whether there are any: none at the end.
     async fn receive(&mut self) -> Result<bool, StreamError> {
         let Some(bytes) = self.receiver.next().await? else { return Ok(false) };
-        self.decoder.push(&bytes);
         self.partial += bytes.len();
         self.unreleased += bytes.len();
+        self.decoder.push(bytes);
         // HTTP/2 announces released capacity when it is half of what the sender has left, and looks at that with each release
         // only: without this one, a sender may wait for capacity that was released long ago.
         self.receiver.consumed(0)?;
@@ -241,9 +248,7 @@ impl Input {
 }
 
 async fn send(sender: &mut Sender, frame: &Frame) -> Result<(), StreamError> {
-    let mut bytes = BytesMut::new();
-    frame.encode(&mut bytes);
-    sender.send(bytes.freeze()).await
+    sender.send(frame.encoded()).await
 }
 
 /// Declares the end, and waits for the other end to do the same, so that it reads an end and not a reset.

@@ -8,9 +8,11 @@
 //! **Output.** One stream writes (types, resizes); others watch. While a writer is attached, and for a grace period after its
 //! stream broke, no byte is overwritten that the writer has not acknowledged: the PTY is read only as fast as acknowledgements
 //! come, so a client that stops reading stops the program, and one that re-attaches within the grace period misses nothing and
-//! gets nothing twice. After the grace period, or after a `Detach`, the program runs on and the oldest bytes are overwritten; the
+//! gets nothing twice. Where a gateway records, what a client has received makes room before it is acknowledged, which is when it
+//! is stored; the ring holds more than the scrollback for that. After the grace period, or after a `Detach`, the program runs on and the oldest bytes are overwritten; the
 //! first `Ack` to the next client says where its bytes begin. Watchers hold up nobody: one that fell behind is sent an `Ack` with
-//! the number at which it goes on.
+//! the number at which it goes on. In a session whose grant says that it is recorded, watchers are sent only what the
+//! gateway of somebody who asked to write has recorded: nobody sees what is not.
 //!
 //! **Input.** The node never stops reading frames. Typed bytes are queued; their share of the HTTP/2 window is released after
 //! the PTY took them, that of all other frames at once. So the queue is bounded by the window (64 KiB) and a sender learns from
@@ -51,7 +53,10 @@ pub struct Limits {
     /// Sessions with processes, all together and per owner.
     pub sessions: usize,
     pub sessions_per_owner: usize,
-    /// Bytes of output that a session keeps.
+    /// Bytes of output that a session keeps for whoever attaches.
+    pub scrollback: usize,
+    /// Bytes that it keeps at most, with those that its writer has not acknowledged: as much as can be on its way while a
+    /// recording is stored.
     pub ring: usize,
     /// The longest life of a session. The grant may ask for less.
     pub ttl: Duration,
@@ -70,7 +75,8 @@ impl Default for Limits {
         Self {
             sessions: 512,
             sessions_per_owner: 64,
-            ring: 256 * 1024,
+            scrollback: 256 * 1024,
+            ring: 1024 * 1024,
             ttl: WEEK,
             idle: WEEK,
             grace: Duration::from_secs(120),

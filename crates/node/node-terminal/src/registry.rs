@@ -202,7 +202,8 @@ impl Reservation {
             expires_at: Instant::now() + limits.ttl.min(seconds(target.ttl_seconds)),
             idle: limits.idle.min(seconds(target.idle_seconds)),
         };
-        let session = Session::new(self.session_id, grant.owner, grant.actor.clone(), &limits);
+        let session =
+            Session::new(self.session_id, grant.owner, grant.actor.clone(), target.recorded, &limits);
         let (running, registry) = (session.clone(), Arc::downgrade(&self.registry));
         let session_id = self.session_id;
         let mut inner = self.registry.lock();

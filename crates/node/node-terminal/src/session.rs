@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     Limits,
-    state::{AttachmentId, Role, State},
+    state::{AttachmentId, Next, Role, Rules, State, Violation},
 };
 
 pub(crate) struct Session {
@@ -20,17 +20,33 @@ pub(crate) struct Session {
     pub owner: Owner,
     pub actor: String,
     state: Mutex<State>,
-    /// For streams: something has changed.
-    changed: watch::Sender<()>,
+    /// There is more to send to streams.
+    output: watch::Sender<()>,
+    /// The PTY took input.
+    input: watch::Sender<()>,
+    /// The session or the place of its writer has ended.
+    ending: watch::Sender<()>,
     /// For the task of the session.
     wake: Notify,
 }
 
 impl Session {
-    pub fn new(id: TerminalSessionId, owner: Owner, actor: String, limits: &Limits) -> Arc<Self> {
-        let state = State::new(limits.ring, limits.grace, limits.attached_per_session);
-        let state = Mutex::new(state);
-        Arc::new(Self { id, owner, actor, state, changed: watch::Sender::new(()), wake: Notify::new() })
+    pub fn new(
+        id: TerminalSessionId,
+        owner: Owner,
+        actor: String,
+        recorded: bool,
+        limits: &Limits,
+    ) -> Arc<Self> {
+        let state = Mutex::new(State::new(Rules {
+            scrollback: limits.scrollback,
+            ring: limits.ring,
+            grace: limits.grace,
+            most_attached: limits.attached_per_session,
+            recorded,
+        }));
+        let [output, input, ending] = std::array::from_fn(|_| watch::Sender::new(()));
+        Arc::new(Self { id, owner, actor, state, output, input, ending, wake: Notify::new() })
     }
 
     /// Never held across an await, nor while another lock is taken.
@@ -38,11 +54,49 @@ impl Session {
         read(&self.lock())
     }
 
-    /// A change by the task, which streams are to see.
-    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = change(&mut self.lock());
-        self.changed.send_replace(());
-        changed
+    /// The end of something, which all streams are to see.
+    pub fn end(&self, end: impl FnOnce(&mut State)) {
+        end(&mut self.lock());
+        for signal in [&self.output, &self.input, &self.ending] {
+            signal.send_replace(());
+        }
+    }
+
+    /// Output, by the task.
+    pub fn publish(&self, bytes: &[u8]) {
+        self.lock().push_output(bytes);
+        self.output.send_replace(());
+    }
+
+    /// Input was taken or given up, by the task.
+    pub fn take_input(&self, take: impl FnOnce(&mut State)) {
+        take(&mut self.lock());
+        self.input.send_replace(());
+    }
+
+    /// What a stream sends next.
+    pub fn next_output(&self, seat: &Seat) -> Next {
+        self.lock().next_output(seat.id, seat.role)
+    }
+
+    /// What a gateway says of the output that it was sent. The task is woken only if it waits for that, and watchers only if
+    /// they see more now.
+    pub fn note_progress(
+        &self,
+        note: impl FnOnce(&mut State) -> Result<bool, Violation>,
+    ) -> Result<(), Violation> {
+        let (wakes_task, wakes_watchers) = {
+            let mut state = self.lock();
+            let limit = state.watchers_limit();
+            (note(&mut state)?, state.watchers_limit() > limit)
+        };
+        if wakes_task {
+            self.wake.notify_one();
+        }
+        if wakes_watchers {
+            self.output.send_replace(());
+        }
+        Ok(())
     }
 
     /// A change by a stream, which the task is to see.
@@ -65,32 +119,38 @@ impl Session {
         self.wake.notified().await;
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    /// Told when there is more to send.
+    pub fn subscribe_output(&self) -> watch::Receiver<()> {
+        self.output.subscribe()
+    }
+
+    /// Told when input was taken.
+    pub fn subscribe_input(&self) -> watch::Receiver<()> {
+        self.input.subscribe()
     }
 
     pub fn want_end(&self, reason: CloseReason) {
         self.request(|state| state.want_end(reason));
     }
 
-    /// Waits until the state is so.
+    /// Waits until an end is so.
     pub async fn wait_until(&self, mut holds: impl FnMut(&State) -> bool) {
-        let mut changed = self.subscribe();
+        let mut ending = self.ending.subscribe();
         loop {
-            changed.mark_unchanged();
+            ending.mark_unchanged();
             if self.read(&mut holds) {
                 return;
             }
             // It cannot be closed: the sender is in this session.
-            let _ = changed.changed().await;
+            let _ = ending.changed().await;
         }
     }
 
-    pub fn join(self: &Arc<Self>, access: PtyAccess) -> Result<Seat, Refusal> {
-        let (id, role) = self.request(|state| state.join(access))?;
+    pub fn join(self: &Arc<Self>, access: PtyAccess, recorded: bool) -> Result<Seat, Refusal> {
+        let (id, role) = self.request(|state| state.join(access, recorded))?;
         if role == Role::Writer {
             // A writer that was replaced learns it.
-            self.changed.send_replace(());
+            self.end(|_| {});
         }
         Ok(Seat { session: self.clone(), id, role, on_purpose: false })
     }
@@ -108,5 +168,7 @@ pub(crate) struct Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.session.request(|state| state.leave(self.id, self.on_purpose, Instant::now()));
+        // A watcher may have waited for what this one was to see.
+        self.session.output.send_replace(());
     }
 }

@@ -105,7 +105,11 @@ impl Sessions {
             session.want_end(CloseReason::Ended);
             return Ok(Box::new(Ending { session, open }));
         }
-        Ok(Box::new(Attachment { seat: session.join(target.access)?, grace: self.grace, open }))
+        Ok(Box::new(Attachment {
+            seat: session.join(target.access, target.recorded)?,
+            grace: self.grace,
+            open,
+        }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a session knows, without input and output: who is attached, what is kept, what is wanted.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use node_proto::grant::PtyAccess;
@@ -11,70 +11,15 @@ use node_tunnel::{
 };
 use tokio::time::Instant;
 
+pub(crate) use self::terms::{End, Input, Next, Plan, Role, Rules, Violation};
 use crate::ring::Ring;
+
+mod terms;
 
 /// The most that one `Data` frame to a client holds: with its headers it is one frame of HTTP/2 and one record of TLS.
 const PIECE: usize = 16 * 1024 - 64;
 
 pub(crate) type AttachmentId = u64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Writer,
-    Watcher,
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Exited(i32),
-    Closed(CloseReason),
-}
-
-impl End {
-    fn frame(self) -> Frame {
-        match self {
-            Self::Exited(status) => Frame::Exit { status },
-            Self::Closed(reason) => Frame::Close { reason },
-        }
-    }
-}
-
-/// What came is not allowed by the protocol of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Violation {
-    #[error("byte {acknowledged} is acknowledged, and {sent} were sent")]
-    AckBeyondSent { acknowledged: u64, sent: u64 },
-    #[error("a terminal of {columns} columns and {rows} rows")]
-    Size { columns: u16, rows: u16 },
-}
-
-/// What an attachment sends next.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    Frame(Frame),
-    /// The last one.
-    Last(Frame),
-    Wait,
-}
-
-/// What the task of a session does next.
-pub(crate) struct Plan {
-    /// So many bytes of output may be read.
-    pub room: usize,
-    pub input: Option<Input>,
-    pub resize: Option<(u16, u16)>,
-    pub end: Option<CloseReason>,
-    /// When the plan changes by itself.
-    pub until: Option<Instant>,
-}
-
-/// The next typed bytes.
-pub(crate) struct Input {
-    pub bytes: Bytes,
-    /// Changes when the queue is emptied: what was taken of an earlier one is not counted.
-    generation: u64,
-}
 
 /// Whether output that was not acknowledged may be overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,19 +33,26 @@ enum Hold {
 }
 
 /// Where an attachment is in the output.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Position {
     sent: u64,
-    acknowledged: u64,
+    /// What it is sent is recorded before anybody sees it, if the session is: it asked to write.
+    is_recorded: bool,
 }
 
 pub(crate) struct State {
     ring: Ring,
-    grace: Duration,
-    most_attached: usize,
+    rules: Rules,
     hold: Hold,
-    /// The writer has all bytes before this one.
+    /// All bytes before this one are in a recording, as far as gateways have said.
+    recorded: u64,
+    /// All bytes before this one were sent to somebody whose gateway records.
+    sent_to_recorder: u64,
+    waits_for_room: bool,
+    /// The writer has all bytes before this one, and they need not be kept.
     acknowledged: u64,
+    /// The writer has all bytes before this one.
+    seen: u64,
     writer: Option<AttachmentId>,
     attached: HashMap<AttachmentId, Position>,
     next_id: AttachmentId,
@@ -117,13 +69,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(ring: usize, grace: Duration, most_attached: usize) -> Self {
+    pub fn new(rules: Rules) -> Self {
         Self {
-            ring: Ring::new(ring),
-            grace,
-            most_attached,
+            ring: Ring::new(rules.scrollback.min(rules.ring), rules.ring),
+            rules,
             hold: Hold::Free,
+            recorded: 0,
+            sent_to_recorder: 0,
+            waits_for_room: false,
             acknowledged: 0,
+            seen: 0,
             writer: None,
             attached: HashMap::new(),
             next_id: 0,
@@ -153,7 +108,8 @@ impl State {
     // ---- attachments
 
     /// One more stream. Who joins an ended session reads what is kept, whatever it asked for.
-    pub fn join(&mut self, access: PtyAccess) -> Result<(AttachmentId, Role), Refusal> {
+    /// `recorded`: from now on nobody sees what is not recorded, if they did before.
+    pub fn join(&mut self, access: PtyAccess, recorded: bool) -> Result<(AttachmentId, Role), Refusal> {
         let role = match access {
             PtyAccess::Write | PtyAccess::TakeOver if self.end.is_none() => Role::Writer,
             _ => Role::Watcher,
@@ -163,18 +119,22 @@ impl State {
             return Err(Refusal("writer_attached"));
         }
         // The writer that is replaced leaves.
-        if self.attached.len() >= self.most_attached.saturating_add(usize::from(occupied)) {
+        if self.attached.len() >= self.rules.most_attached.saturating_add(usize::from(occupied)) {
             return Err(Refusal("too_many_attached"));
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.attached.insert(id, Position::default());
+        if recorded && !self.rules.recorded {
+            (self.rules.recorded, self.recorded) = (true, self.ring.produced());
+        }
+        let is_recorded = access != PtyAccess::Watch;
+        self.attached.insert(id, Position { sent: 0, is_recorded });
         if role == Role::Writer {
             self.discard_input();
             (self.consumed, self.window_full) = (0, false);
             if self.hold == Hold::Free {
                 // Any of it may be asked for.
-                self.acknowledged = self.ring.oldest();
+                (self.acknowledged, self.seen) = (self.ring.oldest(), self.ring.oldest());
             }
             (self.writer, self.hold) = (Some(id), Hold::Attached);
         }
@@ -187,7 +147,8 @@ impl State {
         if self.writer == Some(id) {
             self.writer = None;
             self.window_full = false;
-            self.hold = if on_purpose { Hold::Free } else { Hold::Until(now + self.grace) };
+            self.hold = if on_purpose { Hold::Free } else { Hold::Until(now + self.rules.grace) };
+            self.ring.shrink();
         }
     }
 
@@ -197,43 +158,97 @@ impl State {
         if received > produced {
             return Err(Violation::AckBeyondSent { acknowledged: received, sent: produced });
         }
-        let start = received.max(self.ring.oldest());
+        let mut start = received.max(self.ring.oldest());
         if let Some(position) = self.attached.get_mut(&id) {
-            *position = Position { sent: start, acknowledged: start };
+            if self.rules.recorded && !position.is_recorded {
+                start = received.max(self.ring.oldest().min(self.recorded));
+            }
+            position.sent = start;
         }
         if self.writer == Some(id) {
-            self.acknowledged = start;
+            (self.acknowledged, self.seen) = (start, start);
         }
         Ok(start)
     }
 
-    pub fn acknowledge(&mut self, id: AttachmentId, sequence: u64) -> Result<(), Violation> {
-        let Some(position) = self.attached.get_mut(&id) else { return Ok(()) };
-        if sequence > position.sent {
-            return Err(Violation::AckBeyondSent { acknowledged: sequence, sent: position.sent });
-        }
-        position.acknowledged = position.acknowledged.max(sequence);
+    /// Answers whether the task waits for this.
+    pub fn acknowledge(&mut self, id: AttachmentId, sequence: u64) -> Result<bool, Violation> {
+        let waits = self.note_received(id, sequence)?;
         if self.writer == Some(id) {
-            self.acknowledged = position.acknowledged;
+            self.acknowledged = self.acknowledged.max(sequence);
+        }
+        Ok(waits)
+    }
+
+    /// The client has all bytes before this one; they are kept all the same. Answers whether the task waits for this.
+    pub fn note_received(&mut self, id: AttachmentId, sequence: u64) -> Result<bool, Violation> {
+        self.note_recorded(id, sequence)?;
+        if self.writer == Some(id) {
+            self.seen = self.seen.max(sequence);
+        }
+        Ok(self.waits_for_room)
+    }
+
+    /// The gateway of this attachment has recorded all bytes before this one.
+    pub fn note_recorded(&mut self, id: AttachmentId, sequence: u64) -> Result<(), Violation> {
+        let Some(Position { sent, is_recorded }) = self.attached.get(&id).copied() else { return Ok(()) };
+        if sequence > sent {
+            return Err(Violation::AckBeyondSent { acknowledged: sequence, sent });
+        }
+        if is_recorded {
+            self.recorded = self.recorded.max(sequence);
         }
         Ok(())
+    }
+
+    /// Up to where watchers see the output, if there are any whom that limits.
+    pub fn watchers_limit(&self) -> Option<u64> {
+        (self.rules.recorded && self.attached.len() > 1).then_some(self.recorded)
     }
 
     pub fn next_output(&mut self, id: AttachmentId, role: Role) -> Next {
         if role == Role::Writer && self.writer != Some(id) {
             return Next::Last(Frame::Close { reason: CloseReason::TakenOver });
         }
-        let Some(position) = self.attached.get_mut(&id) else { return Next::Wait };
-        if position.sent < self.ring.oldest() {
-            position.sent = self.ring.oldest();
-            return Next::Frame(Frame::Ack { sequence: position.sent });
+        let Some(position) = self.attached.get(&id).copied() else { return Next::Wait };
+        let is_limited = self.rules.recorded && !position.is_recorded;
+        let visible = if is_limited { self.visible_to_watchers() } else { self.ring.produced() };
+        let oldest = self.ring.oldest();
+        if position.sent < oldest && oldest <= visible {
+            self.set_sent(id, oldest);
+            return Next::Frame(Frame::Ack { sequence: oldest });
         }
-        let bytes = self.ring.read(position.sent, PIECE);
+        let most = usize::try_from(visible.saturating_sub(position.sent)).unwrap_or(usize::MAX);
+        let bytes = self.ring.read(position.sent, most.min(PIECE));
         if !bytes.is_empty() {
-            position.sent += bytes.len() as u64;
+            self.set_sent(id, position.sent + bytes.len() as u64);
             return Next::Frame(Frame::Data(bytes));
         }
+        if is_limited && visible < self.ring.produced() && self.has_recorder() {
+            // The rest is about to be recorded.
+            return Next::Wait;
+        }
         self.end.map_or(Next::Wait, |end| Next::Last(end.frame()))
+    }
+
+    fn set_sent(&mut self, id: AttachmentId, sent: u64) {
+        let Some(position) = self.attached.get_mut(&id) else { return };
+        position.sent = sent;
+        if position.is_recorded {
+            self.sent_to_recorder = self.sent_to_recorder.max(sent);
+        }
+    }
+
+    fn has_recorder(&self) -> bool {
+        self.attached.values().any(|one| one.is_recorded)
+    }
+
+    /// What is recorded. A gateway leaves with the end of a session and says no more: what it was sent counts then.
+    fn visible_to_watchers(&self) -> u64 {
+        match self.end {
+            Some(_) if !self.has_recorder() => self.sent_to_recorder.max(self.recorded),
+            _ => self.recorded,
+        }
     }
 
     /// Whether a stream has nothing more to expect but its last frames.
@@ -282,12 +297,13 @@ impl State {
         }
         let room = match self.hold {
             Hold::Free => self.ring.size(),
-            _ => self.ring.room(self.first_needed()),
+            _ => self.ring.room(self.first_needed()).min(self.room_unseen()),
         };
         let until = match self.hold {
             Hold::Until(until) => Some(until),
             _ => None,
         };
+        self.waits_for_room = room == 0;
         let generation = self.generation;
         let input = self.input.front().map(|bytes| Input { bytes: bytes.clone(), generation });
         Plan { room, input, resize: self.resize.take(), end: self.end_wanted, until }
@@ -295,12 +311,28 @@ impl State {
 
     /// The first byte that must not be overwritten while output is held.
     fn first_needed(&self) -> u64 {
-        let sent = self.writer.filter(|_| self.window_full).and_then(|writer| self.attached.get(&writer));
-        sent.map_or(self.acknowledged, |position| position.sent.max(self.acknowledged))
+        self.acknowledged.max(self.counts_as_acknowledged())
+    }
+
+    /// How much may be printed that the writer has not seen: what is typed waits behind it.
+    fn room_unseen(&self) -> usize {
+        let unseen = self.ring.produced().saturating_sub(self.seen.max(self.counts_as_acknowledged()));
+        let most = self.rules.scrollback.min(self.rules.ring);
+        most.saturating_sub(usize::try_from(unseen).unwrap_or(usize::MAX))
+    }
+
+    /// What was sent, while no acknowledgement can come.
+    fn counts_as_acknowledged(&self) -> u64 {
+        let writer = self.writer.filter(|_| self.window_full).and_then(|writer| self.attached.get(&writer));
+        writer.map_or(0, |position| position.sent)
     }
 
     pub fn push_output(&mut self, bytes: &[u8]) {
-        self.ring.push(bytes);
+        let first_needed = match self.hold {
+            Hold::Free => self.ring.produced(),
+            Hold::Attached | Hold::Until(_) => self.first_needed(),
+        };
+        self.ring.push(bytes, first_needed);
     }
 
     /// The PTY took so many bytes of it.

@@ -1,7 +1,7 @@
 //! The log of the machine's kernel, followed.
 //!
 //! The device keeps its lines itself, and numbers them: a reader that is too slow finds a gap, which is how many lines it
-//! missed. It is open only while somebody follows it.
+//! missed, and one that comes again knows by the numbers what it has. It is open only while somebody follows it.
 
 use std::{collections::VecDeque, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kernel::Ambient;
 use node_proto::{
     contract::{LOG_LINE_BYTES, LogLevel, LogLine},
-    log_stream::LogItem,
+    log_stream::{LinePosition, LogItem, StreamLine},
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{
     config::Roots,
-    drivers::gpu::kernel_log::{parse_line, uptime_read},
+    drivers::gpu::kernel_log::{boot_id_read, parse_line, uptime_read},
     session::{Redact, cut},
 };
 
@@ -54,6 +54,8 @@ struct Reader {
     proc: PathBuf,
     ambient: Ambient,
     redact: Redact,
+    /// Without it a number says nothing.
+    boot: Option<String>,
     /// The beginning of a line whose end has not come.
     begun: Vec<u8>,
     /// The number of the last line.
@@ -64,6 +66,7 @@ struct Reader {
 struct Record {
     /// So many lines before it were not.
     missed: u64,
+    number: u64,
     by_kernel: bool,
     severity: u32,
     since_boot_micros: i64,
@@ -82,7 +85,8 @@ impl KernelLog {
         let opened = tokio::task::spawn_blocking(move || {
             let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
             let device = rustix::fs::open(&log, flags, Mode::empty())?;
-            let mut reader = Reader { device, proc, ambient, redact, begun: Vec::new(), last: None };
+            let boot = boot_id_read(&proc).filter(|boot| !boot.is_empty());
+            let mut reader = Reader { device, proc, ambient, redact, boot, begun: Vec::new(), last: None };
             let recent = reader.recent(lines)?;
             Ok::<_, io::Error>((reader, recent))
         });
@@ -177,6 +181,7 @@ impl Reader {
                 self.last = Some(line.number);
                 records.push(Record {
                     missed,
+                    number: line.number,
                     by_kernel: line.by_kernel,
                     severity: line.severity,
                     since_boot_micros: line.since_boot_micros,
@@ -191,7 +196,7 @@ impl Reader {
         (self.ambient.now(), uptime_read(&self.proc))
     }
 
-    fn line(&self, record: &Record, (now, uptime): (DateTime<Utc>, Option<i64>)) -> LogLine {
+    fn line(&self, record: &Record, (now, uptime): (DateTime<Utc>, Option<i64>)) -> StreamLine {
         let age = uptime.map_or(0, |uptime| uptime.saturating_sub(record.since_boot_micros)).max(0);
         let level = match record.severity {
             0..=3 => LogLevel::Error,
@@ -199,12 +204,14 @@ impl Reader {
             5 | 6 => LogLevel::Info,
             _ => LogLevel::Debug,
         };
-        LogLine {
+        let line = LogLine {
             at: now.checked_sub_signed(TimeDelta::microseconds(age)).unwrap_or(now),
             level,
             // What programs write into the log is marked as theirs.
             source: if record.by_kernel { "kernel" } else { "program" }.to_owned(),
             message: cut(&(self.redact)(&record.text), LOG_LINE_BYTES),
-        }
+        };
+        let position = self.boot.clone().map(|boot| LinePosition { boot, number: record.number });
+        StreamLine { line, position }
     }
 }

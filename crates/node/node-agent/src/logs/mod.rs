@@ -134,7 +134,7 @@ impl AgentLines {
         if read.dropped > 0 {
             items.push(LogItem::Dropped { lines: read.dropped });
         }
-        items.extend(read.lines.into_iter().map(LogItem::Line));
+        items.extend(read.lines.into_iter().map(|line| LogItem::Line(line.into())));
         if self.live_at.is_some_and(|at| self.place.number() >= at) {
             self.live_at = None;
             items.push(LogItem::Live);

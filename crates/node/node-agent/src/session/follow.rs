@@ -89,7 +89,8 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
 
     async fn execute(&self, task: Task, work: Work, place: Place) -> TaskResult {
         let (id, kind) = (task.task_id, work.kind());
-        if let Some(owner) = work.ends_owner() {
+        let ends_owner = work.ends_owner().map(str::to_owned);
+        if let Some(owner) = &ends_owner {
             // Nobody types into what is being removed.
             self.streams.end_owner(owner).await;
         }
@@ -109,6 +110,10 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
             }
             () = self.report_progress(id, &track) => failed(FailureCode::Driver, "progress ended".to_owned()),
         };
+        if let Some(owner) = &ends_owner {
+            // What was opened meanwhile: whoever looked the account up before it was removed may have started a session after.
+            self.streams.end_owner(owner).await;
+        }
         match &ending {
             Ending::Failed { failure } => {
                 self.log.warn("tasks", &format!("{id} failed ({:?}): {}", failure.code, failure.message));

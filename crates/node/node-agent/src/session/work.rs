@@ -48,11 +48,13 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
 
     async fn wait_for_tasks(self: &Arc<Self>, flows: &mut JoinSet<()>) {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        // An older gateway gives a node without room one task all the same.
+        let mut always_gives_one = false;
         loop {
             self.reap(flows);
             let holding: Vec<TaskId> = lock(&self.leased).keys().copied().collect();
             let room = self.settings.max_leased.saturating_sub(holding.len());
-            if room == 0 {
+            if room == 0 && always_gives_one {
                 self.leased_changed.notified().await;
                 continue;
             }
@@ -62,14 +64,20 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                 holding: Some(WaitQuery::holding(&holding)),
             };
             let asked = Instant::now();
-            match self.client.wait(&query).await {
+            // Without room the node waits all the same: only a node that waits can be told to dial a gateway.
+            let waited = tokio::select! {
+                waited = Box::pin(self.client.wait(&query)) => waited,
+                () = self.leased_changed.notified(), if room == 0 => continue,
+            };
+            match waited {
                 Ok(Waited { tasks, renew_now, dial }) => {
                     backoff.succeeded();
                     if renew_now == Some(true) {
                         self.renew_asked.notify_one();
                     }
                     let mut fresh = dial.is_some_and(|dial| self.dial(dial));
-                    for signed in tasks.iter().take(room) {
+                    always_gives_one |= room == 0 && !tasks.is_empty();
+                    for signed in tasks.iter().take(room.max(1)) {
                         let next = Box::pin(self.intake(signed)).await;
                         fresh |= self.follow(next, flows);
                     }

@@ -16,6 +16,7 @@ use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kernel::Ambient;
 use node_proto::contract::Route;
+use node_tunnel::ReadAhead;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -303,10 +304,10 @@ pub async fn connect_tls<C: Connect>(
     connect: &C,
     address: &Address,
     tls: Arc<ClientConfig>,
-) -> Result<TlsStream<C::Io>, TransportError> {
+) -> Result<TlsStream<ReadAhead<C::Io>>, TransportError> {
     let dial = |error| TransportError::Dial { address: address.authority(), error };
     let stream = connect.connect(&address.host, address.port).await.map_err(dial)?;
-    TlsConnector::from(tls).connect(address.name.clone(), stream).await.map_err(|error| {
+    TlsConnector::from(tls).connect(address.name.clone(), ReadAhead::new(stream)).await.map_err(|error| {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(inner) => TransportError::NotTrusted { address: address.authority(), error: inner.clone() },
             None => dial(error),

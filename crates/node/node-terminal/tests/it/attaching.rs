@@ -109,7 +109,7 @@ async fn what_is_not_there_cannot_be_watched_ended_or_started() {
     // Nothing was started, so it may be tried again.
     assert_eq!(node.refused(&link, session, PtyAccess::TakeOver).await, "start_failed");
     let mut grant = node.grant(session, PtyAccess::Write);
-    grant.target = Target::Tcp { port: 22 };
+    grant.target = Target::Tcp { port: 22, ttl_seconds: None };
     assert_eq!(refused(&link, &grant).await, "not_supported");
     // Who ends what has not begun keeps it from beginning.
     let ended = node.session("");

@@ -89,7 +89,7 @@ impl Client {
             }
             let Some(bytes) = self.receiver.next().await? else { return Ok(None) };
             self.receiver.consumed(bytes.len())?;
-            self.decoder.push(&bytes);
+            self.decoder.push(bytes.clone());
         }
     }
 

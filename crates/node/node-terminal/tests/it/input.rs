@@ -116,7 +116,7 @@ async fn acknowledgements_behind_a_paste_that_the_program_answers_do_not_stop_it
         while output.len() < LENGTH {
             let bytes = receiver.next().await.unwrap().expect("output");
             receiver.consumed(bytes.len()).unwrap();
-            decoder.push(&bytes);
+            decoder.push(bytes.clone());
             while let Some(frame) = decoder.frame().unwrap() {
                 let Frame::Data(bytes) = frame else { panic!("{frame:?}") };
                 output.extend_from_slice(&bytes);

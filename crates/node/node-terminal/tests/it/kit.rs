@@ -148,6 +148,7 @@ impl Node {
                 access,
                 ttl_seconds: DAY_SECONDS,
                 idle_seconds: DAY_SECONDS,
+                recorded: false,
             }),
             actor: "user_1".to_owned(),
             single_use: true,

@@ -66,7 +66,7 @@ impl Reader {
 
     /// What is new since the last time, at most so many; the rest comes the next time.
     pub fn findings(&mut self, now: DateTime<Utc>, most: usize) -> Done<Vec<Finding>> {
-        let boot_id = small(&self.proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        let boot_id = boot_id_read(&self.proc).unwrap_or_default();
         if self.position.boot_id != boot_id {
             self.position = Position { boot_id, line: None };
         }
@@ -103,6 +103,11 @@ impl Reader {
         }
         Ok(findings)
     }
+}
+
+/// Which boot of the machine this is: numbers of lines begin anew with each.
+pub(crate) fn boot_id_read(proc: &Path) -> Option<String> {
+    small(&proc.join("sys/kernel/random/boot_id"))
 }
 
 fn small(path: &Path) -> Option<String> {

@@ -21,9 +21,9 @@ use kernel::{
 use node_proto::{
     SignedTask,
     contract::{
-        CONTRACT, CONTRACT_HEADER, EnrollRequest, Enrolled, Heartbeat, HeartbeatAnswer, LogBatch, LogsTaken,
-        ProgressAnswer, RenewRequest, Renewed, ResultAnswer, TIME_HEADER, TaskResult, Trust, WaitQuery,
-        Waited,
+        CONTRACT, CONTRACT_HEADER, Dial, EnrollRequest, Enrolled, Heartbeat, HeartbeatAnswer, LogBatch,
+        LogsTaken, ProgressAnswer, RenewRequest, Renewed, ResultAnswer, TIME_HEADER, TaskResult, Trust,
+        WaitQuery, Waited,
     },
 };
 use rustls::{
@@ -57,6 +57,10 @@ pub struct Told {
     pub log_lines: Vec<String>,
     pub renewals: u32,
     pub waits: u32,
+    /// The room of the last wait.
+    pub room: Option<u32>,
+    /// The next wait is told to dial this gateway.
+    pub dial: Option<Dial>,
     pub connections: u32,
     pub refused: u32,
     /// So many results are taken, but their senders do not hear it.
@@ -356,19 +360,23 @@ impl Gateway {
     async fn wait(&self, query: &str) -> Response<Full<Bytes>> {
         let query: WaitQuery = serde_urlencoded::from_str(query).unwrap();
         let holding = query.holding.unwrap();
+        let room = query.room.unwrap();
         self.reports_lock().waits += 1;
+        self.reports_lock().room = Some(room);
         let ends = tokio::time::Instant::now() + Duration::from_secs(query.seconds.unwrap().into());
         loop {
             let changed = self.changed.notified();
-            let tasks = {
+            let (tasks, dial) = {
                 let mut told = self.reports_lock();
-                let mut tasks: Vec<SignedTask> = told.queue.drain(..).collect();
+                let given = told.queue.len().min(room as usize);
+                let mut tasks: Vec<SignedTask> = told.queue.drain(..given).collect();
                 let missing = told.sticky.iter().filter(|(id, _)| !holding.contains(&id.to_string()));
                 tasks.extend(missing.map(|(_, task)| task.clone()));
-                tasks
+                (tasks, told.dial.take())
             };
-            if !tasks.is_empty() || tokio::time::timeout_at(ends, changed).await.is_err() {
-                return self.json(&Waited { tasks, renew_now: None, dial: None });
+            let has_news = !tasks.is_empty() || dial.is_some();
+            if has_news || tokio::time::timeout_at(ends, changed).await.is_err() {
+                return self.json(&Waited { tasks, renew_now: None, dial });
             }
         }
     }

@@ -15,7 +15,7 @@ use node_agent::{
     executor::{Executor, Finish, Job, ProgramSource, Track},
     identity::{Facts, Identity, IdentityError, MemoryStore},
     journal::{Journal, MemoryJournal},
-    session::{Agent, AgentError, Log, NoStreams, NoUpdates, Parts, Report, Settings, Updates},
+    session::{Agent, AgentError, Log, NoStreams, NoUpdates, Parts, Report, Settings, Streams, Updates},
 };
 use node_proto::{SignedTask, Task, TaskKind, catalog::Drain, contract::JoinInfo};
 use serde_json::{Value, json};
@@ -107,6 +107,7 @@ pub struct Node {
     pub doing: Doing,
     pub facts: Facts,
     pub updates: Arc<dyn Updates>,
+    pub streams: Arc<dyn Streams>,
 }
 
 pub struct Running {
@@ -152,6 +153,7 @@ impl Node {
                 machine_id: String::new(),
             },
             updates: Arc::new(NoUpdates),
+            streams: Arc::new(NoStreams),
         }
     }
 
@@ -185,7 +187,7 @@ impl Node {
             updates: self.updates.clone(),
             log: Log::new(self.ambient.clone(), 1000, str::to_owned),
             settings: Settings { grace: Duration::from_secs(5), ..Settings::default() },
-            streams: Arc::new(NoStreams),
+            streams: self.streams.clone(),
         })
     }
 

@@ -1,12 +1,19 @@
 //! Work about one owner is done one after the other, whatever kind it is.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use kernel::ids::TaskId;
+use node_agent::session::Streams;
 use node_proto::{
     TaskKind,
     catalog::{DeprovisionUser, ProvisionUser, VmRelease, VmRestart},
+    grant::Grant,
 };
+use node_tunnel::{Attached, Handler, Refusal};
 use serde_json::{Value, json};
 
 use super::node::{Doing, Node};
@@ -48,6 +55,45 @@ async fn tasks_of_one_owner_never_overlap_and_keep_their_order() {
     node.doing.end_held();
     node.gateway.until("all results", |told| told.results.len() == 4).await;
     assert_eq!(begun(&node).len(), 4);
+    running.stop().await;
+}
+
+/// Counts whose streams were ended.
+#[derive(Default)]
+struct Ended(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Handler for Ended {
+    async fn attach(&self, _: Grant) -> Result<Box<dyn Attached>, Refusal> {
+        Err(Refusal("not_supported"))
+    }
+}
+
+#[async_trait]
+impl Streams for Ended {
+    async fn end_owner(&self, owner: &str) {
+        self.0.lock().unwrap().push(owner.to_owned());
+    }
+    async fn stop(&self) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_opened_while_an_account_was_removed_ends_too() {
+    let ended = Arc::new(Ended::default());
+    let mut node = Node::joined(Doing::new(|_| None)).await;
+    node.streams = ended.clone();
+    let running = node.start();
+    node.queue(&node.task_of(1, ProvisionUser::TYPE.name(), provision("a1")));
+    settle().await;
+    node.doing.end_held();
+    let remove = json!({ "account": account(), "owner": "a1" });
+    let removal = node.queue(&node.task_of(2, DeprovisionUser::TYPE.name(), remove));
+    settle().await;
+    assert_eq!(begun(&node).last(), Some(&removal));
+    assert_eq!(*ended.0.lock().unwrap(), ["a1"], "before the work begins");
+    node.doing.end_held();
+    node.gateway.until("the result", |told| told.results.contains_key(&removal)).await;
+    assert_eq!(*ended.0.lock().unwrap(), ["a1", "a1"], "and before it is reported that it is done");
     running.stop().await;
 }
 

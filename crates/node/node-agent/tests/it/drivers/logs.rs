@@ -12,7 +12,7 @@ use node_agent::{
 use node_proto::{
     contract::{LogLevel, LogLine},
     grant::{Grant, Owner, Target},
-    log_stream::{AGENT, KERNEL, LogItem, LogItems},
+    log_stream::{AGENT, KERNEL, LinePosition, LogItem, LogItems},
 };
 use node_tunnel::{OpenError, Stream, Tunnel};
 
@@ -89,7 +89,15 @@ impl Follower {
 
     async fn line(&mut self) -> LogLine {
         match self.next().await {
-            Some(LogItem::Line(line)) => line,
+            Some(LogItem::Line(line)) => line.line,
+            other => panic!("{other:?} instead of a line"),
+        }
+    }
+
+    /// Of the next line.
+    async fn position(&mut self) -> Option<LinePosition> {
+        match self.next().await {
+            Some(LogItem::Line(line)) => line.position,
             other => panic!("{other:?} instead of a line"),
         }
     }
@@ -143,9 +151,9 @@ async fn a_reader_that_stalls_leaves_logging_alone_and_learns_how_many_lines_it_
         let (mut seen, mut dropped, mut next) = (0, 0, 0);
         loop {
             match follower.next().await.expect("an item") {
-                LogItem::Line(line) if line.message == "last" => break,
+                LogItem::Line(line) if line.line.message == "last" => break,
                 LogItem::Line(line) => {
-                    let number: u64 = line.message.split(' ').next().unwrap().parse().unwrap();
+                    let number: u64 = line.line.message.split(' ').next().unwrap().parse().unwrap();
                     assert_eq!(number, next, "{name}: every line that is missing is counted");
                     seen += 1;
                     next = number + 1;
@@ -186,6 +194,28 @@ async fn the_kernels_log_is_followed_with_its_levels_and_gaps() {
     assert_eq!(follower.next().await, Some(LogItem::Dropped { lines: 6 }));
     let line = follower.line().await;
     assert_eq!((line.source.as_str(), line.message.as_str()), ("program", "hello"));
+}
+
+#[tokio::test]
+async fn a_line_of_the_kernel_has_the_same_position_whoever_reads_it_and_when() {
+    let node = Node::new().await;
+    node.kernel_says("6,100,1,-;one\n6,101,2,-;two\n");
+    let mut unknown_boot = node.follow(&grant(KERNEL, 1)).await;
+    assert_eq!(unknown_boot.position().await, None, "a number without its boot says nothing");
+    let random = node.dir.path().join("proc/sys/kernel/random");
+    std::fs::create_dir_all(&random).unwrap();
+    std::fs::write(random.join("boot_id"), "5f1d\n").unwrap();
+    let position = |number| Some(LinePosition { boot: "5f1d".to_owned(), number });
+    let mut first = node.follow(&grant(KERNEL, 2)).await;
+    assert_eq!([first.position().await, first.position().await], [position(100), position(101)]);
+    let mut second = node.follow(&grant(KERNEL, 1)).await;
+    assert_eq!(second.position().await, position(101));
+    assert_eq!([first.next().await, second.next().await], [Some(LogItem::Live), Some(LogItem::Live)]);
+    node.kernel_says("6,102,3,-;three\n");
+    assert_eq!([first.position().await, second.position().await], [position(102), position(102)]);
+    // What the agent logs has no numbers that outlive it: its time tells lines apart.
+    node.log.take(LogLevel::Info, "test", "agent");
+    assert_eq!(node.follow(&grant(AGENT, 1)).await.position().await, None);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use node_agent::{
     terminals::{HostShells, Terminals},
 };
 use node_proto::grant::{Grant, Owner, SSH_PORT, Target};
-use node_tunnel::{OpenError, Refusal, Stream, Tunnel};
+use node_tunnel::{OpenError, Profile, Refusal, Stream, Tunnel};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -70,7 +70,11 @@ impl Machine {
 }
 
 fn grant(allocation_id: AllocationId) -> Grant {
-    Grant { target: Target::Tcp { port: SSH_PORT }, ..grant_of(Owner::Allocation { allocation_id }) }
+    grant_for(allocation_id, SSH_PORT, None)
+}
+
+fn grant_for(allocation_id: AllocationId, port: u16, ttl_seconds: Option<u32>) -> Grant {
+    Grant { target: Target::Tcp { port, ttl_seconds }, ..grant_of(Owner::Allocation { allocation_id }) }
 }
 
 async fn open(tunnel: &Tunnel, grant: &Grant) -> Result<Stream, String> {
@@ -91,7 +95,7 @@ async fn a_stream_leads_to_the_ssh_server_of_an_owner_that_has_an_account_and_no
     let tunnel = machine.tunnel().await;
     let try_open = async |grant: Grant| open(&tunnel, &grant).await.map(drop);
     for port in [1, 23, machine.host.config.ssh_port] {
-        let other = Grant { target: Target::Tcp { port }, ..grant(owner(1)) };
+        let other = grant_for(owner(1), port, None);
         assert_eq!(try_open(other).await, refused(PORT_NOT_ALLOWED), "{port}");
     }
     assert_eq!(try_open(grant(owner(3))).await, refused(NO_SUCH_OWNER));
@@ -154,4 +158,69 @@ async fn so_many_streams_and_no_more_and_the_end_of_an_owner_ends_its_own() {
     machine.streams.stop().await;
     assert_eq!(machine.streams.ssh.count(), 0, "all have ended");
     assert!(other.receiver.next().await.is_err(), "broken off, and not ended");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_time_that_its_grant_gives_it() {
+    let machine = Machine::new(SshLimits::default()).await;
+    let tunnel = machine.tunnel().await;
+    let (mut lasting, _server) = machine.open(&tunnel, owner(1)).await;
+    let mut short = open(&tunnel, &grant_for(owner(1), SSH_PORT, Some(1))).await.unwrap();
+    let mut server = machine.listener.accept().await.unwrap().0;
+    // A gateway that does not keep to the limit is cut off.
+    let ended = tokio::time::timeout(SOON, short.receiver.next()).await.expect("an end");
+    assert!(ended.is_err(), "broken off, and not ended");
+    let mut read = [0; 16];
+    let ended = tokio::time::timeout(SOON, server.read(&mut read)).await.expect("an end");
+    assert!(matches!(ended, Ok(0) | Err(_)));
+    assert_eq!(machine.streams.ssh.count(), 1, "the other one lives on");
+    lasting.sender.send(Bytes::from_static(b"x")).await.unwrap();
+}
+
+/// Bytes that this end has sent and the other has not taken into its buffers.
+fn on_the_way(local: std::net::SocketAddr) -> u64 {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{:04X}", local.port());
+    let is_this = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (own, remote) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
+        own.ends_with(&port) && !remote.ends_with(":0000")
+    };
+    let line = table.lines().skip(1).find(is_this).expect("the connection");
+    let queues = line.split_whitespace().nth(4).unwrap();
+    u64::from_str_radix(queues.split_once(':').unwrap().0, 16).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_server_said_before_it_stopped_listening_arrives() {
+    // More than the window of the stream; the rest fits into the buffer of a socket.
+    const SAID: usize = Profile::INTERACTIVE.window as usize + 32 * 1024;
+    let machine = Machine::new(SshLimits::default()).await;
+    let tunnel = machine.tunnel().await;
+    let (mut stream, mut server) = machine.open(&tunnel, owner(1)).await;
+    // The client sends without end, and the server does not read.
+    let sending = async {
+        let piece = Bytes::from(vec![7; 16 * 1024]);
+        while stream.sender.send(piece.clone()).await.is_ok() {}
+    };
+    let saying = async {
+        server.write_all(&vec![9; SAID]).await.unwrap();
+        while on_the_way(server.local_addr().unwrap()) > 0 {
+            tokio::task::yield_now().await;
+        }
+        // With bytes that it has not read, it resets the connection.
+        drop(server);
+        let mut said = 0;
+        loop {
+            let next = tokio::time::timeout(SOON, stream.receiver.next()).await.expect("more");
+            let Some(bytes) = next.expect("no break before the end") else { return said };
+            said += bytes.len();
+            stream.receiver.consumed(bytes.len()).unwrap();
+        }
+    };
+    let said = tokio::select! {
+        said = saying => said,
+        () = async { sending.await; std::future::pending().await } => unreachable!(),
+    };
+    assert_eq!(said, SAID);
 }

@@ -1,14 +1,11 @@
-//! A terminal through a tunnel, as a gateway and a browser together open it.
+//! A terminal through a tunnel, as a gateway and a browser together open it. The tests of simulated nodes use it too.
 
 use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use bytes::BytesMut;
 use chrono::TimeDelta;
-use kernel::{
-    Ambient,
-    ids::{AllocationId, NodeId},
-};
+use kernel::{Ambient, ids::NodeId};
 use node_proto::{
     Keyset, SignerKey, SignerState,
     grant::{Grant, Owner, PtyAccess, PtyTarget, SignedGrant, Target, signing_bytes},
@@ -21,13 +18,13 @@ use node_tunnel::{
 };
 
 /// Nothing here takes longer.
-const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(30);
 
 pub fn grant_of(owner: Owner) -> Grant {
     let ambient = Ambient::system();
     Grant {
         grant_id: ambient.id(),
-        node_id: uuid::Uuid::from_u128(7).into(),
+        node_id: "node_00000000000000000000000000000007".parse().unwrap(),
         owner,
         target: Target::Pty(PtyTarget {
             may_start: true,
@@ -35,6 +32,7 @@ pub fn grant_of(owner: Owner) -> Grant {
             access: PtyAccess::Write,
             ttl_seconds: 3600,
             idle_seconds: 3600,
+            recorded: false,
         }),
         actor: "user_1".to_owned(),
         single_use: true,
@@ -43,10 +41,6 @@ pub fn grant_of(owner: Owner) -> Grant {
         correlation_id: ambient.uuid(),
         signer_version: 3,
     }
-}
-
-pub fn grant(allocation_id: AllocationId) -> Grant {
-    grant_of(Owner::Allocation { allocation_id })
 }
 
 fn signer() -> Ed25519KeyPair {
@@ -124,14 +118,15 @@ impl Terminal {
         }
     }
 
-    async fn frame(&mut self) -> Option<Frame> {
+    /// The next frame; none at the end.
+    pub async fn frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.decoder.frame().unwrap() {
                 return Some(frame);
             }
             let bytes = self.stream.receiver.next().await.unwrap()?;
             self.stream.receiver.consumed(bytes.len()).unwrap();
-            self.decoder.push(&bytes);
+            self.decoder.push(bytes.clone());
         }
     }
 

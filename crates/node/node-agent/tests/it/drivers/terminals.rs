@@ -23,7 +23,7 @@ use super::{
     eventually,
     machine::Machine,
     real_host::{Request, USER, deprovision, done, unprivileged},
-    terminal_kit::{Terminal, grant, grant_of, tunnel},
+    terminal_kit::{Terminal, grant_of, tunnel},
 };
 
 pub(super) fn owner(number: u128) -> AllocationId {
@@ -167,7 +167,7 @@ pub fn inside(commands: &[String]) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let printed = runtime.block_on(async {
         let terminals = Arc::new(Terminals::new(Arc::new(HostShells::new(&Config::default()))));
-        let grant = grant(owner(TENANT));
+        let grant = grant_of(Owner::Allocation { allocation_id: owner(TENANT) });
         let tunnel = tunnel(grant.node_id, terminals.clone()).await;
         let mut terminal = Terminal::open(&tunnel, &grant).await.unwrap();
         terminal.read(|text| text.contains("$ ").then_some(())).await;

@@ -1,6 +1,9 @@
 //! Real shells on simulated machines: what they see, what they cannot reach, and that nothing is left of them.
 
 mod kit;
+// A terminal through a tunnel is the same on every node.
+#[path = "../../../../node-agent/tests/it/drivers/terminal_kit.rs"]
+mod terminal_kit;
 
 use std::os::unix::fs::MetadataExt as _;
 

@@ -2868,6 +2868,7 @@ CREATE TABLE public.installation (
     compared_at timestamp with time zone,
     sign_ins_since timestamp with time zone,
     last_restored_at timestamp with time zone,
+    object_storage_id uuid,
     CONSTRAINT installation_check CHECK (((compared_at IS NULL) OR (mode = 'restore'::text))),
     CONSTRAINT installation_check1 CHECK (((mode = 'restore'::text) = (restored_at IS NOT NULL))),
     CONSTRAINT installation_check2 CHECK (((restored_at IS NULL) = (restored_because IS NULL))),
@@ -3968,9 +3969,17 @@ CREATE TABLE public.terminal_recordings (
     complete boolean,
     expires_at timestamp with time zone NOT NULL,
     deleted_at timestamp with time zone,
+    head bytea,
+    tampering text,
+    released_epoch bigint DEFAULT 0 NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone,
+    CONSTRAINT terminal_recordings_attempts_check CHECK ((attempts >= 0)),
     CONSTRAINT terminal_recordings_counts CHECK (((epoch > 0) AND (chunks >= 0) AND (end_sequence >= 0) AND (bytes >= 0))),
+    CONSTRAINT terminal_recordings_head_check CHECK ((octet_length(head) = 32)),
     CONSTRAINT terminal_recordings_mode_check CHECK ((mode = ANY (ARRAY['output'::text, 'output_and_input'::text]))),
     CONSTRAINT terminal_recordings_principal_kind_check CHECK ((principal_kind = ANY (ARRAY['user'::text, 'service_account'::text]))),
+    CONSTRAINT terminal_recordings_released_epoch_check CHECK ((released_epoch >= 0)),
     CONSTRAINT terminal_recordings_seal CHECK (((sealed_at IS NULL) = (complete IS NULL)))
 );
 

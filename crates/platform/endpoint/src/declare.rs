@@ -62,6 +62,8 @@ pub enum Lane {
     Terminal,
     /// Every `ssh`, `scp` and `git` is a connection: many more than terminals.
     Ssh,
+    /// WebSockets before their token is looked up, by network address.
+    WebSocket,
 }
 
 impl Lane {
@@ -72,6 +74,7 @@ impl Lane {
             Self::Admin => "admin",
             Self::Terminal => "terminal",
             Self::Ssh => "ssh",
+            Self::WebSocket => "websocket",
         }
     }
 
@@ -82,6 +85,7 @@ impl Lane {
             Self::Admin => policy::keys::RATE_ADMIN,
             Self::Terminal => policy::keys::RATE_TERMINAL_TOKEN,
             Self::Ssh => policy::keys::RATE_SSH_TOKEN,
+            Self::WebSocket => policy::keys::RATE_WEBSOCKET,
         }
     }
 }

@@ -62,6 +62,7 @@ pub use input::{Empty, In, Json};
 pub use path::{OrgPath, ProjectPath, UserPath};
 pub use pipeline::Limits;
 pub use query::{Flag, Moment, WaitQuery, Whole, wait_parse};
+pub use rate::{Lanes, address_holder};
 pub use reauthorize::Stopping;
 pub use reply::{Accepted, Created, Csv, Html, Ndjson, NoContent, Pdf, Reply, Sse, SseFrame};
 pub use request::is_length_limit;

@@ -35,7 +35,7 @@ impl Default for Limits {
 
 pub(crate) struct Pipeline {
     pub services: Services,
-    pub lanes: Lanes,
+    pub lanes: Arc<Lanes>,
     pub limits: Limits,
 }
 
@@ -225,17 +225,7 @@ impl Pipeline {
         let lane = declaration.lane;
         let user = caller.and_then(Caller::user);
         let per_minute = self.services.policies.setting(lane.policy(), None, user).await?;
-        let budget = self.lanes.spend(lane, per_minute, key);
-        match budget.retry_after_seconds {
-            None => Ok(budget),
-            Some(seconds) => {
-                metrics::counter!("rate_limited_total", "lane" => lane.name()).increment(1);
-                let problem = Problem::from_code(Code::RateLimitExceeded)
-                    .detail("lane", lane.name())
-                    .detail("limit", budget.limit);
-                Err(problem.retry_after(seconds).into())
-            }
-        }
+        Ok(self.lanes.admit(lane, per_minute, key)?)
     }
 
     /// A refused mutation is audited too. Failing to record it must not hide the refusal.

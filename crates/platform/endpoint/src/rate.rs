@@ -1,12 +1,14 @@
-//! Rate lanes: a budget per principal (or address) and lane, sized by policy.
+//! Rate lanes: a budget per principal (or, for whoever is not signed in, network address) and lane, sized by policy.
 //!
 //! Budgets are kept in this process: with N replicas behind a balancer a principal can reach up to N times
 //! the limit. A shared budget comes with the shared cache.
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     num::NonZeroU32,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use governor::{
@@ -15,11 +17,13 @@ use governor::{
     middleware::StateInformationMiddleware,
     state::keyed::DefaultKeyedStateStore,
 };
-use kernel::policy::Setting;
+use kernel::{Code, Problem, policy::Setting};
 
 use crate::declare::Lane;
 
 type Limiter = RateLimiter<String, DefaultKeyedStateStore<String>, DefaultClock, StateInformationMiddleware>;
+
+const FORGET_IDLE_EVERY: Duration = Duration::from_secs(60);
 
 /// What the client is told of its budget.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,32 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    pub fn spend(&self, lane: Lane, per_minute: Setting, principal: &str) -> Budget {
+    /// Forgets those whose budget is full again now and then, so that memory stays bounded.
+    pub fn start() -> Arc<Self> {
+        let lanes = Arc::new(Self::default());
+        let sweeper = Arc::downgrade(&lanes);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                loop {
+                    tokio::time::sleep(FORGET_IDLE_EVERY).await;
+                    let Some(lanes) = sweeper.upgrade() else { return };
+                    lanes.forget_idle();
+                }
+            });
+        }
+        lanes
+    }
+
+    /// Takes one from a budget; a refusal says when to come again.
+    pub fn admit(&self, lane: Lane, per_minute: Setting, principal: &str) -> Result<Budget, Problem> {
+        let budget = self.spend(lane, per_minute, principal);
+        let Some(seconds) = budget.retry_after_seconds else { return Ok(budget) };
+        metrics::counter!("rate_limited_total", "lane" => lane.name()).increment(1);
+        let problem = Problem::from_code(Code::RateLimitExceeded).detail("lane", lane.name());
+        Err(problem.detail("limit", budget.limit).retry_after(seconds))
+    }
+
+    fn spend(&self, lane: Lane, per_minute: Setting, principal: &str) -> Budget {
         let limit = u32::try_from(per_minute.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         let limiter = {
             let mut limiters = self.limiters.lock().unwrap_or_else(|e| e.into_inner());
@@ -58,11 +87,21 @@ impl Lanes {
         }
     }
 
-    /// Forgets principals whose budget is full again. Called now and then, so that memory stays bounded.
-    pub fn forget_idle(&self) {
+    fn forget_idle(&self) {
         for limiter in self.limiters.lock().unwrap_or_else(|e| e.into_inner()).values() {
             limiter.retain_recent();
         }
+    }
+}
+
+/// Who an address stands for. Whoever has one IPv6 address has the 2^64 beside it.
+pub fn address_holder(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
+        ip => ip.to_string(),
     }
 }
 
@@ -83,5 +122,16 @@ mod tests {
         assert!(spent[3].is_some_and(|s| (1..=20).contains(&s)));
         assert!(lanes.spend(Lane::Api, three, "b").retry_after_seconds.is_none());
         assert!(lanes.spend(Lane::Financial, three, "a").retry_after_seconds.is_none());
+        let refusal = lanes.admit(Lane::Api, three, "a").unwrap_err();
+        assert_eq!(refusal.code, Code::RateLimitExceeded);
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_share_a_budget() {
+        let holder = |address: &str| address_holder(address.parse().unwrap());
+        assert_eq!(holder("2001:db8:1:2:3::4"), holder("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(holder("2001:db8:1:2::1"), holder("2001:db8:1:3::1"));
+        assert_eq!(holder("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_ne!(holder("192.0.2.1"), holder("192.0.2.2"));
     }
 }

@@ -15,7 +15,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use http::{HeaderMap, header, request::Parts};
-use kernel::{Code, Failure, Problem};
+use kernel::{Code, Failure, Problem, principal::PrincipalId};
 use pg::Scope;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -66,16 +66,16 @@ impl Services {
         self.authenticator.authenticate(bearer(headers)?, client).await
     }
 
-    /// Whether whoever signed in may still do what an endpoint allows, at this path: for what outlives a request.
+    /// Who signed in, if they may still do what an endpoint allows, at this path: for what outlives a request.
     pub async fn still_allowed(
         &self,
         declaration: &Declaration,
         sign_in: SignIn,
         path: &[(String, String)],
-    ) -> Result<(), Failure> {
+    ) -> Result<PrincipalId, Failure> {
         let caller = self.authenticator.signed_in(sign_in).await?;
         let decided = authorize::decide(declaration, &caller, path, self.directory.as_ref()).await;
-        decided.map(|_| ()).map_err(|refusal| refusal.problem)
+        decided.map(|_| caller.principal()).map_err(|refusal| refusal.problem)
     }
 
     pub(crate) async fn authorize(

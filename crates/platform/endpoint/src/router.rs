@@ -1,6 +1,6 @@
 //! From declarations to an axum router.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Router,
@@ -20,22 +20,10 @@ use crate::{
     respond::problem_response,
 };
 
-const FORGET_IDLE_EVERY: Duration = Duration::from_secs(60);
-
 /// Serves the endpoints and nothing else; unknown paths and methods get the error envelope.
 pub fn router(services: Services, limits: Limits, endpoints: Vec<Endpoint>) -> Router {
     let ambient = services.db.ambient().clone();
-    let pipeline = Arc::new(Pipeline { services, lanes: Lanes::default(), limits });
-    let sweeper = Arc::downgrade(&pipeline);
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(FORGET_IDLE_EVERY).await;
-                let Some(pipeline) = sweeper.upgrade() else { return };
-                pipeline.lanes.forget_idle();
-            }
-        });
-    }
+    let pipeline = Arc::new(Pipeline { services, lanes: Lanes::start(), limits });
     let mut by_path: BTreeMap<&'static str, Vec<Endpoint>> = BTreeMap::new();
     for endpoint in endpoints {
         by_path.entry(endpoint.declaration.path).or_default().push(endpoint);

@@ -18,7 +18,7 @@ use object_store::{
     local::LocalFileSystem,
     prefix::PrefixStore,
 };
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 use url::Url;
 
 use crate::key::ObjectKey;
@@ -30,6 +30,8 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES_MAX: usize = 3;
 /// Objects that are deleted before the storage is asked for more.
 const DELETE_BATCH: usize = 1000;
+/// The object by which a storage is probed. Its name has a dot, so that it is no [`ObjectKey`].
+const PROBE: &str = "conditional-put.probe";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -41,6 +43,12 @@ pub enum ObjectError {
     TimedOut,
     #[error("the object storage failed")]
     Failed(#[source] Error),
+    /// Two writers of one recording would not notice each other.
+    #[error(
+        "the object storage overwrites objects although it is told not to (If-None-Match on PUT); use one that supports \
+         conditional writes"
+    )]
+    Overwrites,
     #[error("the directory of the object storage cannot be used")]
     Directory(#[source] io::Error),
 }
@@ -64,7 +72,13 @@ pub struct S3 {
 
 /// Cheap to clone. Making one touches neither the directory nor the network.
 #[derive(Clone)]
-pub struct Objects(Arc<Place>);
+pub struct Objects(Arc<Storage>);
+
+struct Storage {
+    place: Place,
+    /// Set when the storage was found to keep existing objects.
+    keeps: OnceLock<()>,
+}
 
 enum Place {
     /// The directory, and what is in it once it was used.
@@ -74,7 +88,7 @@ enum Place {
 
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.0 {
+        match &self.0.place {
             Place::Directory(path, _) => write!(f, "Objects({})", path.display()),
             Place::Bucket(bucket) => write!(f, "Objects({bucket})"),
         }
@@ -103,14 +117,27 @@ async fn within<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Ob
     Ok(timeout(CALL_TIMEOUT, call).await.map_err(|_| ObjectError::TimedOut)??)
 }
 
+/// What was not there need not be removed.
+fn removed(result: Result<io::Result<()>, Elapsed>) -> Result<(), ObjectError> {
+    match result {
+        Err(_) => Err(ObjectError::TimedOut),
+        Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(ObjectError::Directory(error)),
+        Ok(_) => Ok(()),
+    }
+}
+
 impl Objects {
+    fn at(place: Place) -> Self {
+        Self(Arc::new(Storage { place, keeps: OnceLock::new() }))
+    }
+
     /// Objects as files below this directory, which is made when it is first used.
     pub fn in_directory(directory: PathBuf) -> Self {
-        Self(Arc::new(Place::Directory(directory, OnceLock::new())))
+        Self::at(Place::Directory(directory, OnceLock::new()))
     }
 
     fn store(&self) -> Result<&dyn ObjectStore, ObjectError> {
-        match &*self.0 {
+        match &self.0.place {
             Place::Bucket(bucket) => Ok(&**bucket),
             Place::Directory(path, opened) => match opened.get() {
                 Some(opened) => Ok(opened),
@@ -136,10 +163,29 @@ impl Objects {
             .with_http_connector(Given(http))
             .build()?;
         if s3.prefix.is_empty() {
-            return Ok(Self(Arc::new(Place::Bucket(Box::new(store)))));
+            return Ok(Self::at(Place::Bucket(Box::new(store))));
         }
         let store = PrefixStore::new(store, s3.prefix.as_str());
-        Ok(Self(Arc::new(Place::Bucket(Box::new(store)))))
+        Ok(Self::at(Place::Bucket(Box::new(store))))
+    }
+
+    /// Whether an existing object stays as it is. A service that ignores the condition is found before anything else is put:
+    /// of two contents of one object, the second must be refused.
+    pub async fn check_keeps(&self) -> Result<(), ObjectError> {
+        if self.0.keeps.get().is_some() {
+            return Ok(());
+        }
+        let key = object_store::path::Path::from(PROBE);
+        for (content, must_exist) in [("first", false), ("second", true)] {
+            let options = PutOptions::from(PutMode::Create);
+            match within(self.store()?.put_opts(&key, content.into(), options)).await {
+                Err(ObjectError::Failed(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {}
+                Ok(_) if must_exist => return Err(ObjectError::Overwrites),
+                put => drop(put?),
+            }
+        }
+        let _ = self.0.keeps.set(());
+        Ok(())
     }
 
     /// Creates an object; an existing one stays as it is. The same content again is a success: it was a repetition.
@@ -147,6 +193,7 @@ impl Objects {
         if content.len() > LARGEST {
             return Err(ObjectError::TooLarge);
         }
+        self.check_keeps().await?;
         let options = PutOptions::from(PutMode::Create);
         match within(self.store()?.put_opts(key.path(), content.clone().into(), options)).await {
             Ok(_) => Ok(()),
@@ -192,12 +239,31 @@ impl Objects {
         Ok(listed.iter().filter_map(|object| ObjectKey::listed(&object.location)).collect())
     }
 
+    /// Removes what processes that died left beside the objects directly below a key: files that were being written, which are
+    /// not listed. For a place where nobody writes any more.
+    pub async fn staged_remove(&self, below: &ObjectKey) -> Result<(), ObjectError> {
+        let Place::Directory(root, _) = &self.0.place else { return Ok(()) };
+        let folder = root.join(below.to_string());
+        let removing = async {
+            let mut files = tokio::fs::read_dir(folder).await?;
+            while let Some(file) = files.next_entry().await? {
+                // As `object_store` names them; no key has such a part.
+                if file.file_name().as_encoded_bytes().contains(&b'#') {
+                    tokio::fs::remove_file(file.path()).await?;
+                }
+            }
+            Ok(())
+        };
+        removed(timeout(CALL_TIMEOUT, removing).await)
+    }
+
     /// Deletes all objects below a key. Answers how many there were. A call that fails in the middle is repeated later.
     pub async fn delete_below(&self, below: &ObjectKey) -> Result<usize, ObjectError> {
         let mut count = 0;
         loop {
             let listed = self.list(below, DELETE_BATCH).await?;
             if listed.is_empty() {
+                self.folder_remove(below).await?;
                 return Ok(count);
             }
             count += listed.len();
@@ -209,5 +275,11 @@ impl Objects {
             });
             within(deleted.try_for_each(|_| async { Ok(()) })).await?;
         }
+    }
+
+    /// What is left of a directory whose objects are deleted: files that are none.
+    async fn folder_remove(&self, below: &ObjectKey) -> Result<(), ObjectError> {
+        let Place::Directory(root, _) = &self.0.place else { return Ok(()) };
+        removed(timeout(CALL_TIMEOUT, tokio::fs::remove_dir_all(root.join(below.to_string()))).await)
     }
 }

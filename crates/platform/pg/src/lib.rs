@@ -27,6 +27,7 @@ mod error;
 mod installation;
 mod listen;
 mod migrate;
+mod object_storage;
 mod permit;
 mod pool;
 mod read;
@@ -48,6 +49,7 @@ pub use installation::{
 pub use lifecycle::named_columns;
 pub use listen::{Notice, Wake, Watch};
 pub use migrate::{MIGRATOR, MigrateError, bootstrap, create_database, migrate};
+pub use object_storage::object_storage_settle;
 pub use permit::{Actor, ActorKind, Origin, Permit, Scope};
 pub use read::{ReadTx, Upkeep};
 pub use record::{changed, created, found, removed};

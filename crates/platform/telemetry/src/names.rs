@@ -34,8 +34,10 @@ pub const SSH_CONNECTIONS: &str = "ssh_connections";
 pub const SSH_CONNECT_SECONDS: &str = "ssh_connect_seconds";
 pub const TERMINAL_ATTACHMENTS: &str = "terminal_attachments";
 pub const TERMINAL_BYTES_TOTAL: &str = "terminal_bytes_total";
+pub const TERMINAL_CONNECTIONS_PAUSED_TOTAL: &str = "terminal_connections_paused_total";
 pub const TERMINAL_CONNECT_SECONDS: &str = "terminal_connect_seconds";
 pub const TERMINAL_RECORDING_FAILURES_TOTAL: &str = "terminal_recording_failures_total";
+pub const TERMINAL_RECORDING_TAMPERING_TOTAL: &str = "terminal_recording_tampering_total";
 pub const TERMINAL_TOKENS_REFUSED_TOTAL: &str = "terminal_tokens_refused_total";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
 pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
@@ -239,8 +241,14 @@ pub const ALL: &[Metric] = &[
     ),
     counter(
         TERMINAL_RECORDING_FAILURES_TOTAL,
-        &[("reason", &["start", "store", "conflict", "seal", "delete"])],
-        "Recordings of terminal sessions that could not be started, stored, sealed or deleted in time.",
+        &[("reason", &["start", "store", "conflict", "seal", "delete", "retention"])],
+        "Recordings of terminal sessions that could not be started, stored, sealed or deleted in time, or that the database \
+         would have deleted too early.",
+    ),
+    counter(
+        TERMINAL_RECORDING_TAMPERING_TOTAL,
+        &[],
+        "Times that the stored objects of a recording were found changed by somebody else.",
     ),
     gauge(TERMINAL_ATTACHMENTS, &[], "Clients that are attached to a terminal session here."),
     counter(
@@ -252,6 +260,11 @@ pub const ALL: &[Metric] = &[
         TERMINAL_CONNECT_SECONDS,
         &[],
         "Time from a client with a good token to its session, the tunnel included.",
+    ),
+    counter(
+        TERMINAL_CONNECTIONS_PAUSED_TOTAL,
+        &[],
+        "Terminals, SSH connections and logs in which nothing passed for a while, because the database did not say whether they may go on.",
     ),
     counter(
         TERMINAL_TOKENS_REFUSED_TOTAL,
@@ -322,6 +335,7 @@ pub const ALL: &[Metric] = &[
 /// with zero when the process does.
 pub const FROM_ZERO: &[(&str, &[(&str, &str)])] = &[
     (NODE_IDENTITIES_COPIED_TOTAL, &[]),
+    (TERMINAL_RECORDING_TAMPERING_TOTAL, &[]),
     (NODE_TASKS_TOTAL, &[("event", "rejected")]),
     (BILLING_ACCRUAL_STOPPED_TOTAL, &[]),
     (BILLING_ACCRUAL_REFUSED_TOTAL, &[]),

@@ -37,3 +37,26 @@ async fn a_directory_that_is_gone_is_an_error_and_not_an_absent_object() {
     let refused = objects.put_new(&key("a/b"), "x".into()).await;
     assert!(matches!(refused, Err(ObjectError::Failed(_))), "{refused:?}");
 }
+
+#[tokio::test]
+async fn what_a_dead_process_was_writing_goes_with_the_objects_around_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("objects");
+    let objects = Objects::in_directory(root.clone());
+    for name in ["a/one/0", "a/two/0"] {
+        objects.put_new(&key(name), "x".into()).await.unwrap();
+        // As `object_store` names a file that is not an object yet.
+        std::fs::write(root.join(format!("{name}#1")), "unfinished").unwrap();
+    }
+    objects.staged_remove(&key("a/one")).await.unwrap();
+    assert!(!root.join("a/one/0#1").exists() && root.join("a/one/0").exists());
+    objects.staged_remove(&key("a/none")).await.unwrap();
+    std::fs::write(root.join("a/one/0#1"), "unfinished").unwrap();
+    assert_eq!(objects.delete_below(&key("a/one")).await.unwrap(), 1);
+    assert!(!root.join("a/one").exists());
+    assert!(root.join("a/two/0#1").exists() && root.join("a/two/0").exists());
+    // Nothing but such a file is left of it.
+    std::fs::remove_file(root.join("a/two/0")).unwrap();
+    assert_eq!(objects.delete_below(&key("a/two")).await.unwrap(), 0);
+    assert!(!root.join("a/two").exists());
+}

@@ -2,6 +2,10 @@
 
 use objects::{ObjectError, Objects, S3};
 use testkit::S3Server;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 use crate::behaviour::{
     key, objects_are_written_once_read_listed_and_deleted, of_many_writers_of_one_key_one_succeeds,
@@ -9,9 +13,13 @@ use crate::behaviour::{
 };
 
 fn bucket(server: &S3Server, prefix: &str, secret: &str) -> Objects {
+    bucket_at(&server.endpoint(), prefix, secret)
+}
+
+fn bucket_at(endpoint: &str, prefix: &str, secret: &str) -> Objects {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let s3 = S3 {
-        endpoint: server.endpoint().parse().unwrap(),
+        endpoint: endpoint.parse().unwrap(),
         region: "us-east-1".to_owned(),
         bucket: S3Server::BUCKET.to_owned(),
         prefix: prefix.to_owned(),
@@ -45,4 +53,34 @@ async fn a_bucket_behaves_and_keeps_to_its_prefix() {
     let (away, new) = tokio::join!(objects.get(&existing), objects.put_new(&absent, "x".into()));
     assert!(matches!(away, Err(ObjectError::Failed(_) | ObjectError::TimedOut)), "{away:?}");
     assert!(matches!(new, Err(ObjectError::Failed(_) | ObjectError::TimedOut)), "{new:?}");
+}
+
+/// A service that knows no conditions: it takes whatever is put. Answers its address.
+async fn service_without_conditions() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                // Each request comes whole: its content is a few bytes.
+                let mut request = vec![0; 64 * 1024];
+                while socket.read(&mut request).await.is_ok_and(|length| length > 0) {
+                    let answer = "HTTP/1.1 200 OK\r\netag: \"1\"\r\ncontent-length: 0\r\n\r\n";
+                    if socket.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn a_service_that_overwrites_is_found_before_anything_is_put() {
+    let objects = bucket_at(&service_without_conditions().await, "", S3Server::SECRET);
+    let refused = objects.check_keeps().await;
+    assert!(matches!(refused, Err(ObjectError::Overwrites)), "{refused:?}");
+    let refused = objects.put_new(&key("a"), "x".into()).await;
+    assert!(matches!(refused, Err(ObjectError::Overwrites)), "{refused:?}");
 }

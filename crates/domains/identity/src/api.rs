@@ -10,6 +10,7 @@ pub use crate::{
         person::Recipient,
         policy::{PolicyExplanation, PolicyScope},
         role::{MemberRole, PlatformRole},
+        service_account::ServiceAccountRole,
         ssh_key::check as ssh_key_check,
     },
     service::{

@@ -132,7 +132,8 @@ async fn wait(
         .0;
     let holding = holding(query.holding.as_deref())?;
     let seconds = query.seconds.unwrap_or(WAIT_SECONDS).min(WAIT_SECONDS);
-    let room = query.room.unwrap_or(WAIT_TASKS).clamp(1, WAIT_TASKS);
+    // A node without room waits to be told to dial a gateway, or to make a new key.
+    let room = query.room.unwrap_or(WAIT_TASKS).min(WAIT_TASKS);
     let ask = Ask { node, room: i32::try_from(room).unwrap_or(1), holding };
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
     let nothing = || json(&Waited { tasks: Vec::new(), renew_now: None, dial: None });

@@ -1,11 +1,10 @@
 //! Connections: accepted within bounds, judged once, served until they end.
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,9 +16,8 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::conn::auto::Builder,
 };
-use kernel::ids::NodeId;
 use listener::{Limits, Place, Places};
-use node_tunnel::Profile;
+use node_tunnel::{Profile, ReadAhead};
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,6 +29,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Config, Shared,
     caller::{Connection, Presented},
+    node_places::NodePlaces,
 };
 
 const STREAMS: u32 = 16;
@@ -41,8 +40,6 @@ const SEND_BUFFER: usize = 64 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// A node has a long poll open nearly always.
 const IDLE: Duration = Duration::from_secs(300);
-/// A node needs one connection, and two while it changes its certificate.
-const PER_NODE: u32 = 8;
 /// Whoever is nobody may enrol in this time, and is then sent away.
 const STRANGERS_STAY: Duration = Duration::from_secs(60);
 const WAIT_FOR_PLACE: Duration = Duration::from_secs(10);
@@ -56,7 +53,7 @@ pub struct Listener {
     places: Arc<Semaphore>,
     /// Places of those who have not proven anything yet.
     strangers: Arc<Places>,
-    nodes: Mutex<HashMap<NodeId, u32>>,
+    nodes: NodePlaces,
     patience: Duration,
     connection: listener::Connection,
     tasks: TaskTracker,
@@ -104,7 +101,7 @@ impl Listener {
                 stop: stop.clone(),
                 cut,
             },
-            nodes: Mutex::default(),
+            nodes: NodePlaces::default(),
             patience: config.patience,
             tasks,
             stop,
@@ -142,13 +139,16 @@ impl Listener {
         match connection.node() {
             Some(node) => {
                 drop(stranger);
-                let Some(_one_of_few) = Few::enter(&self, node) else {
+                let Some(place) = self.nodes.enter(node) else {
                     metrics::counter!("node_refusals_total", "reason" => "too_many_of_one_node").increment(1);
                     return;
                 };
                 match Profile::class(stream.get_ref().1.alpn_protocol()) {
-                    Some(class) => Box::pin(self.tunnel(*stream, connection, class)).await,
-                    None => self.http(*stream, connection).await,
+                    Some(class) => Box::pin(self.tunnel(*stream, connection, class, place)).await,
+                    None => {
+                        self.http(*stream, connection).await;
+                        drop(place);
+                    }
                 }
             }
             None if Profile::class(stream.get_ref().1.alpn_protocol()).is_some() => {
@@ -166,10 +166,10 @@ impl Listener {
         &self,
         stream: TcpStream,
         address: SocketAddr,
-    ) -> Option<(Box<TlsStream<TcpStream>>, Arc<Connection>)> {
+    ) -> Option<(Box<TlsStream<ReadAhead<TcpStream>>>, Arc<Connection>)> {
         let _ = stream.set_nodelay(true);
         let opened_at = self.shared.fleet.db().ambient().now();
-        let handshake = tokio::time::timeout(self.patience, self.tls.accept(stream));
+        let handshake = tokio::time::timeout(self.patience, self.tls.accept(ReadAhead::new(stream)));
         let Ok(Ok(stream)) = handshake.await else {
             metrics::counter!("node_refusals_total", "reason" => "handshake").increment(1);
             return None;
@@ -195,7 +195,7 @@ impl Listener {
         tokio::time::timeout(WAIT_FOR_PLACE, both).await.ok().flatten()
     }
 
-    async fn judge(&self, stream: &TlsStream<TcpStream>) -> Result<Presented, kernel::Failure> {
+    async fn judge(&self, stream: &TlsStream<ReadAhead<TcpStream>>) -> Result<Presented, kernel::Failure> {
         let Some(chain) = stream.get_ref().1.peer_certificates() else { return Ok(Presented::Nothing) };
         let fleet = &self.shared.fleet;
         let verifier = fleet.trust().verifier().await?;
@@ -207,7 +207,7 @@ impl Listener {
 
     fn http(
         &self,
-        stream: TlsStream<TcpStream>,
+        stream: TlsStream<ReadAhead<TcpStream>>,
         connection: Arc<Connection>,
     ) -> impl Future<Output = ()> + use<'_> {
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -230,36 +230,6 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         metrics::gauge!("node_connections").decrement(1.0);
-    }
-}
-
-/// One of the few connections that a node may have.
-struct Few {
-    listener: Arc<Listener>,
-    node: NodeId,
-}
-
-impl Few {
-    fn enter(listener: &Arc<Listener>, node: NodeId) -> Option<Self> {
-        let mut nodes = listener.nodes.lock().unwrap_or_else(|e| e.into_inner());
-        let count = nodes.entry(node).or_default();
-        if *count >= PER_NODE {
-            return None;
-        }
-        *count += 1;
-        Some(Self { listener: listener.clone(), node })
-    }
-}
-
-impl Drop for Few {
-    fn drop(&mut self) {
-        let mut nodes = self.listener.nodes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(count) = nodes.get_mut(&self.node) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                nodes.remove(&self.node);
-            }
-        }
     }
 }
 

@@ -30,6 +30,7 @@ mod handlers;
 mod hub;
 mod listener;
 mod node_limits;
+mod node_places;
 mod refusals;
 mod request;
 mod task_leases;

@@ -2,33 +2,38 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kernel::CorrelationId;
+use chrono::TimeDelta;
+use kernel::{Code, CorrelationId, Failure};
 use node_proto::contract::{self, TunnelClass};
-use node_tunnel::{Profile, Tunnel};
+use node_tunnel::{Profile, ReadAhead, Tunnel};
 use pg::Origin;
-use tokio::{net::TcpStream, time::Instant};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use trust::peer::PeerCertificate;
 
 use super::{
     Shared,
-    caller::{self, Connection},
+    caller::{Connection, Presented},
     listener::Listener,
+    node_places::NodePlace,
     refusals::Refused,
 };
+use crate::{model::node::NodeState, service::node_trust::Worth};
 
 /// What is known of a node is looked at so often; a revocation is announced, so that it is known at once.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that may fail one after the other before the tunnel ends: nobody keeps one because nobody can say whether they may.
 const MOST_FAILED: u32 = 3;
-/// A node that renewed its certificate dials anew for new streams. Those that are open may go on for so long.
-const DRAIN: Duration = Duration::from_secs(3600);
+/// A node that renewed its certificate dials anew for new streams. Those that are open go on until they end; none is allowed
+/// to last longer than this, and so no tunnel is open longer after its certificate has expired.
+const LONGEST_STREAM: TimeDelta = TimeDelta::days(7);
 
 /// Whether a node may have a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeerStatus {
     Good,
-    /// By a certificate that the node itself has replaced since it dialled.
-    Replaced,
+    /// By a certificate that the node itself has replaced since it dialled, or that has expired: what is open may go on.
+    Draining,
     /// Refused, and recorded.
     Refused,
     /// It could not be looked at.
@@ -39,9 +44,10 @@ impl Listener {
     /// Until the tunnel ends, the node loses its standing, or the process stops.
     pub(super) async fn tunnel(
         &self,
-        stream: TlsStream<TcpStream>,
+        stream: TlsStream<ReadAhead<TcpStream>>,
         connection: Arc<Connection>,
         class: TunnelClass,
+        mut place: NodePlace,
     ) {
         let (Some(tunnels), Some(node), Some((profile, _))) =
             (&self.shared.tunnels, connection.node(), Profile::for_class(class))
@@ -53,7 +59,8 @@ impl Listener {
             source_ip: Some(connection.source.to_canonical().to_string()),
             traceparent: None,
         };
-        if self.shared.peer_status(&connection, &origin).await != PeerStatus::Good {
+        let mut last_live = None;
+        if self.shared.peer_status(&connection, &mut last_live, &origin).await != PeerStatus::Good {
             return;
         }
         let tunnel = match Tunnel::start(stream, profile).await {
@@ -68,19 +75,19 @@ impl Listener {
         tracing::debug!(node_id = %node, ?class, "a node has connected a tunnel");
         let mut check = tokio::time::interval(CHECK_EVERY);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut failed, mut drained_by) = (0, None);
+        let mut failed = 0;
         loop {
             tokio::select! {
                 () = tunnel.ended() => return,
                 () = self.stop.cancelled() => return,
                 _ = check.tick() => {}
             }
-            match self.shared.peer_status(&connection, &origin).await {
+            match self.shared.peer_status(&connection, &mut last_live, &origin).await {
                 PeerStatus::Good => failed = 0,
-                PeerStatus::Replaced => {
-                    registered = None;
-                    let until = *drained_by.get_or_insert_with(|| Instant::now() + DRAIN);
-                    if tunnel.open_streams() == 0 || Instant::now() >= until {
+                PeerStatus::Draining => {
+                    (registered, failed) = (None, 0);
+                    place.drain();
+                    if tunnel.open_streams() == 0 {
                         return;
                     }
                 }
@@ -95,36 +102,80 @@ impl Listener {
 }
 
 impl Shared {
-    /// By the rules for requests of the node.
-    async fn peer_status(&self, connection: &Connection, origin: &Origin) -> PeerStatus {
-        let certificate = match caller::certificate(connection, self.fleet.db().ambient().now()) {
-            Ok(certificate) => certificate,
-            Err(_) => return PeerStatus::Refused,
-        };
-        let refusal = match Box::pin(self.trust(certificate, &contract::WAIT, origin)).await {
-            Ok(Ok(_)) => return PeerStatus::Good,
-            Ok(Err(refusal)) => refusal,
-            Err(failure) => {
-                tracing::warn!(error = ?failure, "whether a node may keep its tunnel could not be checked");
-                return PeerStatus::Unknown;
-            }
-        };
-        match Box::pin(self.note_copy(connection, &refusal, origin)).await {
-            Ok(false) if refusal.is_replaced() => return PeerStatus::Replaced,
-            Ok(_) => {}
-            Err(failure) => {
-                tracing::warn!(error = ?failure, "the use of a copied certificate could not be recorded");
+    /// By the rules for requests of the node. `last_live` is the certificate of the node that counted when a tunnel that
+    /// drains was looked at last.
+    async fn peer_status(
+        &self,
+        connection: &Connection,
+        last_live: &mut Option<String>,
+        origin: &Origin,
+    ) -> PeerStatus {
+        let Presented::Node(certificate) = &connection.presented else { return PeerStatus::Refused };
+        let (mut reason, mut code) = ("expired", Code::TokenExpired);
+        if certificate.not_after > self.fleet.db().ambient().now() {
+            let refusal = match Box::pin(self.trust(certificate, &contract::WAIT, origin)).await {
+                Ok(Ok(_)) => return PeerStatus::Good,
+                Ok(Err(refusal)) => refusal,
+                Err(failure) => return unknown(&failure),
+            };
+            (reason, code) = (refusal.reason, refusal.problem.code);
+            match Box::pin(self.note_copy(connection, &refusal, origin)).await {
+                Ok(false) if refusal.is_replaced() => {}
+                Ok(_) => return self.refused(connection, (reason, code), origin).await,
+                Err(failure) => {
+                    tracing::warn!(error = ?failure, "the use of a copied certificate could not be recorded");
+                    return self.refused(connection, (reason, code), origin).await;
+                }
             }
         }
+        match self.may_drain(certificate, last_live).await {
+            Ok(true) => PeerStatus::Draining,
+            Ok(false) => self.refused(connection, (reason, code), origin).await,
+            Err(failure) => unknown(&failure),
+        }
+    }
+
+    /// Whether what is open may go on by a certificate that a later one replaced, or that has expired: as long as nobody has
+    /// taken back its authority, the node, or a certificate of the node since.
+    async fn may_drain(
+        &self,
+        certificate: &PeerCertificate,
+        last_live: &mut Option<String>,
+    ) -> Result<bool, Failure> {
+        if self.fleet.db().ambient().now() >= certificate.not_after + LONGEST_STREAM {
+            return Ok(false);
+        }
+        let Some(trust) = self.fleet.node_trust.get(certificate.node_id).await? else { return Ok(false) };
+        let Some(live) = &trust.live else { return Ok(false) };
+        let serials = [Some(certificate.serial.as_str()), last_live.as_deref()];
+        let is_revoked = serials.into_iter().flatten().any(|serial| trust.worth(serial) == Worth::Revoked);
+        if is_revoked || matches!(trust.state, NodeState::Removing | NodeState::Deleted) {
+            return Ok(false);
+        }
+        *last_live = Some(live.serial.clone());
+        self.fleet.trust().believes(certificate.authority_id).await
+    }
+
+    async fn refused(
+        &self,
+        connection: &Connection,
+        (reason, code): (&'static str, Code),
+        origin: &Origin,
+    ) -> PeerStatus {
         let refused = Refused {
-            reason: refusal.reason,
+            reason,
             action: "node.tunnel",
             node: connection.node(),
             target: ("node", connection.node().map(|node| node.to_string())),
-            code: refusal.problem.code,
+            code,
             source: connection.source,
         };
         Box::pin(self.refusals.note(self.fleet.db(), refused, origin)).await;
         PeerStatus::Refused
     }
+}
+
+fn unknown(failure: &Failure) -> PeerStatus {
+    tracing::warn!(error = ?failure, "whether a node may keep its tunnel could not be checked");
+    PeerStatus::Unknown
 }

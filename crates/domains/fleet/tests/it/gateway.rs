@@ -67,6 +67,22 @@ async fn a_waiting_node_is_woken_at_once_and_tells_how_it_went() {
     );
 }
 
+#[tokio::test]
+async fn a_node_without_room_waits_and_is_given_nothing() {
+    let world = World::start().await;
+    let node = quiet_node(&world, "n1").await;
+    let waiting = tokio::spawn({
+        let (api, path) = (node.api.clone(), node.path("tasks/wait?seconds=30&room=0&holding="));
+        async move { api.get(&path).await.expect(200)["tasks"].clone() }
+    });
+    node_waits(&world).await;
+    let task = ask_for_diagnostics(&world, &node).await;
+    // Its next wait takes the place of this one.
+    let tasks = node.wait(10, "").await;
+    assert_eq!(tasks.iter().map(task_id).collect::<Vec<_>>(), [task.as_str()]);
+    assert_eq!(waiting.await.unwrap(), json!([]));
+}
+
 /// Until one node waits for tasks; the listener says so.
 async fn node_waits(world: &World) {
     eventually("a node waits", || async {

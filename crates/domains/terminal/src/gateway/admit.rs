@@ -1,21 +1,19 @@
 //! Who gets a WebSocket, and with which token.
 //!
 //! What all kinds of WebSockets have in common is [`Handshake`] and [`Gateway::accept`]: nothing in the URL, an origin of ours,
-//! a place. What they are for differs by [`Purpose`]: a token of one kind is not accepted as one of another.
+//! a place, and before all that a limit on attempts by network address. What they are for differs by [`Purpose`]: a token of one kind is not accepted as one of another.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     extract::{
-        FromRequestParts, Path, State,
-        ws::{
-            CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code,
-            rejection::WebSocketUpgradeRejection,
-        },
+        ConnectInfo, FromRequestParts, Path, State,
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
     },
     http::{HeaderMap, Uri, header, request::Parts},
-    response::Response,
+    response::{IntoResponse, Response},
 };
+use endpoint::{Lane, address_holder, problem_response};
 use kernel::{Code, CorrelationId, Failure, Problem, ids::AllocationId};
 use listener::Held;
 
@@ -25,14 +23,26 @@ use crate::{
         message::{LARGEST_MESSAGE, PROTOCOL, TOKEN_PREFIX},
         token::{Purpose, TerminalToken, TokenKind},
     },
-    service::upkeep::{Consumed, token_consume},
+    service::upkeep::{Consumed, Expires, token_consume},
 };
 
 /// The token was not accepted. Nothing more is said.
 pub const NOT_ACCEPTED: u16 = 4401;
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(2);
-const READ_BUFFER: usize = 16 * 1024;
+/// Seconds, when there is no place now.
+const RETRY_AFTER: u64 = 5;
+
+/// A kind of WebSocket.
+pub struct SocketKind {
+    pub protocol: &'static str,
+    pub largest_message: usize,
+    /// What one read from the client takes; each connection holds so much.
+    pub read_buffer: usize,
+}
+
+const TERMINAL_SOCKET: SocketKind =
+    SocketKind { protocol: PROTOCOL, largest_message: LARGEST_MESSAGE, read_buffer: 16 * 1024 };
 
 /// What a token allowed.
 pub struct Admitted {
@@ -49,15 +59,19 @@ pub struct Handshake {
     upgrade: WebSocketUpgrade,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Handshake {
-    type Rejection = WebSocketUpgradeRejection;
+impl FromRequestParts<Gateway> for Handshake {
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Self::Rejection> {
+        if let Err(failure) = gateway.attempt_admit(parts).await {
+            return Err(gateway.refuse(&failure));
+        }
+        let upgrade = WebSocketUpgrade::from_request_parts(parts, gateway).await;
         Ok(Self {
             held: parts.extensions.get().cloned(),
             uri: parts.uri.clone(),
             headers: parts.headers.clone(),
-            upgrade: WebSocketUpgrade::from_request_parts(parts, state).await?,
+            upgrade: upgrade.map_err(IntoResponse::into_response)?,
         })
     }
 }
@@ -68,11 +82,11 @@ pub async fn upgrade_terminal(
     handshake: Handshake,
 ) -> Response {
     let serving = gateway.clone();
-    gateway.accept(handshake, PROTOCOL, LARGEST_MESSAGE, move |mut socket, token| async move {
+    gateway.accept(handshake, TERMINAL_SOCKET, move |mut socket, token| async move {
         let consumed = serving.consume(token, &allocation, TokenKind::Terminal).await;
         let Some(admitted) = serving.admit(&mut socket, consumed).await else { return };
         if let Purpose::Terminal { session_id } = admitted.consumed.purpose {
-            serving.attach(socket, admitted, session_id).await;
+            Box::pin(serving.attach(socket, admitted, session_id)).await;
         }
     })
 }
@@ -89,6 +103,27 @@ fn token(headers: &HeaderMap) -> Option<TerminalToken> {
 }
 
 impl Gateway {
+    /// Whoever comes here has proved nothing: an address has so many attempts, before anything is looked up for it.
+    async fn attempt_admit(&self, request: &Parts) -> Result<(), Failure> {
+        let address = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
+        let holder = address.map(address_holder).unwrap_or_default();
+        let lane = Lane::WebSocket;
+        let per_minute = self.0.services.policies.setting(lane.policy(), None, None).await?;
+        self.0.lanes.admit(lane, per_minute, &holder)?;
+        Ok(())
+    }
+
+    fn refuse(&self, failure: &Failure) -> Response {
+        let id = CorrelationId(self.0.terminals.db.ambient().uuid());
+        match failure {
+            Failure::Problem(problem) => problem_response(problem, id),
+            Failure::Internal(_) | Failure::Bug(_) => {
+                tracing::warn!(error = ?failure, "a WebSocket could not be admitted");
+                problem_response(&Problem::from_code(Code::ServiceUnavailable).retry_after(RETRY_AFTER), id)
+            }
+        }
+    }
+
     /// Programs that are no browsers say no origin.
     fn is_own_origin(&self, headers: &HeaderMap) -> bool {
         match headers.get(header::ORIGIN) {
@@ -98,22 +133,13 @@ impl Gateway {
     }
 
     /// Answers with a WebSocket, in which `serve` has the place until it ends.
-    pub fn accept<F, Served>(
-        &self,
-        handshake: Handshake,
-        protocol: &'static str,
-        largest_message: usize,
-        serve: F,
-    ) -> Response
+    pub fn accept<F, Served>(&self, handshake: Handshake, kind: SocketKind, serve: F) -> Response
     where
         F: FnOnce(WebSocket, Option<TerminalToken>) -> Served + Send + 'static,
         Served: Future<Output = ()> + Send,
     {
         let Handshake { held, uri, headers, upgrade } = handshake;
-        let refuse = |problem: Problem| {
-            let id = CorrelationId(self.0.terminals.db.ambient().uuid());
-            endpoint::problem_response(&problem, id)
-        };
+        let refuse = |problem: Problem| self.refuse(&problem.into());
         if uri.query().is_some() {
             // What stands in a URL is logged on its way.
             let text = "The address of a WebSocket takes no parameters: the token belongs into a header.";
@@ -127,14 +153,14 @@ impl Gateway {
         }
         let Ok(place) = self.0.places.clone().try_acquire_owned() else {
             let text = "This gateway has as many connections open as it may have.";
-            return refuse(Problem::new(Code::ServiceUnavailable, text).retry_after(5));
+            return refuse(Problem::new(Code::ServiceUnavailable, text).retry_after(RETRY_AFTER));
         };
         let token = token(&headers);
         upgrade
-            .protocols([protocol])
-            .max_message_size(largest_message)
-            .max_frame_size(largest_message)
-            .read_buffer_size(READ_BUFFER)
+            .protocols([kind.protocol])
+            .max_message_size(kind.largest_message)
+            .max_frame_size(kind.largest_message)
+            .read_buffer_size(kind.read_buffer)
             .on_upgrade(async move |socket| {
                 let _held = (held, place);
                 Box::pin(serve(socket, token)).await;
@@ -168,17 +194,33 @@ impl Gateway {
         allocation: &str,
         kind: TokenKind,
     ) -> Result<Result<Admitted, &'static str>, Failure> {
-        let Some(token) = token else { return Ok(Err("missing")) };
         let Ok(allocation) = allocation.parse::<AllocationId>() else { return Ok(Err("malformed")) };
-        let db = &self.0.terminals.db;
-        let consumed = token_consume(&self.0.terminals, &token.hash()).await?;
-        Ok(match consumed {
-            None => Err("unknown_or_used"),
-            Some(consumed) if consumed.purpose.kind() != kind => Err("other_kind"),
-            Some(consumed) if consumed.allocation_id != allocation => Err("other_allocation"),
-            Some(consumed) if consumed.expires_at <= db.ambient().now() => Err("expired"),
-            Some(consumed) => Ok(Admitted { consumed, token }),
-        })
+        let look_up = |hash| token_consume(&self.0.terminals, hash);
+        let consumed = self.token_consume(token, look_up, |consumed: &Consumed| {
+            if consumed.purpose.kind() != kind {
+                Some("other_kind")
+            } else {
+                (consumed.allocation_id != allocation).then_some("other_allocation")
+            }
+        });
+        Ok(consumed.await?.map(|(consumed, token)| Admitted { consumed, token }))
+    }
+
+    /// What a token was good for, which `look_up` uses up. Why it is not accepted, if it is not: `refuse` knows what it was not
+    /// made for.
+    pub async fn token_consume<T: Expires, LookedUp: Future<Output = Result<Option<T>, Failure>>>(
+        &self,
+        token: Option<TerminalToken>,
+        look_up: impl FnOnce([u8; 32]) -> LookedUp,
+        refuse: impl FnOnce(&T) -> Option<&'static str>,
+    ) -> Result<Result<(T, TerminalToken), &'static str>, Failure> {
+        let Some(token) = token else { return Ok(Err("missing")) };
+        let Some(consumed) = look_up(token.hash()).await? else { return Ok(Err("unknown_or_used")) };
+        if let Some(reason) = refuse(&consumed) {
+            return Ok(Err(reason));
+        }
+        let is_late = consumed.expires_at() <= self.0.terminals.db.ambient().now();
+        Ok(if is_late { Err("expired") } else { Ok((consumed, token)) })
     }
 }
 

@@ -6,6 +6,7 @@ use axum::extract::ws::{Message, WebSocket, close_code};
 use chrono::TimeDelta;
 use endpoint::SignIn;
 use fleet::api::ReachError;
+use futures_util::FutureExt as _;
 use kernel::{
     ids::{AllocationId, NodeId, ProjectId, TerminalSessionId},
     policy::TerminalRecording,
@@ -16,15 +17,15 @@ use node_proto::{
     grant::{Grant, Owner, PtyAccess, Target},
 };
 use node_tunnel::OpenError;
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Gateway,
     admit::{Admitted, NOT_ACCEPTED, close},
     pump::{Attachment, End},
-    revocation::{MustEnd, has_lost_access, in_words, refusal_code},
-    storing::Storing,
-    tape::{Tape, UNAVAILABLE},
+    revocation::{Pause, in_words, refusal_code},
+    storing::{CannotGoOn, Storing},
+    tape::{TAMPERED, Tape, UNAVAILABLE},
 };
 use crate::{
     model::{
@@ -33,13 +34,23 @@ use crate::{
         session::Access,
     },
     service::{
-        recordings::NewRecording,
+        recordings::{NewRecording, tampering_note},
         upkeep::{session_end_ask, session_note_attached, session_note_end},
     },
 };
 
+/// The node ends a session whose time to live is over, and says so; a gateway that ended it before would not learn its last output.
+const AFTER_NODE: Duration = Duration::from_secs(5);
 /// A client says what it has within this time.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+/// An attachment is noted before anything is shown: a session that somebody uses is never taken for one that nobody used.
+const NOTE_AGAIN_AFTER: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1600),
+    Duration::from_millis(3000),
+];
+const NOT_NOTED: &str = "the control plane cannot note the terminal now; attach again in a moment";
 
 /// Who is attached, and where.
 struct Attached {
@@ -95,7 +106,7 @@ impl Gateway {
             session,
             node,
             access,
-            ends_at: began + ttl,
+            ends_at: began + ttl + AFTER_NODE,
         };
         let Some((sequence, columns, rows)) = first_message(&mut socket).await else {
             return refuse(socket, "protocol", "the first message must be attach".to_owned(), false).await;
@@ -115,30 +126,57 @@ impl Gateway {
             Ok(recorded) => recorded,
             Err((code, retryable)) => return refuse(socket, code, UNAVAILABLE.to_owned(), retryable).await,
         };
-        let (mut tape, mut from) = (None, sequence);
-        if let Some(recorded) = recorded {
-            // From the end of what is recorded, when the client has more: nothing is to be missing.
-            match Tape::start(recorded, sequence, (columns, rows)).await {
-                Ok(started) => {
-                    from = sequence.min(started.next_sequence().await);
-                    tape = Some(started);
-                }
-                Err(error) => {
-                    metrics::counter!("terminal_recording_failures_total", "reason" => "start").increment(1);
-                    tracing::warn!(session_id = %attached.session, error = ?error, "a recording could not be started");
-                    return refuse(socket, "recording_unavailable", UNAVAILABLE.to_owned(), true).await;
-                }
+        let starting = async {
+            match recorded {
+                Some(recorded) => Box::pin(Tape::start(recorded, sequence, (columns, rows))).await.map(Some),
+                None => Ok(None),
             }
+        };
+        // Both wait for a disk; neither needs the other.
+        let (tape, is_noted) = tokio::join!(starting, self.note_attached(&attached));
+        let tape = match tape {
+            Ok(tape) => tape,
+            Err(error) => {
+                let (code, message, retryable) = self.recording_refused(&attached, error).await;
+                return refuse(socket, code, message.to_owned(), retryable).await;
+            }
+        };
+        if !is_noted {
+            return refuse(socket, "unavailable", NOT_NOTED.to_owned(), true).await;
         }
+        let from = match &tape {
+            // From the end of what is recorded, when the client has more: nothing is to be missing.
+            Some(tape) => sequence.min(tape.next_sequence().await),
+            None => sequence,
+        };
         let stream_began = Attachment::start(stream, from, (columns, rows)).await;
         let Ok(attachment) = stream_began else {
             return refuse(socket, "tunnel_lost", "the node broke the stream off".to_owned(), true).await;
         };
-        self.note_attached(&attached, began).await;
+        metrics::histogram!("terminal_connect_seconds").record(began.elapsed().as_secs_f64());
+        tracing::info!(session_id = %attached.session, node_id = %attached.node, "a terminal is attached");
         metrics::gauge!("terminal_attachments").increment(1.0);
         let ready = (attached.session, attached.access);
-        let end = attachment.run(socket, ready, tape, self.must_leave(&attached)).await;
+        let (pause, (tell, told)) = (Pause::new(), oneshot::channel());
+        let running = attachment.run(socket, ready, tape, told.map(Result::unwrap_or_default));
+        let allowed = || self.allowed(&self.0.terminal_endpoint, attached.sign_in, path);
+        let mut lost_access = false;
+        // Beside it: what is paused cannot ask whether it may go on.
+        let must_leave = async {
+            let must_end = self.must_end(&pause, attached.principal, attached.ends_at, allowed).await;
+            lost_access = must_end.lost_access;
+            let _ = tell.send((must_end.code, must_end.message, must_end.retryable));
+            std::future::pending::<End>().await
+        };
+        let end = tokio::select! {
+            end = pause.gate(running) => end,
+            end = must_leave => end,
+        };
         metrics::gauge!("terminal_attachments").decrement(1.0);
+        if lost_access {
+            // What runs there is not left running for somebody who may not come back.
+            self.end_session(attached.session).await;
+        }
         if let End::Session { reason, exit_status } = end {
             self.note(&attached, reason, exit_status).await;
         }
@@ -177,16 +215,27 @@ impl Gateway {
         }
     }
 
-    async fn must_leave(&self, attached: &Attached) -> (&'static str, String, bool) {
-        let path = (attached.project, attached.allocation);
-        let allowed = || self.allowed(&self.0.terminal_endpoint, attached.sign_in, path);
-        let MustEnd { code, message, retryable } =
-            self.must_end(attached.principal, attached.ends_at, allowed).await;
-        if code == "revoked" && allowed().await.is_err_and(|failure| has_lost_access(&failure)) {
-            // What runs there is not left running for somebody who may not come back.
-            self.end_session(attached.session).await;
+    /// What a client is told whose session cannot be recorded on.
+    async fn recording_refused(
+        &self,
+        attached: &Attached,
+        error: CannotGoOn,
+    ) -> (&'static str, &'static str, bool) {
+        let session = attached.session;
+        match error {
+            CannotGoOn::Closed => ("session_ended", "the session has ended", false),
+            CannotGoOn::Tampered(fault) => {
+                if let Err(failure) = tampering_note(&self.0.terminals, session, &fault).await {
+                    tracing::warn!(session_id = %session, error = ?failure, "what was found changed could not be noted");
+                }
+                ("recording_tampered", TAMPERED, false)
+            }
+            CannotGoOn::Unavailable(failure) => {
+                metrics::counter!("terminal_recording_failures_total", "reason" => "start").increment(1);
+                tracing::warn!(session_id = %session, error = ?failure, "a recording could not be started");
+                ("recording_unavailable", UNAVAILABLE, true)
+            }
         }
-        (code, message, retryable)
     }
 
     async fn end_session(&self, session: TerminalSessionId) {
@@ -195,12 +244,15 @@ impl Gateway {
         }
     }
 
-    async fn note_attached(&self, attached: &Attached, began: Instant) {
-        metrics::histogram!("terminal_connect_seconds").record(began.elapsed().as_secs_f64());
-        tracing::info!(session_id = %attached.session, node_id = %attached.node, "a terminal is attached");
-        if let Err(failure) = session_note_attached(&self.0.terminals, attached.session).await {
-            tracing::warn!(error = ?failure, "an attachment could not be noted");
+    /// False when it cannot be noted, however often it is tried.
+    async fn note_attached(&self, attached: &Attached) -> bool {
+        let mut waits = NOTE_AGAIN_AFTER.into_iter();
+        while let Err(failure) = session_note_attached(&self.0.terminals, attached.session).await {
+            tracing::warn!(session_id = %attached.session, error = ?failure, "an attachment could not be noted");
+            let Some(wait) = waits.next() else { return false };
+            tokio::time::sleep(wait).await;
         }
+        true
     }
 
     async fn note(&self, attached: &Attached, reason: &str, exit_status: Option<i32>) {

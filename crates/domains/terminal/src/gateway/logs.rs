@@ -14,13 +14,13 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use endpoint::{Declaration, SignIn};
+use endpoint::SignIn;
 use fleet::api::ReachError;
 use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
-use kernel::{Failure, ids::NodeId, principal::PrincipalId};
+use kernel::{Failure, ids::NodeId};
 use node_proto::{
     contract::TunnelClass,
     grant::{Grant, SignedGrant, Target},
@@ -31,8 +31,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Gateway,
-    admit::{Handshake, NOT_ACCEPTED, close},
-    revocation::MustEnd,
+    admit::{Handshake, NOT_ACCEPTED, SocketKind, close},
+    revocation::{MustEnd, Pause},
 };
 use crate::{
     http::logs::permission,
@@ -64,13 +64,16 @@ struct Admitted {
 
 type Sink = SplitSink<WebSocket, Message>;
 
+const LOG_SOCKET: SocketKind =
+    SocketKind { protocol: LOG_PROTOCOL, largest_message: LARGEST_CLIENT_MESSAGE, read_buffer: 16 * 1024 };
+
 pub async fn upgrade_logs(
     State(gateway): State<Gateway>,
     Path(node): Path<String>,
     handshake: Handshake,
 ) -> Response {
     let serving = gateway.clone();
-    gateway.accept(handshake, LOG_PROTOCOL, LARGEST_CLIENT_MESSAGE, move |mut socket, token| async move {
+    gateway.accept(handshake, LOG_SOCKET, move |mut socket, token| async move {
         let consumed = serving.log_token_consume(token, &node).await;
         let Some((consumed, token)) = serving.admit(&mut socket, consumed).await else { return };
         match admitted(consumed, &token) {
@@ -95,16 +98,12 @@ impl Gateway {
         token: Option<TerminalToken>,
         node: &str,
     ) -> Result<Result<(ConsumedLogToken, TerminalToken), &'static str>, Failure> {
-        let Some(token) = token else { return Ok(Err("missing")) };
         let Ok(node) = node.parse::<NodeId>() else { return Ok(Err("malformed")) };
-        let db = &self.0.terminals.db;
-        let consumed = log_token_consume(&self.0.terminals, &token.hash()).await?;
-        Ok(match consumed {
-            None => Err("unknown_or_used"),
-            Some(consumed) if consumed.node_id != node => Err("other_node"),
-            Some(consumed) if consumed.expires_at <= db.ambient().now() => Err("expired"),
-            Some(consumed) => Ok((consumed, token)),
+        let look_up = |hash| log_token_consume(&self.0.terminals, hash);
+        self.token_consume(token, look_up, |consumed: &ConsumedLogToken| {
+            (consumed.node_id != node).then_some("other_node")
         })
+        .await
     }
 
     async fn log_follow(&self, socket: WebSocket, admitted: Admitted) {
@@ -112,7 +111,9 @@ impl Gateway {
         let mut endpoint = self.0.log_endpoint.clone();
         endpoint.permission = Some(permission(source));
         let (mut sink, listening) = socket.split();
-        let principal = match self.log_allowed(&endpoint, sign_in).await {
+        // Whether somebody may read such a log now, and who it is.
+        let allowed = || self.0.services.still_allowed(&endpoint, sign_in, &[]);
+        let principal = match allowed().await {
             Ok(principal) => principal,
             Err(failure) => {
                 let why = MustEnd::refused(&failure);
@@ -123,36 +124,29 @@ impl Gateway {
             Ok(stream) => stream,
             Err(error) => {
                 let (code, retryable) = refusal(&error);
-                let why = MustEnd { code, message: error.to_string(), retryable };
+                let why = MustEnd { retryable, ..MustEnd::new(code, error.to_string()) };
                 return say_farewell(&mut sink, why).await;
             }
         };
         tracing::info!(node_id = %node, source = source.name(), "a log is followed");
         metrics::gauge!("node_log_followers").increment(1.0);
         let ends_at = Instant::now() + LONGEST;
-        let must_end = self.must_end(principal, ends_at, || self.log_allowed(&endpoint, sign_in));
+        let pause = Pause::new();
         let end = tokio::select! {
-            why = to_client(stream, &mut sink) => why,
+            why = pause.gate(to_client(stream, &mut sink)) => why,
             () = client_left(listening) => None,
-            why = must_end => Some(why),
+            why = self.must_end(&pause, principal, ends_at, allowed) => Some(why),
         };
         metrics::gauge!("node_log_followers").decrement(1.0);
         if let Some(why) = end {
             say_farewell(&mut sink, why).await;
         }
     }
-
-    /// Whether somebody may read such a log now, and who it is.
-    async fn log_allowed(&self, endpoint: &Declaration, sign_in: SignIn) -> Result<PrincipalId, Failure> {
-        let services = &self.0.services;
-        services.still_allowed(endpoint, sign_in, &[]).await?;
-        Ok(services.authenticator.signed_in(sign_in).await?.principal())
-    }
 }
 
 fn tunnel_lost() -> MustEnd {
     let message = "the connection to the node is lost".to_owned();
-    MustEnd { code: "tunnel_lost", message, retryable: true }
+    MustEnd { retryable: true, ..MustEnd::new("tunnel_lost", message) }
 }
 
 /// Until the node or the client ends it. Nothing is said to a client that does not listen.
@@ -195,7 +189,7 @@ async fn next_items(
         Ok(items) => Ok((items, bytes.len())),
         Err(error) => {
             tracing::warn!(%error, "a log stream is broken off");
-            Err(MustEnd { code: "protocol", message: error.to_string(), retryable: false })
+            Err(MustEnd::new("protocol", error.to_string()))
         }
     }
 }
@@ -235,7 +229,7 @@ async fn client_left(mut socket: SplitStream<WebSocket>) {
 }
 
 async fn say_farewell(sink: &mut Sink, why: MustEnd) {
-    let MustEnd { code, message, retryable } = why;
+    let MustEnd { code, message, retryable, .. } = why;
     let error = LogMessage::LogError { code, message, retryable };
     let frame = CloseFrame {
         code: if retryable { close_code::AGAIN } else { close_code::POLICY },
@@ -275,7 +269,8 @@ mod tests {
 
     fn line(message: &str) -> LogItem {
         let (at, source) = (DateTime::UNIX_EPOCH, "test".to_owned());
-        LogItem::Line(LogLine { at, level: LogLevel::Info, source, message: message.to_owned() })
+        let line = LogLine { at, level: LogLevel::Info, source, message: message.to_owned() };
+        LogItem::Line(line.into())
     }
 
     #[test]

@@ -13,10 +13,12 @@
 
 mod admit;
 mod attach;
+mod input_ack;
 mod logs;
 mod pump;
 mod queue;
 mod revocation;
+mod ssh_grant;
 mod storing;
 mod tape;
 mod tcp;
@@ -24,7 +26,7 @@ mod tcp;
 use std::sync::Arc;
 
 use axum::{Router, routing::get};
-use endpoint::{Declaration, Services};
+use endpoint::{Declaration, Lanes, Services};
 use fleet::api::Tunnels;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -58,6 +60,8 @@ struct Inner {
     /// What logs that somebody follows are checked against.
     log_endpoint: Declaration,
     origins: Vec<String>,
+    /// Attempts to connect, by network address.
+    lanes: Arc<Lanes>,
     places: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -77,6 +81,7 @@ impl Gateway {
             ssh_endpoint,
             log_endpoint,
             origins,
+            lanes: Lanes::start(),
             places,
             stop,
         }))

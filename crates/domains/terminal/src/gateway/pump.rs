@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::{
+    input_ack::InputAck,
     queue::Queue,
     tape::{Tape, UNAVAILABLE, Unavailable},
 };
@@ -67,12 +68,6 @@ pub struct Attachment {
     stream: Stream,
 }
 
-fn encoded(frame: &Frame) -> Bytes {
-    let mut bytes = BytesMut::new();
-    frame.encode(&mut bytes);
-    bytes.freeze()
-}
-
 impl Attachment {
     /// Says what the client has, and its size.
     pub async fn start(
@@ -80,8 +75,8 @@ impl Attachment {
         sequence: u64,
         (columns, rows): (u16, u16),
     ) -> Result<Self, StreamError> {
-        stream.sender.send(encoded(&Frame::Ack { sequence })).await?;
-        stream.sender.send(encoded(&Frame::Resize { columns, rows })).await?;
+        stream.sender.send(Frame::Ack { sequence }.encoded()).await?;
+        stream.sender.send(Frame::Resize { columns, rows }.encoded()).await?;
         Ok(Self { stream })
     }
 
@@ -151,7 +146,10 @@ fn unavailable(_: Unavailable) -> Option<Farewell> {
 /// Ends when the recording cannot go on; never without one.
 async fn keep_recording(tape: Option<&Tape>, queue: &Queue) -> Option<Farewell> {
     match tape {
-        Some(tape) => unavailable(tape.keep_storing(queue).await),
+        Some(tape) => tokio::select! {
+            error = tape.keep_storing(queue) => unavailable(error),
+            () = tape.announce_recorded(queue) => None,
+        },
         None => std::future::pending().await,
     }
 }
@@ -163,6 +161,7 @@ async fn from_client_read(
     sink: &Sink,
     tape: Option<&Tape>,
 ) -> Option<Farewell> {
+    let typed = metrics::counter!("terminal_bytes_total", "direction" => "in");
     loop {
         let message = match timeout(SILENCE, socket.next()).await {
             Ok(Some(Ok(message))) => message,
@@ -170,7 +169,7 @@ async fn from_client_read(
         };
         match message {
             Message::Binary(bytes) => {
-                metrics::counter!("terminal_bytes_total", "direction" => "in").increment(bytes.len() as u64);
+                typed.increment(bytes.len() as u64);
                 if let Some(tape) = tape
                     && let Err(error) = tape.input(&bytes).await
                 {
@@ -232,7 +231,7 @@ async fn to_node_until_detach(
 ) -> Result<(), StreamError> {
     loop {
         if let Some(frame) = queue.control() {
-            sender.send(encoded(&frame)).await?;
+            sender.send(frame.encoded()).await?;
             if frame == Frame::Detach {
                 sender.finish()?;
                 return Ok(());
@@ -249,7 +248,7 @@ async fn to_node_until_detach(
                 room?;
                 let Some(piece) = queue.take_input() else { continue };
                 let count = piece.len() as u64;
-                sender.send(encoded(&Frame::Data(piece))).await?;
+                sender.send(Frame::Data(piece).encoded()).await?;
                 taken.send_modify(|taken| *taken += count);
             }
             () = queue.changed() => {}
@@ -266,6 +265,8 @@ async fn to_client_write(
 ) -> (End, Option<Farewell>) {
     let mut decoder = Decoder::default();
     let mut is_ready = false;
+    let printed = metrics::counter!("terminal_bytes_total", "direction" => "out");
+    let mut input_ack = InputAck::default();
     let mut ping = tokio::time::interval(PING_EVERY);
     ping.tick().await;
     loop {
@@ -275,7 +276,7 @@ async fn to_client_write(
             bytes = receiver.next() => {
                 let Ok(Some(bytes)) = bytes else { return (End::Attachment, lost()) };
                 received = bytes.len();
-                decoder.push(&bytes);
+                decoder.push(bytes);
                 loop {
                     match decoder.frame() {
                         Ok(None) => break,
@@ -284,6 +285,9 @@ async fn to_client_write(
                                 Ok(frame) => frame,
                                 Err(error) => return (End::Attachment, unavailable(error)),
                             };
+                            if let Frame::Data(bytes) = &frame {
+                                printed.increment(bytes.len() as u64);
+                            }
                             match frame_read(frame, ready, &mut is_ready) {
                                 Said::Message(message) => messages.push(message),
                                 Said::End(end, message) => {
@@ -303,12 +307,13 @@ async fn to_client_write(
             }
             changed = taken.changed() => {
                 if changed.is_ok() {
-                    let bytes = *taken.borrow_and_update();
-                    messages.push(Message::Text(ServerMessage::InputAck { bytes }.text().into()));
+                    input_ack.note(*taken.borrow_and_update());
                 }
             }
+            () = input_ack.due() => {}
             _ = ping.tick() => messages.push(Message::Ping(Bytes::new())),
         }
+        messages.extend(input_ack.message(!messages.is_empty()));
         if !send(sink, messages).await {
             return (End::Attachment, None);
         }
@@ -351,10 +356,7 @@ fn frame_read(frame: Frame, (session_id, access): (TerminalSessionId, Access), i
     };
     match frame {
         Frame::Data(bytes) if bytes.is_empty() => Said::Nothing,
-        Frame::Data(bytes) => {
-            metrics::counter!("terminal_bytes_total", "direction" => "out").increment(bytes.len() as u64);
-            Said::Message(Message::Binary(bytes))
-        }
+        Frame::Data(bytes) => Said::Message(Message::Binary(bytes)),
         Frame::Ack { sequence } => {
             let message = if *is_ready {
                 ServerMessage::Skipped { sequence }
@@ -367,7 +369,9 @@ fn frame_read(frame: Frame, (session_id, access): (TerminalSessionId, Access), i
         Frame::Exit { status } => closed("exited", Some(status)),
         Frame::Close { reason: CloseReason::TakenOver } => closed(CloseReason::TakenOver.name(), None),
         Frame::Close { reason } => closed(reason.name(), None),
-        Frame::Resize { .. } | Frame::Detach => Said::Nothing,
+        Frame::Resize { .. } | Frame::Received { .. } | Frame::Recorded { .. } | Frame::Detach => {
+            Said::Nothing
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use crate::model::message::INPUT_WINDOW;
 struct State {
     input: Pieces,
     ack: Option<u64>,
+    received: Option<u64>,
+    recorded: Option<u64>,
     resize: Option<(u16, u16)>,
     detach: bool,
 }
@@ -45,6 +47,8 @@ impl Queue {
             let mut state = self.lock();
             match frame {
                 Frame::Ack { sequence } => state.ack = state.ack.max(Some(sequence)),
+                Frame::Received { sequence } => state.received = state.received.max(Some(sequence)),
+                Frame::Recorded { sequence } => state.recorded = state.recorded.max(Some(sequence)),
                 Frame::Resize { columns, rows } => state.resize = Some((columns, rows)),
                 Frame::Detach => state.detach = true,
                 Frame::Data(_) | Frame::Exit { .. } | Frame::Close { .. } => {}
@@ -57,7 +61,17 @@ impl Queue {
     pub fn control(&self) -> Option<Frame> {
         let mut state = self.lock();
         if let Some(sequence) = state.ack.take() {
+            // It says more than the others of what came before.
+            state.received = state.received.filter(|received| *received > sequence);
+            state.recorded = state.recorded.filter(|recorded| *recorded > sequence);
             return Some(Frame::Ack { sequence });
+        }
+        if let Some(sequence) = state.received.take() {
+            state.recorded = state.recorded.filter(|recorded| *recorded > sequence);
+            return Some(Frame::Received { sequence });
+        }
+        if let Some(sequence) = state.recorded.take() {
+            return Some(Frame::Recorded { sequence });
         }
         if let Some((columns, rows)) = state.resize.take() {
             return Some(Frame::Resize { columns, rows });
@@ -108,9 +122,17 @@ mod tests {
         for sequence in [5, 9, 7] {
             queue.push(Frame::Ack { sequence });
         }
+        for sequence in [9, 12, 11] {
+            queue.push(Frame::Received { sequence });
+        }
+        for sequence in [12, 14] {
+            queue.push(Frame::Recorded { sequence });
+        }
         queue.push(Frame::Resize { columns: 80, rows: 24 });
         queue.push(Frame::Resize { columns: 100, rows: 30 });
         assert_eq!(queue.control(), Some(Frame::Ack { sequence: 9 }));
+        assert_eq!(queue.control(), Some(Frame::Received { sequence: 12 }));
+        assert_eq!(queue.control(), Some(Frame::Recorded { sequence: 14 }));
         assert_eq!(queue.control(), Some(Frame::Resize { columns: 100, rows: 30 }));
         assert_eq!(queue.control(), None);
         assert_eq!(queue.take_input().as_deref(), Some(&b"exit"[..]));

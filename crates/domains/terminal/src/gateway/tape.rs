@@ -16,9 +16,10 @@ use std::{
 use chrono::TimeDelta;
 use kernel::{Ambient, Failure, policy::TerminalRecording};
 use node_tunnel::frame::Frame;
+use objects::ObjectError;
 use recording::{Chunk, Limits, Recorder, Size};
 use tokio::{
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, Notify, mpsc, watch},
     task::JoinHandle,
     time::timeout,
 };
@@ -26,7 +27,7 @@ use tokio::{
 use super::{
     pump::End,
     queue::Queue,
-    storing::{Progress, STORE_WITHIN, Storing},
+    storing::{CannotGoOn, Progress, STORE_WITHIN, Storing},
 };
 use crate::{
     Terminals,
@@ -36,10 +37,12 @@ use crate::{
     },
 };
 
-/// Smaller than what a node keeps, so that it can go on while a chunk is stored.
-const LIMITS: Limits = Limits { chunk_bytes: 128 * 1024, chunk_age: TimeDelta::seconds(5) };
+/// A fourth of what a node holds, so that it can go on while chunks are stored.
+const LIMITS: Limits = Limits { chunk_bytes: 256 * 1024, chunk_age: TimeDelta::seconds(5) };
 /// Chunks that wait to be stored.
 const QUEUED: usize = 2;
+/// Watching windows are behind by so much: one message tells of all output of this time.
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A node waits ten seconds for the first frame.
 const RESUME_WITHIN: Duration = Duration::from_secs(8);
@@ -49,6 +52,8 @@ const RESUME_WITHIN: Duration = Duration::from_secs(8);
 pub struct Unavailable;
 
 pub const UNAVAILABLE: &str = "the recording of the session cannot be stored; attach again in a moment";
+pub const TAMPERED: &str = "what is stored of the session's recording was changed by somebody else, and nothing more of the session is \
+     shown; end it, open a new one, and tell the operator of the installation";
 
 /// A recorder, and its chunks that were not queued yet: whoever queues them may be cut off at any time.
 struct Recording {
@@ -69,6 +74,12 @@ pub struct Tape {
     acknowledged: AtomicU64,
     /// The number of the byte that the node sends next.
     position: AtomicU64,
+    /// What the node was told last.
+    forwarded: AtomicU64,
+    /// All output before this byte is recorded.
+    recorded_until: AtomicU64,
+    /// More was recorded.
+    recorded: Notify,
 }
 
 impl Tape {
@@ -77,38 +88,41 @@ impl Tape {
         let opened = recording_open(terminals, new).await?;
         let Some(opened) = opened else { return Ok(None) };
         let folder = terminals.recordings.folder(new.org, new.session)?;
-        Ok(Some(Storing::new(terminals.clone(), new.session, folder, opened)))
+        Ok(Some(Storing::new(terminals.clone(), new.session, folder, opened, new.expires_at)))
     }
 
     /// Goes on after the last chunk that is stored, or stores the first one. The stream to the node is open: whoever wrote
     /// before is detached.
     pub async fn start(
-        mut storing: Storing,
+        storing: Storing,
         client_has: u64,
         (columns, rows): (u16, u16),
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Self, CannotGoOn> {
         let ambient = storing.ambient().clone();
         let records_input = storing.mode() == TerminalRecording::OutputAndInput;
         let now = ambient.now();
         let starting = async {
-            if let Some(tail) = storing.tail_find().await? {
+            let resumed = storing.tail_find().await?;
+            let predecessor_may_store = !resumed.is_released;
+            if let Some(tail) = resumed.tail {
                 let mut recorder = Recorder::resume(tail).with_limits(LIMITS);
                 let mut chunks = recorder.resized(now, columns, rows);
-                if records_input {
+                if records_input && predecessor_may_store {
                     chunks.extend(recorder.resumed(now));
                 }
-                return Ok::<_, StorageError>((recorder, chunks));
+                return Ok::<_, CannotGoOn>((recorder, chunks, predecessor_may_store));
             }
-            let mut recorder =
-                Recorder::new(storing.session(), Size { columns, rows }, now).with_limits(LIMITS);
+            let recorder = Recorder::new(storing.session(), Size { columns, rows }, now);
+            let mut recorder = recorder.with_limits(LIMITS).with_expiry(storing.expires_at());
             // Nothing is shown of a session whose recording cannot even begin.
             if let Some(chunk) = recorder.flush() {
-                storing.store(chunk).await?;
+                storing.store_first(chunk, predecessor_may_store).await?;
             }
-            Ok((recorder, Vec::new()))
+            Ok((recorder, Vec::new(), false))
         };
-        let (recorder, early) =
-            timeout(RESUME_WITHIN, starting).await.map_err(|_| objects::ObjectError::TimedOut)??;
+        let started = timeout(RESUME_WITHIN, starting).await;
+        let timed_out = |_| CannotGoOn::from(StorageError::from(ObjectError::TimedOut));
+        let (recorder, early, predecessor_may_store) = started.map_err(timed_out)??;
         let (progress, progressed) =
             watch::channel(Progress { stored: recorder.next_sequence(), failed: false });
         let (chunks, to_store) = mpsc::channel(QUEUED);
@@ -118,11 +132,14 @@ impl Tape {
             recorder: Mutex::new(Recording { recorder, unqueued: early.into() }),
             chunks,
             progress: progressed,
-            storing: tokio::spawn(storing.run(to_store, progress)),
+            storing: tokio::spawn(storing.run(to_store, progress, predecessor_may_store)),
             seals,
             records_input,
             acknowledged: AtomicU64::new(client_has),
             position: AtomicU64::new(0),
+            forwarded: AtomicU64::new(0),
+            recorded_until: AtomicU64::new(0),
+            recorded: Notify::new(),
         })
     }
 
@@ -143,6 +160,8 @@ impl Tape {
         let mut recording = self.recorder.lock().await;
         let chunks = recording.recorder.output(self.ambient.now(), sequence, bytes);
         self.queue(&mut recording, chunks).await?;
+        self.recorded_until.store(sequence + length, Ordering::Relaxed);
+        self.recorded.notify_one();
         let known = self.acknowledged.load(Ordering::Relaxed).saturating_sub(sequence).min(length);
         Ok(usize::try_from(known).unwrap_or(bytes.len()))
     }
@@ -187,13 +206,26 @@ impl Tape {
     /// The client has all bytes before this one. The node is told of those that are stored.
     pub fn acknowledge(&self, sequence: u64, queue: &Queue) {
         self.acknowledged.fetch_max(sequence, Ordering::Relaxed);
+        // Not more than the node has sent: it would take that for a broken protocol.
+        queue.push(Frame::Received { sequence: sequence.min(self.position.load(Ordering::Relaxed)) });
         self.forward(queue);
+    }
+
+    /// Tells the node what is recorded, soon after it was: no watching window sees it before.
+    pub async fn announce_recorded(&self, queue: &Queue) {
+        loop {
+            self.recorded.notified().await;
+            tokio::time::sleep(ANNOUNCE_AFTER).await;
+            queue.push(Frame::Recorded { sequence: self.recorded_until.load(Ordering::Relaxed) });
+        }
     }
 
     fn forward(&self, queue: &Queue) {
         let (stored, client) = (self.progress.borrow().stored, self.acknowledged.load(Ordering::Relaxed));
         let sequence = stored.min(client).min(self.position.load(Ordering::Relaxed));
-        queue.push(Frame::Ack { sequence });
+        if self.forwarded.fetch_max(sequence, Ordering::Relaxed) < sequence {
+            queue.push(Frame::Ack { sequence });
+        }
     }
 
     /// Stores chunks when they are old enough, and tells the node what is stored. Ends when the storage has failed.
@@ -219,21 +251,17 @@ impl Tape {
         }
     }
 
-    /// Stores what is left, and the seal when the session has ended. What a gateway has that was taken over is left to the
-    /// next one, which gets it from the node.
+    /// Stores what is left, and the seal when the session has ended. Whoever takes over waits for it, because what was typed is
+    /// nowhere else.
     pub async fn finish(self, end: &End) {
         let Self { ambient, recorder, chunks, mut storing, seals, position, .. } = self;
-        if matches!(end, End::TakenOver) {
-            storing.abort();
-            return;
-        }
         let Recording { mut recorder, unqueued } = recorder.into_inner();
         let session = seals.session();
         let finishing = async {
             let (left, statement) = match end {
                 End::Session { reason, .. } => {
                     let finished = recorder.finish(ambient.now(), Some(position.into_inner()), reason);
-                    (finished.chunks, Some(finished.statement))
+                    (finished.chunks, Some(finished.statement.with_tampering(seals.tampering())))
                 }
                 End::Attachment | End::TakenOver => (recorder.flush().into_iter().collect(), None),
             };
@@ -244,7 +272,7 @@ impl Tape {
             drop(chunks);
             (&mut storing).await.ok()?;
             // All chunks are stored, or it is left to the job that seals what is not complete.
-            let statement = statement.filter(|_| seals.stored_chunks() == count)?;
+            let statement = statement.filter(|_| Some(seals.stored_chunks()) == count)?;
             Some(recording_seal(seals.terminals(), seals.folder(), statement).await)
         };
         match timeout(STORE_WITHIN, finishing).await {

@@ -1,11 +1,12 @@
 //! SSH: from a WebSocket to a connection to the SSH server of a machine.
 //!
 //! Nothing is kept here but what is on its way: the client is not read while the node's window is full, and the node's window
-//! is given back only after the client's socket took the bytes. The end of one direction does not end the other. It is
-//! checked every second whether the client may still enter. A connection breaks with its gateway.
+//! is given back only after the client's socket took the bytes. The end of one direction does not end the other, and when one
+//! breaks, what the other has on its way still arrives. It is checked every second whether the client may still enter. A
+//! connection ends with its time to live, which the token sealed, and breaks with its gateway.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -22,11 +23,8 @@ use futures_util::{
     FutureExt as _, SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
-use kernel::ids::NodeId;
-use node_proto::{
-    contract::TunnelClass,
-    grant::{Grant, SignedGrant, Target},
-};
+use metrics::Counter;
+use node_proto::contract::TunnelClass;
 use node_tunnel::{OpenError, Receiver, Sender, Stream, StreamError};
 use tokio::{
     sync::Mutex,
@@ -36,24 +34,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Gateway,
-    admit::{Admitted, Handshake, NOT_ACCEPTED, close},
-    revocation::MustEnd,
+    admit::{Admitted, Handshake, NOT_ACCEPTED, SocketKind, close},
+    revocation::{MustEnd, Pause},
+    ssh_grant::{SshGrant, sealed_grant},
 };
 use crate::model::{
     ssh::{LARGEST_SSH_MESSAGE, SSH_PROTOCOL, SshClientMessage, SshServerMessage},
     token::TokenKind,
 };
 
-/// The longest connection. Idle ones stay: people leave their windows open over night.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A client that takes nothing for so long, while there is something to take, is cut off. One that was suspended may come back.
+/// A client that takes nothing for so long, while there is something to take, and says nothing, is cut off. One that was
+/// suspended may come back.
 const STALL: Duration = Duration::from_secs(15 * 60);
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that says nothing for so long, not even to pings, is gone.
 const SILENCE: Duration = Duration::from_secs(95);
 const FAREWELL: Duration = Duration::from_secs(2);
+/// When one direction broke, what the other has on its way arrives in this time or is lost.
+const DRAIN: Duration = Duration::from_secs(10);
 /// What is there already goes to the client at once, up to so many bytes.
 const AT_ONCE: usize = 128 * 1024;
+
+const SSH_SOCKET: SocketKind =
+    SocketKind { protocol: SSH_PROTOCOL, largest_message: LARGEST_SSH_MESSAGE, read_buffer: 64 * 1024 };
 
 pub async fn upgrade_ssh(
     State(gateway): State<Gateway>,
@@ -61,18 +64,11 @@ pub async fn upgrade_ssh(
     handshake: Handshake,
 ) -> Response {
     let serving = gateway.clone();
-    gateway.accept(handshake, SSH_PROTOCOL, LARGEST_SSH_MESSAGE, move |mut socket, token| async move {
+    gateway.accept(handshake, SSH_SOCKET, move |mut socket, token| async move {
         let consumed = serving.consume(token, &allocation, TokenKind::Ssh).await;
         let Some(admitted) = serving.admit(&mut socket, consumed).await else { return };
         serving.ssh_connect(socket, admitted).await;
     })
-}
-
-/// What the token sealed. It is not verified here, and not believed: the node verifies it.
-fn sealed_grant(admitted: &Admitted) -> Option<(NodeId, SignedGrant)> {
-    let grant = admitted.token.open(&admitted.consumed.sealed_grant)?;
-    let described = serde_json::from_slice::<Grant>(&grant.payload.0).ok()?;
-    matches!(described.target, Target::Tcp { .. }).then_some((described.node_id, grant))
 }
 
 /// How a connection ended, as the client is told. Nothing is said to one that is gone.
@@ -80,13 +76,17 @@ enum End {
     /// Both sides have sent all.
     Whole,
     ClientGone,
+    /// The stream to the node broke: nothing can be sent to it, and what came before may still be on its way to the client.
+    NodeLost,
+    /// The token is for something else than it says.
+    NotAccepted,
     Told(MustEnd),
 }
 
 impl Gateway {
     async fn ssh_connect(&self, mut socket: WebSocket, admitted: Admitted) {
         let began = Instant::now();
-        let Some((node, grant)) = sealed_grant(&admitted) else {
+        let Some((SshGrant { node, actor, lasts }, grant)) = sealed_grant(&admitted) else {
             return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
         };
         let consumed = admitted.consumed;
@@ -99,6 +99,9 @@ impl Gateway {
                 return Connection::new(socket).say_farewell(End::Told(why)).await;
             }
         };
+        if actor != principal.to_string() {
+            return Connection::new(socket).say_farewell(End::NotAccepted).await;
+        }
         let stream = match self.0.tunnels.open(node, TunnelClass::Bulk, &grant).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -109,9 +112,10 @@ impl Gateway {
         tracing::info!(allocation_id = %path.1, node_id = %node, "an SSH connection is open");
         metrics::gauge!("ssh_connections").increment(1.0);
         let connection = Connection::new(socket);
+        let pause = Pause::new();
         let end = tokio::select! {
-            end = connection.run(stream) => end,
-            why = self.must_end(principal, began + LONGEST, allowed) => End::Told(why),
+            end = pause.gate(connection.run(stream)) => end,
+            why = self.must_end(&pause, principal, began + lasts, allowed) => End::Told(why),
         };
         connection.say_farewell(end).await;
         metrics::gauge!("ssh_connections").decrement(1.0);
@@ -124,6 +128,11 @@ struct Connection {
     from_client: Mutex<SplitStream<WebSocket>>,
     /// So much waits for the client to take it.
     waiting: AtomicUsize,
+    began: Instant,
+    /// When the client was heard last, in seconds since it began.
+    heard_at: AtomicU64,
+    bytes_in: Counter,
+    bytes_out: Counter,
     /// The machine has sent all.
     node_done: CancellationToken,
 }
@@ -135,17 +144,49 @@ impl Connection {
             to_client: Mutex::new(to_client),
             from_client: Mutex::new(from_client),
             waiting: AtomicUsize::new(0),
+            began: Instant::now(),
+            heard_at: AtomicU64::new(0),
+            bytes_in: metrics::counter!("ssh_bytes_total", "direction" => "in"),
+            bytes_out: metrics::counter!("ssh_bytes_total", "direction" => "out"),
             node_done: CancellationToken::new(),
         }
     }
 
-    /// Until both directions have ended, or one of them broke.
     async fn run(&self, stream: Stream) -> End {
-        let Stream { sender, receiver } = stream;
-        let both = async { tokio::try_join!(self.read_client(sender), self.write_client(receiver)) };
         tokio::select! {
-            ended = both => ended.map_or_else(|end| end, |_| End::Whole),
+            end = self.carry(stream) => end,
             end = self.ping_client() => end,
+        }
+    }
+
+    /// Until both directions have ended, or one of them broke and the other has nothing on its way any more.
+    async fn carry(&self, stream: Stream) -> End {
+        let (reading, writing) = (self.read_client(stream.sender), self.write_client(stream.receiver));
+        tokio::pin!(reading, writing);
+        tokio::select! {
+            read = &mut reading => match read {
+                Ok(_sender) => writing.await.err().unwrap_or(End::Whole),
+                // What the machine said before is still to be shown.
+                Err(End::NodeLost) => match timeout(DRAIN, writing).await {
+                    Ok(Ok(())) => End::Whole,
+                    Ok(Err(end)) => end,
+                    Err(_) => End::NodeLost,
+                },
+                Err(end) => end,
+            },
+            written = &mut writing => match written {
+                Ok(()) => match reading.await {
+                    // The machine has sent all, and needs no more.
+                    Ok(_) | Err(End::NodeLost) => End::Whole,
+                    Err(end) => end,
+                },
+                // What the client said before is still to be done.
+                Err(End::ClientGone) => {
+                    let _ = timeout(DRAIN, reading).await;
+                    End::ClientGone
+                }
+                Err(end) => end,
+            },
         }
     }
 
@@ -155,12 +196,12 @@ impl Connection {
         loop {
             match self.client_message(&mut socket).await? {
                 Message::Binary(bytes) => {
-                    metrics::counter!("ssh_bytes_total", "direction" => "in").increment(bytes.len() as u64);
-                    sender.send(bytes).await.map_err(|error| self.broken(&error))?;
+                    self.bytes_in.increment(bytes.len() as u64);
+                    sender.send(bytes).await.map_err(|error| node_lost(&error))?;
                 }
                 Message::Text(text) => match serde_json::from_str(&text) {
                     Ok(SshClientMessage::Eof) => {
-                        sender.finish().map_err(|error| self.broken(&error))?;
+                        sender.finish().map_err(|error| node_lost(&error))?;
                         break;
                     }
                     Err(_) => return Err(protocol_error("the message is not known here")),
@@ -189,7 +230,10 @@ impl Connection {
     async fn client_message(&self, socket: &mut SplitStream<WebSocket>) -> Result<Message, End> {
         loop {
             match timeout(SILENCE, socket.next()).await {
-                Ok(Some(Ok(message))) => return Ok(message),
+                Ok(Some(Ok(message))) => {
+                    self.heard_at.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
+                    return Ok(message);
+                }
                 Ok(Some(Err(_)) | None) => return Err(End::ClientGone),
                 Err(_) if self.waiting.load(Ordering::Relaxed) > 0 => {}
                 Err(_) => return Err(End::ClientGone),
@@ -200,7 +244,7 @@ impl Connection {
     /// Sends to the client what the node sends, as fast as the client takes it.
     async fn write_client(&self, mut receiver: Receiver) -> Result<(), End> {
         self.send([text(&SshServerMessage::Ready)]).await?;
-        while let Some(bytes) = receiver.next().await.map_err(|error| self.broken(&error))? {
+        while let Some(bytes) = receiver.next().await.map_err(|error| node_lost(&error))? {
             self.pass_on(&mut receiver, bytes).await?;
         }
         self.send([text(&SshServerMessage::Eof)]).await?;
@@ -228,9 +272,11 @@ impl Connection {
             count += bytes.len();
             pieces.push(bytes);
         }
-        metrics::counter!("ssh_bytes_total", "direction" => "out").increment(count as u64);
+        self.bytes_out.increment(count as u64);
         self.send(pieces.into_iter().map(Message::Binary)).await?;
-        receiver.consumed(count).map_err(|error| self.broken(&error))
+        // A stream that is over has no window to give back; what it still holds is read.
+        let _ = receiver.consumed(count);
+        Ok(())
     }
 
     async fn send(&self, messages: impl IntoIterator<Item = Message>) -> Result<(), End> {
@@ -242,36 +288,39 @@ impl Connection {
             }
             sink.flush().await
         };
-        let sent = timeout(STALL, sending).await;
+        tokio::pin!(sending);
+        let sent = loop {
+            match timeout(STALL, &mut sending).await {
+                Ok(sent) => break sent.is_ok(),
+                // It is there, and does not read: somebody has suspended ssh.
+                Err(_) if self.was_heard_lately() => {}
+                Err(_) => break false,
+            }
+        };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(End::ClientGone) }
+        if sent { Ok(()) } else { Err(End::ClientGone) }
     }
 
-    /// What comes after the machine has sent all is not missed.
-    fn broken(&self, error: &StreamError) -> End {
-        if self.node_done.is_cancelled() {
-            return End::Whole;
-        }
-        tracing::debug!(%error, "an SSH connection broke off");
-        let message = "the connection to the machine is lost".to_owned();
-        End::Told(MustEnd { code: "tunnel_lost", message, retryable: true })
+    fn was_heard_lately(&self) -> bool {
+        let heard_at = Duration::from_secs(self.heard_at.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(heard_at) < SILENCE
     }
 
     async fn say_farewell(&self, end: End) {
         let (message, code) = match end {
             End::ClientGone => return,
             End::Whole => (None, close_code::NORMAL),
-            End::Told(MustEnd { code, message, retryable }) => {
-                let error = SshServerMessage::SessionError { code, message, retryable };
-                (Some(error), if retryable { close_code::AGAIN } else { close_code::POLICY })
-            }
+            End::NotAccepted => (None, NOT_ACCEPTED),
+            End::NodeLost => early_end(LOST, "the connection to the machine is lost".to_owned(), true),
+            End::Told(MustEnd { code, message, retryable, .. }) => early_end(code, message, retryable),
         };
+        let reason = message.as_ref().map_or("", |(reason, _)| *reason);
         let saying = async {
             let mut sink = self.to_client.lock().await;
-            if let Some(message) = &message {
+            if let Some((_, message)) = &message {
                 sink.send(text(message)).await?;
             }
-            sink.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await?;
+            sink.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await?;
             sink.close().await
         };
         let _ = timeout(FAREWELL, saying).await;
@@ -282,8 +331,25 @@ fn text(message: &SshServerMessage) -> Message {
     Message::Text(message.text().into())
 }
 
+const LOST: &str = "tunnel_lost";
+
+/// The code of an early end, which stands in the close frame too; the message before it; and the code of the close frame.
+fn early_end(
+    code: &'static str,
+    message: String,
+    retryable: bool,
+) -> (Option<(&'static str, SshServerMessage)>, u16) {
+    let error = SshServerMessage::SessionError { code, message, retryable };
+    (Some((code, error)), if retryable { close_code::AGAIN } else { close_code::POLICY })
+}
+
+fn node_lost(error: &StreamError) -> End {
+    tracing::debug!(%error, "an SSH connection broke off");
+    End::NodeLost
+}
+
 fn protocol_error(message: &str) -> End {
-    End::Told(MustEnd { code: "protocol", message: message.to_owned(), retryable: false })
+    End::Told(MustEnd::new("protocol", message))
 }
 
 /// What a client is told of a node that does not open a connection, and whether a new token may help.
@@ -299,7 +365,7 @@ fn refusal(error: &ReachError) -> MustEnd {
             // A grant that came too late or from a signer that the node does not know yet.
             _ => ("grant_refused", true),
         },
-        ReachError::Open(_) => ("tunnel_lost", true),
+        ReachError::Open(_) => (LOST, true),
     };
-    MustEnd { code, message: error.to_string(), retryable }
+    MustEnd { retryable, ..MustEnd::new(code, error.to_string()) }
 }

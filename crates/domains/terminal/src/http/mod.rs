@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::{
     Terminals,
-    model::session::{Access, TerminalSession, TerminalTokenIssued},
+    model::session::{Access, ENTERING, TerminalSession, TerminalTokenIssued},
     service::{
         sessions::{session_end, session_list},
         tokens::{Wanted, token_create},
@@ -72,7 +72,7 @@ pub fn token_endpoint(terminals: &Terminals) -> Endpoint {
     .in_scope(ScopeKind::Project)
     .lane(Lane::Terminal)
     .errors(ERRORS)
-    .needs(Permission::AllocationOperate)
+    .needs(ENTERING)
     .audited("terminal.token_create")
     .handle(terminals.clone(), create)
 }

@@ -51,7 +51,7 @@ pub fn endpoints(terminals: &Terminals) -> Vec<Endpoint> {
                  header, the others are lines of an asciicast v2 file.",
             )
             .in_scope(ScopeKind::Project)
-            .errors(&[Code::OwnershipRequired])
+            .errors(&[Code::OwnershipRequired, Code::Conflict])
             .needs(Permission::AllocationOperate)
             .handle(terminals.clone(), chunks),
     ]

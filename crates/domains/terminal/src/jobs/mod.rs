@@ -14,12 +14,13 @@ pub use self::recordings::run_recordings;
 use crate::{
     Terminals,
     model::session::END_CHANNEL,
-    service::upkeep::{ToEnd, session_ends_claim, session_note_end, terminals_tidy},
+    service::upkeep::{ToEnd, session_ends_claim, session_note_end, sessions_end_lost, terminals_tidy},
 };
 
 /// What a missed notification costs at most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// Somebody who lost the right to enter keeps a shell that they are not attached to for less than a minute.
+const TIDY_EVERY: Duration = Duration::from_secs(20);
 /// Sessions that are ended at the same time.
 const ENDS_AT_ONCE: usize = 32;
 
@@ -65,11 +66,14 @@ fn is_gone(code: &str) -> bool {
     matches!(code, "no_such_session" | "session_ended" | "no_such_owner" | "replayed" | "superseded")
 }
 
-/// Forgets and notes what is over. Never ends itself.
+/// Forgets and notes what is over, and has sessions ended whose owners may not enter any more. Never ends itself.
 pub async fn run_tidy(terminals: Terminals) {
     bus::periodic::every(TIDY_EVERY, "terminal sessions and tokens were tidied", move || {
         let terminals = terminals.clone();
-        async move { Ok(usize::try_from(terminals_tidy(&terminals).await?).unwrap_or(usize::MAX)) }
+        async move {
+            let touched = sessions_end_lost(&terminals).await? + terminals_tidy(&terminals).await?;
+            Ok(usize::try_from(touched).unwrap_or(usize::MAX))
+        }
     })
     .await
 }

@@ -5,7 +5,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::secret::ShownOnce;
-use node_proto::contract::LogLine;
+use node_proto::log_stream::StreamLine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ pub struct NodeLogTokenIssued {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LogMessage {
     /// Oldest first.
-    Lines { lines: Vec<LogLine> },
+    Lines { lines: Vec<StreamLine> },
     /// All lines that the node had kept were sent: those after this one are new.
     Live,
     /// So many lines are missing here: the client was too slow.

@@ -60,16 +60,20 @@ pub struct SessionRecording {
     pub chunks: i64,
     /// How many bytes the session printed, as far as is known while it is not sealed.
     pub output_bytes: i64,
-    /// What the chunks take in the object storage.
+    /// What the chunks take in the object storage, or took before they were deleted.
     pub stored_bytes: i64,
     /// Absent while the session runs, and until its end was noticed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed_at: Option<DateTime<Utc>>,
+    /// What was found changed in the object storage by somebody else, as a code: `chunk_edited`, `seal_signature_invalid`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tampering: Option<String>,
     /// Whether all output of the session is there; known when it is sealed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
-    /// It is deleted then.
+    /// Its objects are deleted then.
     pub expires_at: DateTime<Utc>,
+    /// When its objects were deleted. What else is said here is from before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<DateTime<Utc>>,
 }

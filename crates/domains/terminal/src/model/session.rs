@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use kernel::{
+    Permission,
     ids::{AllocationId, TerminalSessionId},
     principal::PrincipalId,
     secret::ShownOnce,
@@ -9,6 +10,9 @@ use kernel::{
 use node_proto::grant::PtyAccess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// What whoever enters a machine holds in its project.
+pub const ENTERING: Permission = Permission::AllocationOperate;
 
 /// Where the database says that a session is to be ended (its id).
 pub const END_CHANNEL: &str = "gpuaas_terminals";

@@ -15,14 +15,14 @@ use kernel::{
     policy::keys,
 };
 use pg::{Connection, ReadTx, WriteTx, created};
-use recording::Statement;
+use recording::{Fault, Statement};
 
-pub use crate::store::recordings::{NewRecording, Opened, Stored};
+pub use crate::store::recordings::{NewRecording, Opened, Stored, Writes};
 use crate::{
     Terminals,
     model::recording::{RecordingChunk, RecordingChunks, RecordingOrder, RecordingView, SessionRecording},
-    service::recording_storage::RecordingFolder,
-    store,
+    service::recording_storage::{RecordingFolder, StorageError},
+    store::{self, recordings::SealedAs},
 };
 
 /// How long chunks can be read before the recording has to be opened again.
@@ -91,6 +91,14 @@ async fn recording_find(
     Ok((entry.org_id, recording))
 }
 
+fn refuse_deleted(recording: &SessionRecording) -> Result<(), Problem> {
+    if recording.deleted_at.is_none() {
+        return Ok(());
+    }
+    let text = "The recording was deleted when its retention was over.";
+    Err(Problem::new(Code::Conflict, text).detail("reason", "deleted"))
+}
+
 /// Opens a view, which the audit trail keeps.
 pub async fn view_create(
     terminals: &Terminals,
@@ -98,10 +106,7 @@ pub async fn view_create(
     asked: &Asked<'_>,
 ) -> Result<RecordingView, Failure> {
     let (org, recording) = recording_find(tx.conn(), asked).await?;
-    if recording.deleted_at.is_some() {
-        let text = "The recording was deleted when its retention was over.";
-        return Err(Problem::new(Code::Conflict, text).detail("reason", "deleted").into());
-    }
+    refuse_deleted(&recording)?;
     let ambient = terminals.db.ambient();
     let (id, now) = (ambient.id(), ambient.now());
     let expires_at = now + VIEW_LASTS;
@@ -124,11 +129,17 @@ pub async fn chunk_list(
     if !store::recordings::view_is_open(tx.conn(), view, asked.session, principal, now).await? {
         return Err(Problem::not_found("view of the recording").into());
     }
+    refuse_deleted(&recording)?;
     drop(tx);
     let folder = terminals.recordings.folder(org, asked.session)?;
     let (mut items, mut bytes) = (Vec::new(), 0);
     for index in from..from.saturating_add(ANSWER_CHUNKS) {
-        let Some(chunk) = folder.chunk_get(index.unsigned_abs()).await? else {
+        // One that is larger than any that was stored is as good as missing.
+        let chunk = match folder.chunk_get(index.unsigned_abs()).await {
+            Err(StorageError::Fault(_)) => None,
+            found => found?,
+        };
+        let Some(chunk) = chunk else {
             if index < recording.chunks {
                 continue;
             }
@@ -151,27 +162,86 @@ pub async fn recording_open(terminals: &Terminals, new: &NewRecording) -> Result
     Ok(store::recordings::open(upkeep.conn(), new).await?)
 }
 
-/// False when another gateway writes.
+/// False when another gateway has taken over.
 pub async fn recording_note(
     terminals: &Terminals,
     session: TerminalSessionId,
     epoch: i64,
-    stored: Stored,
+    stored: &Stored,
+    writes: Writes,
 ) -> Result<bool, Failure> {
     let mut upkeep = terminals.db.upkeep("what is stored of a recording").await?;
-    Ok(store::recordings::note_stored(upkeep.conn(), session, epoch, stored).await?)
+    Ok(store::recordings::note_stored(upkeep.conn(), session, epoch, stored, writes).await?)
 }
 
-/// Stores the seal, and notes it.
+/// What is stored, and whether the attachment with this epoch writes no more.
+pub async fn recording_stored(
+    terminals: &Terminals,
+    session: TerminalSessionId,
+    epoch: i64,
+) -> Result<(Stored, bool), Failure> {
+    let mut upkeep = terminals.db.upkeep("what is stored of a recording").await?;
+    Ok(store::recordings::stored(upkeep.conn(), session, epoch).await?)
+}
+
+/// Somebody else changed what is stored: operators see it in the log and in a metric, and whoever looks at the recording.
+pub async fn tampering_note(
+    terminals: &Terminals,
+    session: TerminalSessionId,
+    fault: &Fault,
+) -> Result<(), Failure> {
+    tampering_report(session, fault);
+    let mut upkeep = terminals.db.upkeep("a recording was changed by somebody else").await?;
+    Ok(store::recordings::note_tampering(upkeep.conn(), session, fault.code()).await?)
+}
+
+fn tampering_report(session: TerminalSessionId, fault: &Fault) {
+    metrics::counter!("terminal_recording_tampering_total").increment(1);
+    tracing::error!(session_id = %session, code = fault.code(), error = %fault, "a stored recording was changed by somebody else");
+}
+
+/// Stores the seal, and notes it. What is stored is compared first: chunks that were changed are sealed as such, and a seal of
+/// somebody else's is left where it is and not believed.
 pub async fn recording_seal(
     terminals: &Terminals,
     folder: &RecordingFolder,
-    statement: Statement,
+    mut statement: Statement,
 ) -> Result<(), Failure> {
     let session = statement.session_id;
-    let sealed = folder.seal_put(statement).await?.statement;
+    let tampered = |statement: Statement, fault: &Fault| {
+        tampering_report(session, fault);
+        statement.with_tampering(Some(fault.code().to_owned()))
+    };
+    if statement.tampering.is_none() {
+        match folder.head_check(&statement).await {
+            Ok(()) => {}
+            Err(StorageError::Fault(fault)) => statement = tampered(statement, &fault),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let sealed = match folder.seal_put(statement.clone()).await {
+        Ok(seal) => seal.statement,
+        Err(StorageError::Fault(fault)) => tampered(statement, &fault),
+        Err(error) => return Err(error.into()),
+    };
+    seal_note(terminals, &sealed).await?;
+    // It goes with the recording later, if not now.
+    if let Err(error) = folder.staged_remove().await {
+        tracing::warn!(session_id = %session, error = ?error, "what a gateway left beside a recording could not be removed");
+    }
+    Ok(())
+}
+
+/// Notes a seal that is stored.
+pub async fn seal_note(terminals: &Terminals, sealed: &Statement) -> Result<(), Failure> {
     let now = terminals.db.ambient().now();
-    let counts = (i64::try_from(sealed.chunks)?, i64::try_from(sealed.end_sequence)?);
+    let noted = SealedAs {
+        chunks: i64::try_from(sealed.chunks)?,
+        end_sequence: i64::try_from(sealed.end_sequence)?,
+        head: &sealed.head.0,
+        complete: sealed.complete,
+        tampering: sealed.tampering.as_deref(),
+    };
     let mut upkeep = terminals.db.upkeep("a recording is sealed").await?;
-    Ok(store::recordings::note_sealed(upkeep.conn(), session, counts, sealed.complete, now).await?)
+    Ok(store::recordings::note_sealed(upkeep.conn(), sealed.session_id, &noted, now).await?)
 }

@@ -84,6 +84,7 @@ pub async fn token_create(
         may_start,
         ttl_seconds: u32::try_from(lasts.num_seconds().max(1)).unwrap_or(u32::MAX),
         idle_seconds: u32::try_from(idle).unwrap_or(u32::MAX),
+        recorded: recording.mode != TerminalRecording::Off,
     };
     let grant = grant_request(&entry, target);
     let grant = terminals.fleet.grant_sign(tx, grant).await?;
@@ -128,8 +129,14 @@ fn grant_request(entry: &Entry, target: PtyTarget) -> GrantRequest {
 /// The right to end a session, signed when it starts: it may be needed when its owner has lost the right to ask, and while its
 /// node is away.
 fn end_request(entry: &Entry, session_id: TerminalSessionId, lasts: TimeDelta) -> GrantRequest {
-    let target =
-        PtyTarget { session_id, access: PtyAccess::End, may_start: false, ttl_seconds: 1, idle_seconds: 1 };
+    let target = PtyTarget {
+        session_id,
+        access: PtyAccess::End,
+        may_start: false,
+        ttl_seconds: 1,
+        idle_seconds: 1,
+        recorded: false,
+    };
     GrantRequest { good_for: lasts, ..grant_request(entry, target) }
 }
 
@@ -173,8 +180,9 @@ async fn session_of_caller(
     let left = session.expires_at - now;
     let has_just_ended = session.ended_at.is_some_and(|ended_at| now < ended_at + LAST_OUTPUT);
     if has_just_ended && session.exit_status.is_some() {
-        // Whoever was cut off in the last moment learns how it ended.
-        return Ok(Place { session_id: id, access: Access::Watch, may_start: false, lasts: LAST_OUTPUT });
+        // Whoever was cut off in the last moment learns how it ended. Who asks to write is recorded, and so gets what is not
+        // recorded yet; a node lets nobody write to an ended session.
+        return Ok(Place { session_id: id, access: wanted.access, may_start: false, lasts: LAST_OUTPUT });
     }
     if session.ended_at.is_some() || left <= TimeDelta::zero() {
         let reason = session.end_reason.unwrap_or_else(|| "expired".to_owned());

@@ -1,30 +1,53 @@
 //! What gateways note and forget: bookkeeping that nobody would audit.
 
-use chrono::TimeDelta;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use kernel::{Failure, ids::TerminalSessionId};
+use tokio::time::Instant;
 
 pub use crate::store::{log_tokens::ConsumedLogToken, sessions::ToEnd, tokens::Consumed};
 use crate::{Terminals, store};
 
 /// Ended sessions stay in the list for so long.
 const KEPT: TimeDelta = TimeDelta::days(90);
-const BATCH: i64 = 500;
+/// Rows that one statement touches.
+const BATCH: i64 = 100;
+/// After so long the rest waits for the next turn.
+const TIDY_WITHIN: Duration = Duration::from_secs(10);
 /// A gateway that could not end a session in this time leaves it to whoever comes next.
 const CLAIM: TimeDelta = TimeDelta::seconds(30);
 
+/// What was found under a token.
+pub trait Expires {
+    fn expires_at(&self) -> DateTime<Utc>;
+}
+
+impl Expires for Consumed {
+    fn expires_at(&self) -> DateTime<Utc> {
+        self.expires_at
+    }
+}
+
+impl Expires for ConsumedLogToken {
+    fn expires_at(&self) -> DateTime<Utc> {
+        self.expires_at
+    }
+}
+
 /// Uses a token up. Nothing when there is none: it never was, or was used.
-pub async fn token_consume(terminals: &Terminals, hash: &[u8; 32]) -> Result<Option<Consumed>, Failure> {
+pub async fn token_consume(terminals: &Terminals, hash: [u8; 32]) -> Result<Option<Consumed>, Failure> {
     let mut upkeep = terminals.db.upkeep("a terminal token is used").await?;
-    Ok(store::tokens::consume(upkeep.conn(), hash).await?)
+    Ok(store::tokens::consume(upkeep.conn(), &hash).await?)
 }
 
 /// The same for a token of a node's log.
 pub async fn log_token_consume(
     terminals: &Terminals,
-    hash: &[u8; 32],
+    hash: [u8; 32],
 ) -> Result<Option<ConsumedLogToken>, Failure> {
     let mut upkeep = terminals.db.upkeep("a token for the log of a node is used").await?;
-    Ok(store::log_tokens::consume(upkeep.conn(), hash).await?)
+    Ok(store::log_tokens::consume(upkeep.conn(), &hash).await?)
 }
 
 pub async fn session_note_attached(terminals: &Terminals, session: TerminalSessionId) -> Result<(), Failure> {
@@ -59,12 +82,37 @@ pub async fn session_ends_claim(terminals: &Terminals, most: usize) -> Result<Ve
     Ok(store::sessions::end_claim(upkeep.conn(), (now, now + CLAIM), limit).await?)
 }
 
-/// Forgets and notes what is over. Answers how many rows were touched.
+/// Forgets and notes what is over, batch by batch until nothing is left or its time is up. Answers how many rows were touched.
 pub async fn terminals_tidy(terminals: &Terminals) -> Result<u64, Failure> {
-    let now = terminals.db.ambient().now();
-    let mut upkeep = terminals.db.upkeep("tidy terminal sessions").await?;
-    let tokens = store::tokens::forget_expired(upkeep.conn(), now, BATCH).await?
-        + store::log_tokens::forget_expired(upkeep.conn(), now, BATCH).await?;
-    let over = store::sessions::end_over(upkeep.conn(), now, BATCH).await?;
-    Ok(tokens + over + store::sessions::forget(upkeep.conn(), now - KEPT, BATCH).await?)
+    let (now, stops_at) = (terminals.db.ambient().now(), Instant::now() + TIDY_WITHIN);
+    let mut touched = 0;
+    loop {
+        // A connection per batch: nobody waits for the whole of it.
+        let mut upkeep = terminals.db.upkeep("tidy terminal sessions").await?;
+        let batches = [
+            store::tokens::forget_expired(upkeep.conn(), now, BATCH).await?,
+            store::log_tokens::forget_expired(upkeep.conn(), now, BATCH).await?,
+            store::sessions::end_over(upkeep.conn(), now, BATCH).await?,
+            store::sessions::forget(upkeep.conn(), now - KEPT, BATCH).await?,
+        ];
+        touched += batches.iter().sum::<u64>();
+        if batches.iter().all(|batch| *batch < BATCH.unsigned_abs()) || Instant::now() >= stops_at {
+            return Ok(touched);
+        }
+    }
+}
+
+/// Asks for the end of sessions whose owner may not enter any more, also of those that nobody is attached to. Answers how many.
+pub async fn sessions_end_lost(terminals: &Terminals) -> Result<u64, Failure> {
+    let (now, stops_at) = (terminals.db.ambient().now(), Instant::now() + TIDY_WITHIN);
+    let roles = store::lost_access::RolesThatEnter::new();
+    let mut asked = 0;
+    loop {
+        let mut upkeep = terminals.db.upkeep("terminals of people without access").await?;
+        let batch = store::lost_access::end_ask(upkeep.conn(), &roles, now, BATCH).await?;
+        asked += batch;
+        if batch < BATCH.unsigned_abs() || Instant::now() >= stops_at {
+            return Ok(asked);
+        }
+    }
 }

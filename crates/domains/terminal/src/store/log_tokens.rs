@@ -5,6 +5,8 @@ use endpoint::SignIn;
 use kernel::ids::NodeId;
 use pg::{Connection, WriteTx};
 
+use super::sign_in;
+
 pub struct NewLogToken<'a> {
     pub hash: [u8; 32],
     pub node_id: NodeId,
@@ -15,10 +17,7 @@ pub struct NewLogToken<'a> {
 }
 
 pub async fn insert(tx: &mut WriteTx, token: &NewLogToken<'_>) -> Result<(), sqlx::Error> {
-    let (session, key) = match token.sign_in {
-        SignIn::User { session } => (Some(session.uuid()), None),
-        SignIn::ServiceAccount { key } => (None, Some(key.uuid())),
-    };
+    let (session, key) = sign_in::columns(token.sign_in);
     sqlx::query!(
         "INSERT INTO node_log_tokens (token_hash, node_id, account_session_id, service_account_key_id, sealed_grant,
              created_at, expires_at)
@@ -57,14 +56,9 @@ pub async fn consume(
     .fetch_optional(conn)
     .await?;
     Ok(row.and_then(|row| {
-        let sign_in = match (row.account_session_id, row.service_account_key_id) {
-            (Some(session), _) => SignIn::User { session: session.into() },
-            (None, Some(key)) => SignIn::ServiceAccount { key: key.into() },
-            (None, None) => return None,
-        };
         Some(ConsumedLogToken {
             node_id: row.node_id.into(),
-            sign_in,
+            sign_in: sign_in::from_columns(row.account_session_id, row.service_account_key_id)?,
             sealed_grant: row.sealed_grant,
             expires_at: row.expires_at,
         })

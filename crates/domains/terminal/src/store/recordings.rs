@@ -24,6 +24,7 @@ struct Row {
     bytes: i64,
     sealed_at: Option<DateTime<Utc>>,
     complete: Option<bool>,
+    tampering: Option<String>,
     expires_at: DateTime<Utc>,
     deleted_at: Option<DateTime<Utc>>,
 }
@@ -46,6 +47,7 @@ impl From<Row> for SessionRecording {
             stored_bytes: row.bytes,
             sealed_at: row.sealed_at,
             complete: row.complete,
+            tampering: row.tampering,
             expires_at: row.expires_at,
             deleted_at: row.deleted_at,
         }
@@ -76,13 +78,12 @@ pub struct NewRecording {
 }
 
 /// A recording that one gateway writes, until the next one opens it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Opened {
     pub epoch: i64,
-    /// As far as was noted.
-    pub chunks: i64,
-    pub bytes: i64,
     pub mode: TerminalRecording,
+    /// What was found changed before.
+    pub tampering: Option<String>,
 }
 
 /// Makes the recording, or takes it over. What was recorded of a session stays recorded: the mode only becomes stricter.
@@ -95,7 +96,7 @@ pub async fn open(conn: &mut Connection, new: &NewRecording) -> Result<Option<Op
            ON CONFLICT (session_id) DO UPDATE SET epoch = terminal_recordings.epoch + 1,
                mode = CASE WHEN excluded.mode = 'output_and_input' THEN excluded.mode ELSE terminal_recordings.mode END
                WHERE terminal_recordings.sealed_at IS NULL
-           RETURNING epoch, chunks, bytes, mode",
+           RETURNING epoch, mode, tampering",
         new.session.uuid(),
         new.org.uuid(),
         new.project.uuid(),
@@ -108,58 +109,128 @@ pub async fn open(conn: &mut Connection, new: &NewRecording) -> Result<Option<Op
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Opened {
-        epoch: row.epoch,
-        chunks: row.chunks,
-        bytes: row.bytes,
-        mode: mode_parse(&row.mode),
-    }))
+    Ok(row.map(|row| Opened { epoch: row.epoch, mode: mode_parse(&row.mode), tampering: row.tampering }))
 }
 
-/// What is stored by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is stored, as far as was noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
     pub chunks: i64,
     pub end_sequence: i64,
     pub bytes: i64,
+    /// The digest of the last of these chunks; nothing before the first.
+    pub head: Option<Vec<u8>>,
 }
 
-/// False when another gateway writes, or it is sealed.
+/// Whether a gateway that notes goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    More,
+    /// It writes no more, and has stored everything: whoever comes next need not wait.
+    Released,
+}
+
+/// False when another gateway has taken over, or it is sealed. Who was replaced still notes what it stores: the next one waits
+/// for it, and goes on after that.
 pub async fn note_stored(
     conn: &mut Connection,
     session: TerminalSessionId,
     epoch: i64,
-    stored: Stored,
+    stored: &Stored,
+    writes: Writes,
 ) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        "UPDATE terminal_recordings SET chunks = $3, end_sequence = $4, bytes = $5
-         WHERE session_id = $1 AND epoch = $2 AND sealed_at IS NULL",
+    let noted = sqlx::query_scalar!(
+        r#"UPDATE terminal_recordings SET
+               end_sequence = CASE WHEN $3 >= chunks THEN $4 ELSE end_sequence END,
+               bytes = CASE WHEN $3 >= chunks THEN $5 ELSE bytes END,
+               head = CASE WHEN $3 >= chunks THEN $6 ELSE head END,
+               chunks = greatest(chunks, $3),
+               released_epoch = CASE WHEN $7 THEN greatest(released_epoch, $2) ELSE released_epoch END
+           WHERE session_id = $1 AND sealed_at IS NULL
+           RETURNING epoch = $2 AS "writes!""#,
         session.uuid(),
         epoch,
         stored.chunks,
         stored.end_sequence,
         stored.bytes,
+        stored.head,
+        writes == Writes::Released,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(noted.unwrap_or(false))
+}
+
+/// What is stored, and whether the attachment with this epoch, and all before it, write no more.
+pub async fn stored(
+    conn: &mut Connection,
+    session: TerminalSessionId,
+    epoch: i64,
+) -> Result<(Stored, bool), sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT chunks, end_sequence, bytes, head, released_epoch >= $2 AS "released!"
+           FROM terminal_recordings WHERE session_id = $1"#,
+        session.uuid(),
+        epoch,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map_or_else(
+        || (Stored::default(), true),
+        |row| {
+            let stored = Stored {
+                chunks: row.chunks,
+                end_sequence: row.end_sequence,
+                bytes: row.bytes,
+                head: row.head,
+            };
+            (stored, row.released)
+        },
+    ))
+}
+
+/// What was found changed in the object storage. The first one stays.
+pub async fn note_tampering(
+    conn: &mut Connection,
+    session: TerminalSessionId,
+    code: &str,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "UPDATE terminal_recordings SET tampering = coalesce(tampering, $2) WHERE session_id = $1",
+        session.uuid(),
+        code,
     )
     .execute(conn)
     .await?;
-    Ok(done.rows_affected() > 0)
+    Ok(())
+}
+
+/// How a recording was sealed.
+pub struct SealedAs<'a> {
+    pub chunks: i64,
+    pub end_sequence: i64,
+    pub head: &'a [u8],
+    pub complete: bool,
+    pub tampering: Option<&'a str>,
 }
 
 /// The first seal counts.
 pub async fn note_sealed(
     conn: &mut Connection,
     session: TerminalSessionId,
-    (chunks, end_sequence): (i64, i64),
-    complete: bool,
+    sealed: &SealedAs<'_>,
     now: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "UPDATE terminal_recordings SET chunks = $2, end_sequence = $3, complete = $4, sealed_at = $5
+        "UPDATE terminal_recordings SET chunks = $2, end_sequence = $3, head = $4, complete = $5,
+             tampering = coalesce(tampering, $6), sealed_at = $7, attempts = 0, next_attempt_at = NULL
          WHERE session_id = $1 AND sealed_at IS NULL",
         session.uuid(),
-        chunks,
-        end_sequence,
-        complete,
+        sealed.chunks,
+        sealed.end_sequence,
+        sealed.head,
+        sealed.complete,
+        sealed.tampering,
         now,
     )
     .execute(conn)
@@ -187,7 +258,7 @@ pub async fn get(
     let row = sqlx::query_as!(
         Row,
         "SELECT session_id, allocation_id, principal_kind, principal_id, mode, started_at,
-               chunks, end_sequence, bytes, sealed_at, complete, expires_at, deleted_at
+               chunks, end_sequence, bytes, sealed_at, complete, tampering, expires_at, deleted_at
            FROM terminal_recordings WHERE session_id = $1 AND allocation_id = $2",
         session.uuid(),
         allocation.uuid(),
@@ -207,7 +278,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         "SELECT session_id, allocation_id, principal_kind, principal_id, mode, started_at,
-               chunks, end_sequence, bytes, sealed_at, complete, expires_at, deleted_at
+               chunks, end_sequence, bytes, sealed_at, complete, tampering, expires_at, deleted_at
            FROM terminal_recordings
            WHERE allocation_id = $1 AND session_id > $2
                AND ($3::text IS NULL OR (principal_kind = $3 AND principal_id = $4))

@@ -6,6 +6,7 @@ use kernel::ids::{AllocationId, ProjectId};
 use pg::{Connection, WriteTx};
 use uuid::Uuid;
 
+use super::sign_in;
 use crate::model::token::{Purpose, TokenKind};
 
 pub struct NewToken<'a> {
@@ -21,10 +22,7 @@ pub struct NewToken<'a> {
 }
 
 pub async fn insert(tx: &mut WriteTx, token: &NewToken<'_>) -> Result<(), sqlx::Error> {
-    let (session, key) = match token.sign_in {
-        SignIn::User { session } => (Some(session.uuid()), None),
-        SignIn::ServiceAccount { key } => (None, Some(key.uuid())),
-    };
+    let (session, key) = sign_in::columns(token.sign_in);
     sqlx::query!(
         "INSERT INTO terminal_tokens (token_hash, org_id, project_id, allocation_id, kind, session_id, account_session_id,
              service_account_key_id, sealed_grant, created_at, expires_at)
@@ -67,16 +65,11 @@ pub async fn consume(conn: &mut Connection, hash: &[u8; 32]) -> Result<Option<Co
     .fetch_optional(conn)
     .await?;
     Ok(row.and_then(|row| {
-        let sign_in = match (row.account_session_id, row.service_account_key_id) {
-            (Some(session), _) => SignIn::User { session: session.into() },
-            (None, Some(key)) => SignIn::ServiceAccount { key: key.into() },
-            (None, None) => return None,
-        };
         Some(Consumed {
             project_id: row.project_id.into(),
             allocation_id: row.allocation_id.into(),
             purpose: Purpose::new(row.kind, row.session_id.map(Into::into))?,
-            sign_in,
+            sign_in: sign_in::from_columns(row.account_session_id, row.service_account_key_id)?,
             sealed_grant: row.sealed_grant,
             expires_at: row.expires_at,
         })

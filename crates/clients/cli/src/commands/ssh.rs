@@ -11,7 +11,7 @@ use crate::{
     failure::{Exit, Failure, Result, local},
     output::note,
     process, resolve,
-    ssh::{Machine, known_hosts_write, proxy_line},
+    ssh::{Machine, known_hosts_keep, proxy_line, short_alias},
 };
 
 /// Runs the ssh client of this machine, connected through the server: the machine needs no open port. The server knows the
@@ -61,7 +61,7 @@ pub async fn run(app: &App, command: Command) -> Result {
                 "Open a shell on it with: gpuaas terminal {name}. Where the network allows it: gpuaas ssh --direct {name}"
             )));
         };
-        known_hosts_write(&app.directory, &machine, &app.ambient)?;
+        known_hosts_keep(&app.directory, &machine, &app.ambient)?;
         through_server(&machine, &proxy_command(app, &project, &id)?, &app.directory)
     };
     arguments.extend(command.arguments);
@@ -73,7 +73,7 @@ fn through_server(machine: &Machine, proxy: &str, directory: &Path) -> Vec<Strin
     let options = machine.options(proxy, directory).into_iter();
     let mut arguments: Vec<String> =
         options.flat_map(|(name, value)| ["-o".to_owned(), format!("{name}={value}")]).collect();
-    arguments.push(machine.host.clone());
+    arguments.push(short_alias(&machine.name));
     arguments
 }
 

@@ -8,15 +8,15 @@ use sdk::types;
 use super::ssh::proxy_command;
 use crate::{
     app::App,
-    failure::Result,
+    failure::{Failure, Result},
     output::{note, write},
     resolve,
-    ssh::{Machine, Section, default_file, known_hosts_write, update},
+    ssh::{HOST_KEYS_CHANGED, Host, Machine, Section, default_file, host_label, known_hosts_keep, update},
 };
 
-/// Writes the machines of the project into the configuration of ssh, as NAME.gpuaas: then ssh, scp, sftp, rsync, git, port
-/// forwarding and editors reach them by that name, through the server. Run it again after a launch. Everything else in the file
-/// stays as it is.
+/// Writes the machines of the project into the configuration of ssh, as NAME.gpuaas and NAME.PROJECT.gpuaas: then ssh, scp,
+/// sftp, rsync, git, port forwarding and editors reach them by that name, through the server. A name that machines of several
+/// projects have works with the project only. Run it again after a launch. Everything else in the file stays as it is.
 #[derive(ClapArgs)]
 pub struct Command {
     /// File to write to, instead of ~/.ssh/config.
@@ -39,13 +39,31 @@ pub async fn run(app: &App, command: Command) -> Result {
         page.size(),
         state
     ))?;
-    let mut section = Section { project: project.clone(), hosts: Vec::new() };
+    let mut machines = Vec::new();
     for allocation in &active {
         let Some(connection) = &allocation.connection else { continue };
-        let Some(machine) = Machine::new(&allocation.id, &allocation.name, connection)? else { continue };
-        known_hosts_write(&app.directory, &machine, &app.ambient)?;
+        machines.extend(Machine::new(&allocation.id, &allocation.name, connection)?);
+    }
+    let shown = Box::pin(client.project_get(&project)).await;
+    // A name for people, where it can be read.
+    let slug = shown.map_or_else(|_| project.clone(), |shown| shown.into_inner().slug);
+    let label = host_label(&slug, &project).to_owned();
+    let mut section = Section { project: project.clone(), label, hosts: Vec::new() };
+    let mut changed: Option<Failure> = None;
+    for machine in &machines {
+        // One whose keys have changed keeps those that are known: ssh refuses the others.
+        if let Err(failure) = known_hosts_keep(&app.directory, machine, &app.ambient) {
+            if failure.code.as_deref() != Some(HOST_KEYS_CHANGED) {
+                return Err(failure);
+            }
+            if let Some(before) = changed.replace(failure) {
+                note(&before.message);
+            }
+        }
         let options = machine.options(&proxy_command(app, &project, &machine.id)?, &app.directory);
-        section.hosts.push((machine.host, options));
+        let is_only = machines.iter().filter(|other| other.name == machine.name).count() == 1;
+        let name = if is_only { &machine.name } else { &machine.id };
+        section.hosts.push(Host { name: name.clone(), options });
     }
     if section.hosts.len() < active.len() {
         let others = active.len() - section.hosts.len();
@@ -54,15 +72,22 @@ pub async fn run(app: &App, command: Command) -> Result {
         ));
     }
     if command.print {
-        return write(&section.text());
+        write(&section.text())?;
+        return changed.map_or(Ok(()), Err);
     }
     let path = command.file.map_or_else(default_file, Ok)?;
-    let changed = update(&path, &section, &app.ambient)?;
-    let names = section.hosts.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(", ");
-    note(&match (changed, names.is_empty()) {
+    let updated = update(&path, &section, &app.ambient)?;
+    let names = updated.aliases.join(", ");
+    note(&match (updated.changed, names.is_empty()) {
         (false, _) => format!("{} is up to date.", path.display()),
         (true, true) => format!("Removed the machines of the project from {}.", path.display()),
         (true, false) => format!("Wrote {} to {}.", names, path.display()),
     });
-    Ok(())
+    if !updated.shared.is_empty() {
+        note(&format!(
+            "Machines of other projects are called so too, and are reached with their project in the name only: {}",
+            updated.shared.join(", ")
+        ));
+    }
+    changed.map_or(Ok(()), Err)
 }

@@ -6,7 +6,7 @@ use crate::{
     app::App,
     failure::Result,
     resolve,
-    ssh::run_proxy,
+    ssh::{run_proxy, standard_input, standard_output},
     terminal::{Ticket, connect_to, http_client},
 };
 
@@ -30,5 +30,5 @@ pub async fn run(app: &App, command: Command) -> Result {
     let ticket = Ticket { url: &issued.url, token: &issued.token, protocol: PROTOCOL };
     let socket = connect_to(&http_client()?, &app.server, &ticket).await?;
     drop(issued);
-    run_proxy(socket, tokio::io::stdin(), tokio::io::stdout(), &command.allocation).await
+    run_proxy(socket, standard_input(), standard_output(), &command.allocation).await
 }

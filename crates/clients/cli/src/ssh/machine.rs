@@ -7,15 +7,12 @@ use sdk::types;
 use super::known_hosts::known_hosts_file;
 use crate::failure::{Exit, Failure, Result};
 
-/// Host names end in this: nothing in the world does.
-const SUFFIX: &str = "gpuaas";
-
 /// All of it was checked: it becomes arguments, a line of shell and lines of files.
 #[derive(Debug)]
 pub struct Machine {
     pub id: String,
-    /// What people call it in the command line of ssh.
-    pub host: String,
+    /// What people call it; its id where that cannot be a host name.
+    pub name: String,
     pub user: String,
     pub host_keys: Vec<String>,
 }
@@ -23,6 +20,11 @@ pub struct Machine {
 fn is_plain(text: &str, more: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
     !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
+}
+
+/// What a project is called in host names: its slug, if it can be a part of one.
+pub fn host_label<'a>(slug: &'a str, project: &'a str) -> &'a str {
+    if is_plain(slug, "_-") { slug } else { project }
 }
 
 /// `type base64`.
@@ -40,10 +42,10 @@ impl Machine {
         if host_keys.is_empty() {
             return Ok(None);
         }
-        let host = if is_plain(name, "._-") { name } else { id };
+        let name = if is_plain(name, "._-") { name } else { id };
         Ok(Some(Self {
             id: id.to_owned(),
-            host: format!("{host}.{SUFFIX}"),
+            name: name.to_owned(),
             user: username.clone(),
             host_keys: host_keys.clone(),
         }))
@@ -106,9 +108,9 @@ mod tests {
     #[test]
     fn a_machine_without_known_keys_is_none_and_what_is_not_plain_is_refused() {
         let machine = Machine::new("alloc_1", "train-1", &connection("gpu1", &[KEY])).unwrap().unwrap();
-        assert_eq!((machine.host.as_str(), machine.user.as_str()), ("train-1.gpuaas", "gpu1"));
+        assert_eq!((machine.name.as_str(), machine.user.as_str()), ("train-1", "gpu1"));
         let odd = Machine::new("alloc_1", "a b", &connection("gpu1", &[KEY])).unwrap().unwrap();
-        assert_eq!(odd.host, "alloc_1.gpuaas");
+        assert_eq!(odd.name, "alloc_1");
         assert!(Machine::new("alloc_1", "train-1", &connection("gpu1", &[])).unwrap().is_none());
         let newline = format!("{KEY}\n@cert-authority * {KEY}");
         for (id, user, key) in [

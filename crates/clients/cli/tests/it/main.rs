@@ -12,6 +12,7 @@ mod kit;
 mod money;
 mod node_logs;
 mod operations;
+mod recordings;
 mod restored;
 mod sample;
 mod second_person;

@@ -1,6 +1,6 @@
-//! `gpuaas nodes logs --follow` on simulated nodes.
+//! `gpuaas nodes logs --follow` on simulated nodes, and on a made-up machine with a kernel.
 
-use std::time::Duration;
+use std::{io::Write as _, time::Duration};
 
 use serde_json::{Value, json};
 use testkit::{SimulatedNodes, World};
@@ -37,14 +37,7 @@ impl Place {
 
     fn follow(&self, arguments: &[&str]) -> Follower {
         let all = [&["nodes", "logs", &self.nodes.hostnames[0], "--follow"], arguments].concat();
-        let mut child = self.operator.start(&all);
-        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Follower {
-            out: BufReader::new(out).lines(),
-            err: BufReader::new(err).lines(),
-            child,
-            seen: Vec::new(),
-        }
+        Follower::start(&self.operator, &all)
     }
 }
 
@@ -56,6 +49,13 @@ struct Follower {
 }
 
 impl Follower {
+    fn start(operator: &Gpuaas, arguments: &[&str]) -> Self {
+        let mut child = operator.start(arguments);
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (out, err) = (BufReader::new(out).lines(), BufReader::new(err).lines());
+        Self { child, out, err, seen: Vec::new() }
+    }
+
     /// The first line with this text.
     async fn line(&mut self, wanted: &str) -> String {
         let read = async {
@@ -98,6 +98,41 @@ async fn new_lines_are_shown_as_they_are_logged_and_none_twice_when_the_gateway_
     }
     interrupt(&log.child);
     assert_eq!(log.child.wait().await.unwrap().code(), Some(0), "an interrupt is how following ends");
+}
+
+#[tokio::test]
+async fn lines_of_the_kernel_are_shown_once_however_often_the_gateway_starts_again() {
+    let mut world = World::start().await;
+    let machine = world.active_machine("gpu-01").await;
+    let random = machine.path("proc/sys/kernel/random");
+    std::fs::create_dir_all(&random).unwrap();
+    std::fs::write(random.join("boot_id"), "5f1d\n").unwrap();
+    let says = |text: &str| {
+        let kmsg = std::fs::OpenOptions::new().create(true).append(true).open(machine.path("dev/kmsg"));
+        kmsg.unwrap().write_all(text.as_bytes()).unwrap();
+    };
+    says("6,100,1000,-;usb: same\n6,101,1000,-;usb: same\n");
+    let token = world.admin.token.clone().unwrap();
+    let operator = Gpuaas::new(&world.server.base).env("GPUAAS_TOKEN", &token);
+    let mut log = Follower::start(
+        &operator,
+        &["nodes", "logs", "gpu-01", "--follow", "--source", "kernel", "-o", "json"],
+    );
+    for (first, next) in [(102, 103), (104, 105)] {
+        says(&format!("6,{first},2000,-;before-{first}\n"));
+        log.line(&format!("before-{first}")).await;
+        world.server.stop().await;
+        log.note("The node is not connected").await;
+        says(&format!("6,{next},3000,-;after-{next}\n"));
+        world.server.spawn();
+        world.server.ready().await;
+        log.line(&format!("after-{next}")).await;
+    }
+    let numbers = log
+        .seen
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["position"]["number"].clone());
+    assert_eq!(numbers.collect::<Vec<_>>(), [100, 101, 102, 103, 104, 105], "{:#?}", log.seen);
 }
 
 #[tokio::test]

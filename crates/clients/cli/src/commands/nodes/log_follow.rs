@@ -3,7 +3,8 @@
 //! While there is no connection to the node (it is being made, or was lost), lines that the agent ships to the control plane
 //! are shown as they arrive. When the connection is there, the node sends the lines that it has kept; those after the last one
 //! that was shown are shown, so no line is shown twice, and when none of them was shown before, lines may be missing and
-//! the command says so.
+//! the command says so. Lines of the kernel are known by their numbers, of which it says how many are missing; others by their
+//! time and text.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +21,7 @@ use tokio::{
 
 use super::{
     log_stream::{LiveLog, LogServer, Said},
-    logs::{Line, Source, print},
+    logs::{Line, Position, Source, print},
 };
 use crate::{
     app::App,
@@ -46,13 +47,23 @@ pub struct Wanted {
 
 /// Which lines were shown last.
 #[derive(Default)]
-struct Shown(VecDeque<(i64, u64)>);
+struct Shown(VecDeque<Key>);
 
-/// A line by its content: the control plane keeps microseconds.
-fn key(line: &Line) -> (i64, u64) {
+/// What tells a line from others.
+#[derive(PartialEq, Eq)]
+enum Key {
+    Position(Position),
+    /// Its time and text: the control plane keeps microseconds.
+    Content(i64, u64),
+}
+
+fn key(line: &Line) -> Key {
+    if let Some(position) = &line.position {
+        return Key::Position(position.clone());
+    }
     let mut hasher = DefaultHasher::new();
     (&line.source, &line.message).hash(&mut hasher);
-    (line.at.timestamp_micros(), hasher.finish())
+    Key::Content(line.at.timestamp_micros(), hasher.finish())
 }
 
 impl Shown {
@@ -68,6 +79,12 @@ impl Shown {
             Some(last) => (lines.get(last + 1..).unwrap_or_default(), true),
             None => (lines, false),
         }
+    }
+
+    /// How many lines are missing between the last one that was shown and this one, where lines have numbers.
+    fn missing_before(&self, line: &Line) -> Option<u64> {
+        let (Some(Key::Position(last)), Some(next)) = (self.0.back(), &line.position) else { return None };
+        (last.boot == next.boot).then(|| next.number.saturating_sub(last.number.saturating_add(1)))
     }
 }
 
@@ -181,8 +198,14 @@ impl Follow<'_> {
             (Source::Agent, false) if !is_found => last(new, self.wanted.lines),
             _ => new,
         };
-        if was_live && !is_found && !recent.is_empty() {
-            note("Lines before the next one may be missing: the node does not have them any more.");
+        if let Some(first) = recent.first().filter(|_| was_live && !is_found) {
+            match self.shown.missing_before(first) {
+                Some(0) => {}
+                Some(lines) => note(&format!("{lines} lines are missing here: the node did not send them.")),
+                None => {
+                    note("Lines before the next one may be missing: the node does not have them any more.")
+                }
+            }
         }
         if !self.show(new)? {
             return Ok(Err(Stop::NobodyReads));
@@ -302,6 +325,7 @@ mod tests {
             level,
             source,
             message: number.to_string(),
+            position: None,
         }
     }
 
@@ -321,6 +345,29 @@ mod tests {
         assert_eq!(shown.unseen(&lines(2..8)), (&lines(5..8)[..], true));
         assert_eq!(shown.unseen(&lines(2..5)), (&[][..], true));
         assert_eq!(shown.unseen(&lines(7..9)), (&lines(7..9)[..], false), "a gap");
+    }
+
+    #[test]
+    fn lines_with_numbers_are_known_by_them_whatever_their_time_says() {
+        let numbered = |boot: &str, number: u64, at: i64| Line {
+            message: "the same text".to_owned(),
+            position: Some(Position { boot: boot.to_owned(), number }),
+            ..line(at)
+        };
+        let mut shown = Shown::default();
+        shown.add(&[numbered("a", 7, 1), numbered("a", 8, 2)]);
+        let again = [numbered("a", 7, 101), numbered("a", 8, 102), numbered("a", 9, 103)];
+        assert_eq!(shown.unseen(&again), (&again[2..], true));
+        // Also where time and text are the same.
+        assert!(!shown.unseen(&[numbered("a", 9, 2)]).1);
+        assert_eq!(shown.missing_before(&numbered("a", 9, 0)), Some(0));
+        assert_eq!(shown.missing_before(&numbered("a", 12, 0)), Some(3));
+        // After another boot nobody knows.
+        assert_eq!(
+            (shown.unseen(&[numbered("b", 8, 2)]).1, shown.missing_before(&numbered("b", 9, 0))),
+            (false, None)
+        );
+        assert_eq!(shown.missing_before(&line(3)), None);
     }
 
     #[test]

@@ -59,12 +59,28 @@ pub struct Line {
     pub level: String,
     pub source: String,
     pub message: String,
+    /// Where it is in a log that numbers its lines, as the node sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+}
+
+/// The number of a line, among those of one boot of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    pub boot: String,
+    pub number: u64,
 }
 
 impl From<types::NodeLogLine> for Line {
     fn from(line: types::NodeLogLine) -> Self {
-        let level = line.level.to_string();
-        Self { seq: Some(line.seq), at: line.at, level, source: line.source, message: line.message }
+        Self {
+            seq: Some(line.seq),
+            at: line.at,
+            level: line.level.to_string(),
+            source: line.source,
+            message: line.message,
+            position: None,
+        }
     }
 }
 

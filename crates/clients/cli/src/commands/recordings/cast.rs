@@ -1,13 +1,18 @@
 //! A recording as an asciicast, and played in a terminal.
 
-use std::{fs, io::Write as _, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
-use recording::{Event, cast};
+use kernel::Ambient;
+use recording::{DrawingFilter, Event, cast};
 
-use super::download::Source;
+use super::{
+    cast_file::CastFile,
+    download::{Source, Trust},
+    screen::ScreenGuard,
+};
 use crate::{
-    failure::{Result, local},
+    failure::Result,
     output::{note, write_bytes},
 };
 
@@ -43,43 +48,45 @@ impl Pace {
     }
 }
 
-/// One plain asciicast v2 file.
-pub async fn write_file(mut source: Source<'_>, file: &str) -> Result {
-    let mut out = match file {
-        "-" => None,
-        path => Some(fs::File::create(path).map_err(local(format!("{path} cannot be written")))?),
-    };
-    while let Some((_, chunk)) = source.chunk().await? {
-        match &mut out {
-            Some(out) => out.write_all(cast(&chunk)).map_err(local("the recording cannot be written"))?,
-            None => write_bytes(cast(&chunk))?,
-        }
+/// One plain asciicast v2 file, when what it is made of is as it was recorded.
+pub async fn write_file(mut source: Source<'_>, file: &str, trust: Trust, ambient: &Ambient) -> Result {
+    source.verify_unless(trust).await?;
+    let mut look = source.second_look(trust)?;
+    let mut out = CastFile::open(file, ambient)?;
+    while let Some(chunk) = source.chunk_looked_at(&mut look).await? {
+        out.write(cast(&chunk))?;
     }
-    if out.is_some() {
+    let looked = source.looked_at(look)?;
+    if out.rename_into_place()? {
         note(&format!("Written to {file}."));
     }
+    looked.print_verdict("written");
     Ok(())
 }
 
-/// Writes output when its time has come.
-pub async fn replay(mut source: Source<'_>, pace: &Pace) -> Result {
+/// Writes output when its time has come: what of it draws. Everything is verified before it begins, and each chunk again before
+/// it is shown.
+pub async fn replay(mut source: Source<'_>, pace: &Pace, trust: Trust) -> Result {
+    source.verify_unless(trust).await?;
+    let mut look = source.second_look(trust)?;
+    let screen = ScreenGuard::of_stdout();
+    let mut filter = DrawingFilter::default();
     let mut before = 0;
-    while let Some((_, chunk)) = source.chunk().await? {
+    while let Some(chunk) = source.chunk_looked_at(&mut look).await? {
         for line in cast(&chunk).split(|byte| *byte == b'\n') {
             // The first line of the file, and what was edited, is not an event.
             let Some((at, event)) = Event::parse(line) else { continue };
             tokio::time::sleep(pace.wait(before, at)).await;
             before = at;
             match event {
-                Event::Output(text) => write_bytes(text.as_bytes())?,
+                Event::Output(text) => write_bytes(filter.pass(&text).as_bytes())?,
                 Event::Gap { bytes } => note(&format!("\r\n[{bytes} bytes of output were lost here]\r")),
-                Event::Input(_) | Event::Resize { .. } | Event::Resumed => {}
+                Event::Input(_) | Event::Resize { .. } | Event::Resumed | Event::Closed => {}
             }
         }
     }
-    if source.seal.is_none() {
-        note("\r\nThe recording is not sealed: its end may be missing.\r");
-    }
+    drop(screen);
+    source.looked_at(look)?.print_verdict("played");
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! `gpuaas recordings`: what happened in terminal sessions.
 
 mod cast;
+mod cast_file;
 mod download;
+mod screen;
 mod verify;
 
 use std::path::PathBuf;
@@ -10,10 +12,11 @@ use clap::Subcommand;
 use kernel::ids::TerminalSessionId;
 use sdk::types;
 
+use self::download::Trust;
 use crate::{
     app::App,
     args::Limit,
-    failure::Result,
+    failure::{Exit, Failure, Result},
     output::Columns,
     resolve,
     resources::names::{self, Scope},
@@ -48,8 +51,11 @@ pub enum Command {
         /// Write one asciicast v2 file instead; `-` for standard output.
         #[arg(long, value_name = "FILE")]
         cast: Option<String>,
+        /// Accept a recording that fails verification.
+        #[arg(long)]
+        unverified: bool,
     },
-    /// Play a recording in this terminal. It is noted in the audit trail.
+    /// Verify a recording, then play what of it draws in this terminal. It is noted in the audit trail.
     Replay {
         /// Allocation, by name or id.
         allocation: String,
@@ -57,14 +63,20 @@ pub enum Command {
         session: TerminalSessionId,
         #[command(flatten)]
         pace: cast::Pace,
+        /// Play a recording that fails verification.
+        #[arg(long)]
+        unverified: bool,
     },
     /// Verify a downloaded recording offline: that nothing was changed, removed or moved.
     Verify {
         /// Directory that `download` made.
         dir: PathBuf,
-        /// Accept seals by these keys only: the public key in hexadecimal, or its id.
+        /// Key of the installation, which `download` prints: the public key in hexadecimal, or its id.
         #[arg(long, value_name = "KEY")]
         key: Vec<String>,
+        /// Session whose recording it must be; by default the one that the directory is named after.
+        #[arg(long, value_name = "SESSION")]
+        session: Option<TerminalSessionId>,
     },
 }
 
@@ -75,15 +87,28 @@ const COLUMNS: Columns = &[
     ("STARTED", "started_at"),
     ("SEALED", "sealed_at"),
     ("COMPLETE", "complete"),
+    ("TAMPERING", "tampering"),
     ("OUTPUT", "output_bytes"),
     ("CHUNKS", "chunks"),
     ("EXPIRES", "expires_at"),
     ("DELETED", "deleted_at"),
 ];
 
+fn trust(unverified: bool) -> Trust {
+    if unverified { Trust::Unverified } else { Trust::Verified }
+}
+
+/// Ctrl-C drops the work, and with it what must not stay: half a file, or a changed screen.
+async fn until_interrupted(work: impl Future<Output = Result>, stopped: &str) -> Result {
+    tokio::select! {
+        done = work => done,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, stopped)),
+    }
+}
+
 pub async fn run(app: &App, command: Command) -> Result {
-    if let Command::Verify { dir, key } = &command {
-        return verify::run(app, dir, key);
+    if let Command::Verify { dir, key, session } = &command {
+        return verify::run(app, dir, key, *session);
     }
     let client = app.client().await?;
     let project = resolve::project(app, &client).await?;
@@ -101,18 +126,19 @@ pub async fn run(app: &App, command: Command) -> Result {
             names::learn(app, &client, &Scope::Project(&project), std::slice::from_ref(&found)).await;
             app.out.item(&found, COLUMNS)
         }
-        Command::Download { allocation, session, dir, cast } => {
+        Command::Download { allocation, session, dir, cast, unverified } => {
             let id = resolve::allocation(&client, &project, &allocation).await?;
             let opened = download::Source::open(&client, &project, &id, session).await?;
-            match cast {
-                Some(file) => cast::write_file(opened, &file).await,
-                None => download::write_directory(opened, dir).await,
-            }
+            let Some(file) = cast else {
+                return download::write_directory(opened, dir, trust(unverified)).await;
+            };
+            let written = cast::write_file(opened, &file, trust(unverified), &app.ambient);
+            until_interrupted(written, "the download was stopped").await
         }
-        Command::Replay { allocation, session, pace } => {
+        Command::Replay { allocation, session, pace, unverified } => {
             let id = resolve::allocation(&client, &project, &allocation).await?;
             let opened = download::Source::open(&client, &project, &id, session).await?;
-            cast::replay(opened, &pace).await
+            until_interrupted(cast::replay(opened, &pace, trust(unverified)), "the replay was stopped").await
         }
         Command::Verify { .. } => Ok(()),
     }

@@ -1,10 +1,11 @@
 // When a lost connection is tried again.
 //
-// The server allows ten tokens a minute for each person, so pauses grow to ten seconds and shrink again only after an
-// attachment that lasted: a connection that breaks at once does not use up the tokens of other windows.
+// A pause is chosen at random, from none to a limit that grows: hundreds of windows that lost the same gateway come back spread
+// over the whole of it. The server allows ten tokens a minute for each person, so the limit grows to twenty seconds and shrinks
+// again only after an attachment that lasted: a connection that breaks at once does not use up the tokens of other windows.
 
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 10_000;
+const FIRST_LIMIT_MS = 2_000;
+const LONGEST_LIMIT_MS = 20_000;
 /** After so long without a connection, the page gives up. */
 export const PATIENCE_MS = 10 * 60_000;
 /** An attachment that lasted this long was a good one. */
@@ -39,15 +40,15 @@ export class Retries {
     this.lostAt ??= now;
   }
 
-  /** How long to wait before the next attempt; null when it is time to give up. `jitter` is between 0 and 1: after a
-   *  restart, not everybody comes at once. */
+  /** How long to wait before the next attempt; null when it is time to give up. `jitter` is between 0 and 1. What the server
+   *  asks for comes on top: it asks the same of everybody. */
   pauseMs(retry: Retry, jitter: number, now: number): number | null {
     if (this.lostAt === null || retry.kind === "never") return null;
     if (retry.kind === "while_stale" && now >= this.lostAt + this.staleMs) return null;
     const asked = retry.kind === "after" ? retry.ms : 0;
-    const pause = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(this.attempts, 8));
+    const limit = Math.min(LONGEST_LIMIT_MS, FIRST_LIMIT_MS * 2 ** Math.min(this.attempts, 8));
     this.attempts += 1;
-    const chosen = Math.max(asked, pause + (pause * jitter) / 4);
+    const chosen = asked + limit * jitter;
     return now + chosen < this.lostAt + PATIENCE_MS ? chosen : null;
   }
 }

@@ -5,6 +5,7 @@ import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import type { Screen } from "./attachment";
 import { Follow } from "./follow";
+import { pastedTextClean } from "./paste";
 import type { Size } from "./protocol";
 import { makeStrictDocument } from "./strict_document";
 import { CONTRAST_RATIO, followTheme } from "./theme";
@@ -62,6 +63,8 @@ export class TerminalView implements Screen {
     this.terminal.open(element);
     this.follow = new Follow(this.terminal, element, this.listening.signal);
     this.terminal.textarea?.setAttribute("aria-description", "Control, Shift and Up leave the terminal.");
+    // Before xterm.js takes it.
+    element.addEventListener("paste", (event) => this.paste(event), { capture: true, signal: this.listening.signal });
     const encoder = new TextEncoder();
     this.terminal.onData((text) => parts.input(encoder.encode(text)));
     // Reports of the mouse in the old encoding are bytes, not text.
@@ -78,6 +81,12 @@ export class TerminalView implements Screen {
     if (this.terminal.options.fontSize !== fontSize) this.terminal.options.fontSize = fontSize;
     this.fit.fit();
     this.follow.apply();
+  }
+
+  private paste(event: ClipboardEvent): void {
+    event.preventDefault();
+    event.stopPropagation();
+    this.terminal.paste(pastedTextClean(event.clipboardData?.getData("text/plain") ?? ""));
   }
 
   /** A selection is copied with Ctrl+Shift+C; without one, the key is the browser's. */

@@ -145,6 +145,7 @@ impl TestDb {
         self.set_global_policy("rate_limit.financial_requests_per_minute", "10000000").await;
         self.set_global_policy("rate_limit.terminal_token_requests_per_minute", "10000000").await;
         self.set_global_policy("rate_limit.ssh_token_requests_per_minute", "10000000").await;
+        self.set_global_policy("rate_limit.websocket_attempts_per_minute", "10000000").await;
     }
 
     /// A value that the catalog allows: any other would be stored, and the default would hold.

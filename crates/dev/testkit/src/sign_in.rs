@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use crate::{Api, Browser, pkce};
+use crate::{Api, Browser, Person, World, pkce};
 
 const CALLBACK: &str = "http://127.0.0.1:49152/callback";
 /// What one-time passwords are changed to.
@@ -52,4 +52,18 @@ pub async fn sign_in_first_admin(base: &str, data_dir: &Path) -> Api {
     let password = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let tokens = sign_in(base, "admin@localhost", password.trim()).await;
     Api::new(base, tokens["access_token"].as_str().map(str::to_owned))
+}
+
+impl World {
+    /// Somebody with an account at the built-in issuer, and the account.
+    pub async fn local_person(&self, name: &str) -> (Person, String) {
+        let email = format!("{name}@example.org");
+        let made = self.admin.post("/api/v1/platform/accounts", json!({ "email": email })).await.expect(201);
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let tokens = sign_in(&self.server.base, &email, &text(&made["one_time_password"])).await;
+        let api = self.server.api().with_token(text(&tokens["access_token"]));
+        let id = text(&api.get("/api/v1/me").await.expect(200)["id"]);
+        let person = Person { name: name.to_owned(), id, org_id: String::new(), api };
+        (person, text(&made["account"]["id"]))
+    }
 }

@@ -17,6 +17,7 @@ use identity::{
     issuer::{self, Argon2Params, Issuer, IssuerConfig},
 };
 use kernel::{Failure, Secret, text::Email};
+use objects::Objects;
 use pg::{Db, Wake};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -50,6 +51,7 @@ pub struct Platform {
     capacity: Capacity,
     money: Money,
     terminals: TerminalParts,
+    objects: Objects,
     services: Services,
 }
 
@@ -58,7 +60,7 @@ pub struct Platform {
 pub struct ComposeError(String);
 
 /// A failure while starting, with its chain; there is no client to answer.
-fn startup(what: &str, failure: Failure) -> ComposeError {
+pub fn startup(what: &str, failure: Failure) -> ComposeError {
     ComposeError(match failure {
         Failure::Problem(problem) => format!("{what}: {problem}"),
         Failure::Internal(error) => {
@@ -137,9 +139,9 @@ impl Platform {
             answers: Arc::new(answers),
         };
         let objects = crate::object_storage::open(&config.objects, http)?;
-        let recordings = terminal::RecordingStorage::new(objects, &recording_seed)?;
+        let recordings = terminal::RecordingStorage::new(objects.clone(), &recording_seed)?;
         let terminals = TerminalParts::new(config, fleet.clone(), identity.policies().clone(), recordings);
-        Ok(Self { db, identity, issuer, fleet, capacity, money, terminals, services })
+        Ok(Self { db, identity, issuer, fleet, capacity, money, terminals, objects, services })
     }
 
     /// With the notifications of the database.
@@ -226,6 +228,14 @@ impl Platform {
         }
         let ready = self.fleet.trust().ensure().await;
         ready.map_err(|failure| startup("the fleet's authority and signer cannot be prepared", failure))
+    }
+
+    /// Refuses an object storage in which recordings would not be safe, where this process uses it.
+    pub async fn check_object_storage(&self, roles: &[Role]) -> anyhow::Result<()> {
+        if roles.iter().any(|role| matches!(role, Role::Api | Role::TerminalGateway)) {
+            crate::object_storage::check(&self.objects, &self.db).await?;
+        }
+        Ok(())
     }
 
     pub async fn has_admin(&self) -> Result<bool, ComposeError> {

@@ -23,7 +23,7 @@ async fn world() -> World {
 
 /// Gives the agent, which does not run, another certificate in place of the one that it joined with: made `age` seconds
 /// ago, with `left` seconds to live. An agent renews when two thirds of such a life are over, or a little later.
-async fn give_certificate(world: &World, machine: &Machine, age: i64, left: i64) {
+pub async fn give_certificate(world: &World, machine: &Machine, age: i64, left: i64) {
     let ambient = Ambient::system();
     let now = ambient.now();
     let validity =
@@ -44,7 +44,7 @@ async fn give_certificate(world: &World, machine: &Machine, age: i64, left: i64)
     assert_eq!(done.unwrap().rows_affected(), 1);
 }
 
-async fn certificates(world: &World, machine: &Machine) -> Vec<Value> {
+pub async fn certificates(world: &World, machine: &Machine) -> Vec<Value> {
     let path = format!("/api/v1/platform/nodes/{}/certificates", machine.id());
     world.admin.get(&path).await.expect(200)["items"].as_array().unwrap().clone()
 }
@@ -218,13 +218,13 @@ async fn an_agent_whose_certificate_is_over_says_what_to_do_and_comes_back_with_
     is_back(&world, &mut machine).await;
 }
 
-async fn trust_list(world: &World, what: &str) -> Vec<Value> {
+pub async fn trust_list(world: &World, what: &str) -> Vec<Value> {
     let listed = world.admin.get(&format!("/api/v1/platform/trust/{what}")).await.expect(200);
     listed["items"].as_array().unwrap().clone()
 }
 
 /// Until every node has heard of it and said so.
-async fn confirmed(world: &World, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub async fn confirmed(world: &World, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     eventually_within(std::time::Duration::from_secs(30), "all nodes believe it", || async {
         let found = trust_list(world, what).await.into_iter().find(&is)?;
         (found["nodes_confirmed"] == found["nodes_total"] && found["nodes_total"] != 0).then_some(found)

@@ -348,7 +348,9 @@ async fn tls_is_served_when_configured_and_a_bad_certificate_is_a_clear_error() 
     assert_eq!(answer.status().as_u16(), 200);
 
     std::fs::write(dir.path().join("bad.pem"), "no certificate").unwrap();
-    let env = settings(&dir.path().join("bad.pem"));
+    let mut env = settings(&dir.path().join("bad.pem"));
+    let objects = server.dir.path().join("data/objects");
+    env.push(("GPUAAS__OBJECTS__DIRECTORY".to_owned(), objects.display().to_string()));
     let mut broken = Server::prepare(
         &format!("[database]\nurl = \"{}\"\n", db.url()),
         ServerOptions { env, ..ServerOptions::default() },

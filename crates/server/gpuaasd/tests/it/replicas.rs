@@ -32,6 +32,10 @@ async fn a_service_account_key_revoked_on_one_replica_is_refused_by_the_other_wi
     let env = vec![
         ("GPUAAS__SERVER__PUBLIC_URL".to_owned(), world.server.base.clone()),
         ("GPUAAS__AUTH__MASTER_KEY_FILE".to_owned(), key_file),
+        (
+            "GPUAAS__OBJECTS__DIRECTORY".to_owned(),
+            world.server.dir.path().join("data/objects").display().to_string(),
+        ),
     ];
     let second = Server::start_with(&world.db, ServerOptions { env, ..world.idp.options() }).await;
     let project = world.project(&world.org("acme").await, "p").await;
@@ -68,7 +72,10 @@ async fn two_replicas_started_at_once_on_an_empty_database_both_become_ready() {
     let shared = tempfile::tempdir().unwrap();
     let key_file = shared.path().join("master.key").display().to_string();
     let mut servers = [0, 1].map(|_| {
-        let env = vec![("GPUAAS__AUTH__MASTER_KEY_FILE".to_owned(), key_file.clone())];
+        let env = vec![
+            ("GPUAAS__AUTH__MASTER_KEY_FILE".to_owned(), key_file.clone()),
+            ("GPUAAS__OBJECTS__DIRECTORY".to_owned(), shared.path().join("objects").display().to_string()),
+        ];
         let database = format!("[database]\nurl = \"{}\"\n", db.url());
         Server::prepare(&database, ServerOptions { env, ..ServerOptions::default() })
     });

@@ -1,22 +1,9 @@
 //! Whoever loses access loses it on the machine: a real host with a real sshd, the real agent, and the real API.
 
 use serde_json::json;
-use testkit::{Person, World, eventually, invariants, sign_in};
+use testkit::{World, eventually, invariants};
 
 use super::real_host::{Host, SKU, colleagues, sell, user_of};
-
-/// Somebody with an account at the built-in issuer, and the account.
-async fn local_person(world: &World, name: &str) -> (Person, String) {
-    let email = format!("{name}@example.org");
-    let made = world.admin.post("/api/v1/platform/accounts", json!({ "email": email })).await.expect(201);
-    let password = made["one_time_password"].as_str().unwrap();
-    let tokens = sign_in(&world.server.base, &email, password).await;
-    let api = world.server.api().with_token(tokens["access_token"].as_str().unwrap());
-    let me = api.get("/api/v1/me").await.expect(200);
-    let id = me["id"].as_str().unwrap().to_owned();
-    let person = Person { name: name.to_owned(), id, org_id: String::new(), api };
-    (person, made["account"]["id"].as_str().unwrap().to_owned())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_disabled_is_refused_by_the_machine() {
@@ -29,7 +16,7 @@ async fn whoever_is_disabled_is_refused_by_the_machine() {
     let id = bo.active(json!({ "sku": SKU })).await;
     let user = user_of(&bo, &id, &host).await;
 
-    let (dee, account) = local_person(&world, "dee").await;
+    let (dee, account) = world.local_person("dee").await;
     dee.add_key("laptop", &dees.public).await;
     let orgs = bo.api().get("/api/v1/orgs").await.expect(200);
     let acme = orgs["items"].as_array().unwrap().iter().find(|org| org["slug"] == "acme").unwrap();

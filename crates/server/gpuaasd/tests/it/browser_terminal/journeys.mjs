@@ -93,6 +93,12 @@ async function pasteText(tab, text) {
   await tab.page.keyboard.press("Control+Shift+V");
 }
 
+/** Waits for the prompt: while `clear` itself runs, bash has bracketed paste switched off. */
+async function clearToPrompt(tab) {
+  await tab.type("clear");
+  await tab.shows(/^\S+\$\s*$/);
+}
+
 async function paste(tab) {
   const line = "The quick brown fox jumps over the lazy dog, déjà vu 0123456789.\n";
   let text = line.repeat(Math.floor(PASTED_BYTES / Buffer.byteLength(line)));
@@ -103,12 +109,18 @@ async function paste(tab) {
   const [, digest] = await tab.shows(/^([0-9a-f]{64}) {2}-$/m);
   assert.equal(digest, createHash("sha256").update(text).digest("hex"));
   // Lines that are pasted at the prompt wait for Enter (bracketed paste).
-  await tab.type("clear");
+  await clearToPrompt(tab);
   await pasteText(tab, "echo pasted-''one\necho pasted-''two");
   await tab.shows(/pasted-''two$/m);
   assert.doesNotMatch(await tab.screen(), /^pasted-one$/m);
   await tab.page.keyboard.press("Enter");
   await tab.shows(/^pasted-one\npasted-two$/m);
+  // Text that says itself that the paste is over does not run either.
+  await clearToPrompt(tab);
+  await pasteText(tab, "echo not-''yet\u001b[201~\necho es''caped\n");
+  await tab.shows(/es''caped/);
+  assert.doesNotMatch(await tab.screen(), /^(not-yet.*|escaped)$/m);
+  await tab.page.keyboard.press("Control+c");
 }
 
 async function reload(tab) {
@@ -178,7 +190,7 @@ async function tooManyTokens(tab) {
   };
   await tab.page.route("**/terminal-token", (route) => route.fulfill(refusal), { times: 1 });
   await tab.press("New session");
-  await tab.says(/Too many requests\.\s+Wait a moment\.\s*Reconnecting in [1-4] s/);
+  await tab.says(/Too many requests\.\s+Wait a moment\.\s*Reconnecting in [1-6] s/);
   await tab.says(/Connected/);
   witness.expected.length = 0;
 }

@@ -113,7 +113,48 @@ async fn a_side_that_stops_reading_stops_the_other_and_nothing_is_lost_or_piled_
     let end = tokio::time::timeout(SOON, stream.next()).await.expect("an end");
     assert!(matches!(end, Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == 1000));
 
+    last_words(&launched, &listener).await;
     ends(&launched, &listener).await;
+}
+
+/// Bytes that this end has sent and the other has not taken into its buffers.
+fn on_the_way(server: &TcpStream) -> usize {
+    let port = format!(":{:04X}", server.local_addr().unwrap().port());
+    let remote = format!(":{:04X}", server.peer_addr().unwrap().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let is_this = |fields: &Vec<&str>| fields[1].ends_with(&port) && fields[2].ends_with(&remote);
+    let line = lines.skip(1).find(is_this).expect("the connection");
+    usize::from_str_radix(line[4].split_once(':').unwrap().0, 16).unwrap()
+}
+
+/// What a server has said arrives, also when it resets the connection because of what it has not read.
+async fn last_words(launched: &Launched, listener: &TcpListener) {
+    let (socket, mut server) = open(launched, listener).await;
+    let (mut sink, mut stream) = socket.split();
+    let sending =
+        tokio::spawn(async move { while sink.send(Message::binary(vec![1; 32 * 1024])).await.is_ok() {} });
+    let (mut said, piece) = (0, vec![7; 64 * 1024]);
+    // Nobody reads, until nobody can say more.
+    while let Ok(count) = tokio::time::timeout(Duration::from_secs(2), server.write(&piece)).await {
+        said += count.unwrap();
+    }
+    let arrives = said - on_the_way(&server);
+    drop(server);
+    let mut received = 0;
+    loop {
+        match tokio::time::timeout(SOON, stream.next()).await.expect("more") {
+            Some(Ok(Message::Binary(bytes))) => received += bytes.len(),
+            Some(Ok(Message::Text(text))) => {
+                assert_eq!(text.as_str(), r#"{"type":"eof"}"#, "{received} of {arrives}");
+                break;
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            other => panic!("{other:?} after {received} of {arrives}"),
+        }
+    }
+    assert_eq!(received, arrives);
+    sending.abort();
 }
 
 /// What ends on one side ends on the other.

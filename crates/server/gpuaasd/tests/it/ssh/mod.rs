@@ -2,7 +2,9 @@
 //! between real.
 
 mod bytes_flow;
+mod draining;
 mod laptop;
+mod limits;
 mod programs;
 mod refusals;
 

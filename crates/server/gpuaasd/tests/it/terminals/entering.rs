@@ -1,5 +1,7 @@
 //! Somebody enters a machine, works there, and leaves.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testkit::{World, eventually};
 
@@ -8,6 +10,9 @@ use super::{
     client::{Said, Terminal, token},
     slice,
 };
+
+/// What has not come after this time does not come.
+const QUIET: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_newcomer_types_nvidia_smi_and_sees_the_gpus_of_the_machine() {
@@ -75,6 +80,34 @@ async fn a_second_window_is_told_of_the_first_and_takes_over_or_watches() {
     let mut third = second.reattach(&world.server, &ann, &id).await;
     third.run("touch done; wait").await;
     assert_eq!(third.run("cat result").await, "finished");
+}
+
+#[tokio::test]
+async fn who_watches_a_recorded_session_sees_nothing_that_is_not_recorded() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let mut writer = Terminal::open(&world.server, &ann, &id).await;
+    let session = writer.session.clone();
+    let (watch, _) = token(&ann, &id, json!({ "session_id": session, "access": "watch" })).await;
+    let mut watcher = Terminal::attach(&world.server, &id, &watch, session, 0).await.unwrap();
+    let later = "(while ! test -e go; do :; done; echo un''seen; touch printed) & echo rea''dy";
+    writer.run(later).await;
+    watcher.until("end-of-command").await;
+    writer.control(json!({ "type": "detach" })).await;
+    writer.until_end().await;
+    while let Ok(Said::Output) = tokio::time::timeout(QUIET, watcher.next()).await {}
+    let seen = watcher.received;
+
+    // It is printed while nobody writes, so that nobody records.
+    let mut other = Terminal::open(&world.server, &ann, &id).await;
+    other.run("touch go; while ! test -e printed; do :; done").await;
+    assert!(tokio::time::timeout(QUIET, watcher.next()).await.is_err(), "it was not recorded");
+    assert_eq!(watcher.received, seen);
+    let mut writer = writer.reattach(&world.server, &ann, &id).await;
+    writer.until("unseen").await;
+    watcher.until("unseen").await;
 }
 
 #[tokio::test]

@@ -16,7 +16,10 @@ pub fn counted(to: u32) -> Vec<u8> {
     (1..=to).flat_map(|n| format!("{n}\r\n").into_bytes()).collect()
 }
 
-const LINES: u32 = 400_000;
+/// Lines of a stream of 100 MB: a number and a thousand zeros.
+const LINES: usize = 100_000;
+/// So much of it comes before what carries it is changed.
+const CARRIED: u64 = 25_000_000;
 
 #[tokio::test]
 async fn a_gateway_is_killed_under_a_long_output_and_no_byte_is_lost_or_doubled() {
@@ -28,11 +31,12 @@ async fn a_gateway_is_killed_under_a_long_output_and_no_byte_is_lost_or_doubled(
     let (mut second, third) = (world.replica_with(gateway()).await, world.replica_with(gateway()).await);
     let mut terminal = Terminal::open(&second, &ann, &id).await;
     terminal.run("PS1=; stty -echo").await;
-    terminal.type_in(&format!("echo be''gin; seq 1 {LINES}; echo en''d\n")).await;
+    let print = format!("seq -f \"%06.0f:$(printf %01000d 0)\" 1 {LINES}");
+    terminal.type_in(&format!("echo be''gin; {print}; echo en''d\n")).await;
     terminal.until("begin\r\n").await;
     let mut all = Vec::new();
     for turn in 0..3 {
-        let goal = terminal.received + 400_000;
+        let goal = terminal.received + CARRIED;
         while terminal.received < goal {
             assert_eq!(terminal.next().await, Said::Output);
         }
@@ -57,8 +61,11 @@ async fn a_gateway_is_killed_under_a_long_output_and_no_byte_is_lost_or_doubled(
     terminal.until("end\r\n").await;
     all.append(&mut terminal.output);
     let begin = all.windows(7).position(|window| window == b"begin\r\n").unwrap() + 7;
-    let (all, expected) = (&all[begin..], counted(LINES));
-    assert!(all.starts_with(&expected), "{} bytes of {}", all.len(), expected.len());
+    let zeros = "0".repeat(1000);
+    let expected: String = (1..=LINES).map(|n| format!("{n:06}:{zeros}\r\n")).collect();
+    assert!(expected.len() > 100_000_000);
+    let (all, expected) = (&all[begin..], expected.as_bytes());
+    assert!(all.starts_with(expected), "{} bytes of {}", all.len(), expected.len());
     assert!(all[expected.len()..].starts_with(b"end\r\n"));
 }
 
@@ -79,7 +86,7 @@ async fn a_client_that_stops_reading_stops_the_program_and_goes_on_later() {
     };
     tokio::time::timeout(Duration::from_secs(30), stopped).await.expect("the output stops");
     let ahead = terminal.received - from;
-    assert!((64 * 1024..1024 * 1024).contains(&ahead), "{ahead} bytes without an acknowledgement");
+    assert!((64 * 1024..=1024 * 1024).contains(&ahead), "{ahead} bytes without an acknowledgement");
     terminal.acknowledges = true;
     terminal.acknowledge().await;
     let goal = terminal.received + 1_000_000;

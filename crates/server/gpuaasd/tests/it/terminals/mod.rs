@@ -4,10 +4,13 @@ mod abuse;
 pub mod client;
 mod entering;
 mod lasting;
+mod losing;
 mod network;
 mod recorded;
 mod recordings;
 mod recordings_cli;
+mod recordings_kept;
+mod recordings_tampered;
 mod refusals;
 mod screens;
 

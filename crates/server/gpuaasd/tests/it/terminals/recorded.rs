@@ -1,6 +1,6 @@
 //! A recording, as somebody downloads it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use recording::{Event, Fault, PublicKey, Seal, Verified, Verifier, cast};
@@ -34,6 +34,29 @@ pub async fn sealed(tenant: &Tenant, allocation: &str, session: &str) -> Value {
         Some(get(tenant, allocation, session).await).filter(|recording| recording["sealed_at"].is_string())
     })
     .await
+}
+
+/// Without its prefix, as the database has it.
+pub fn uuid(session: &str) -> uuid::Uuid {
+    session.trim_start_matches("term_").parse().unwrap()
+}
+
+pub fn chunk(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("{index:08}"))
+}
+
+/// Ends a session from outside, and lets nobody wait for its gateway to seal the recording.
+pub async fn end(world: &World, tenant: &Tenant, allocation: &str, session: &str) {
+    let path = tenant.path(&format!("/{allocation}/terminal-sessions/{session}"));
+    tenant.api().delete(&path).await.expect(204);
+    let id = uuid(session);
+    let ended = format!("SELECT count(*) FROM terminal_sessions WHERE ended_at IS NOT NULL AND id = '{id}'");
+    eventually_within(LATER, "the session has ended", || async {
+        (world.db.one::<i64>(&ended).await == 1).then_some(())
+    })
+    .await;
+    let earlier = "UPDATE terminal_sessions SET ended_at = ended_at - interval '1 minute'";
+    world.db.sql(&format!("{earlier} WHERE id = '{id}'")).await;
 }
 
 /// Where a server keeps the objects of a recording.

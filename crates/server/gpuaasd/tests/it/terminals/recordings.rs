@@ -9,7 +9,7 @@ use testkit::{S3Server, ServerOptions, Tenant, World, eventually_within};
 use super::{
     Team,
     client::{LATER, Said, Terminal, mint, token},
-    recorded::{Recorded, folder, get, path, sealed, view},
+    recorded::{Recorded, chunk, end, folder, get, path, sealed, uuid, view},
     slice,
 };
 
@@ -17,10 +17,6 @@ use super::{
 async fn leave(terminal: &mut Terminal) {
     terminal.type_in("exit\n").await;
     assert_eq!(terminal.until_end().await["reason"], "exited");
-}
-
-fn chunk(folder: &Path, index: usize) -> std::path::PathBuf {
-    folder.join(format!("{index:08}"))
 }
 
 fn screen(bytes: &[u8]) -> String {
@@ -116,25 +112,20 @@ async fn a_killed_gateway_leaves_all_but_the_last_chunk_and_another_one_goes_on_
     let session = terminal.session.clone();
     terminal.run("seq 1 100000").await;
     second.kill();
-    ann.api().delete(&ann.path(&format!("/{id}/terminal-sessions/{session}"))).await.expect(204);
-    let ended = format!(
-        "SELECT count(*) FROM terminal_sessions WHERE end_reason = 'ended' AND id::text = '{}'",
-        uuid(&session)
-    );
-    eventually_within(LATER, "the session has ended", || async {
-        (world.db.one::<i64>(&ended).await == 1).then_some(())
-    })
-    .await;
-    world.db.sql("UPDATE terminal_sessions SET ended_at = ended_at - interval '1 minute' WHERE ended_at IS NOT NULL").await;
+    // Without what the gateway was writing when it died.
+    std::fs::write(folder(&world, &session).join("00000099#1"), "unfinished").unwrap();
+    let objects = std::fs::read_dir(folder(&world, &session)).unwrap().map(|file| file.unwrap().file_name());
+    let stored = objects.filter(|name| name.to_str().unwrap().parse::<u64>().is_ok()).count();
+    end(&world, &ann, &id, &session).await;
     let recording = sealed(&ann, &id, &session).await;
     assert_eq!(recording["complete"], false);
     let verified = Recorded::download(&ann, &id, &session).await.verify().unwrap();
     assert!(!verified.complete && verified.reason == "ended", "{verified:?}");
-}
-
-/// Without its prefix, as the database has it.
-fn uuid(session: &str) -> uuid::Uuid {
-    session.trim_start_matches("term_").parse().unwrap()
+    // Where a gateway that is only slow would have stored its next chunk, there is one that closes the recording.
+    let recorded = Recorded::download(&ann, &id, &session).await;
+    assert_eq!((recorded.chunks.len(), recorded.events().last()), (stored + 1, Some(&Event::Closed)));
+    let left = std::fs::read_dir(folder(&world, &session)).unwrap().count();
+    assert_eq!(left, stored + 2, "chunks and the seal, and nothing that the gateway left unfinished");
 }
 
 #[tokio::test]
@@ -224,13 +215,32 @@ async fn owners_and_admins_see_a_recording_nobody_else_does_and_retention_delete
     let objects = folder(&world, of_ann);
     let expire =
         format!("UPDATE terminal_recordings SET expires_at = now() WHERE session_id = '{}'", uuid(of_ann));
+    let kept_until = get(ann, &id, of_ann).await["expires_at"].clone();
+    let opened = view(ann, &id, of_ann).await.expect(201);
+    // The database alone does not decide: the first chunk says how long the recording is to be kept.
+    world.db.sql(&expire).await;
+    eventually_within(LATER, "the database is corrected", || async {
+        (get(ann, &id, of_ann).await["expires_at"] == kept_until).then_some(())
+    })
+    .await;
+    assert!(objects.exists() && get(ann, &id, of_ann).await["deleted_at"].is_null());
+    let first = std::fs::read_to_string(chunk(&objects, 0)).unwrap();
+    let (before, rest) = first.split_once("\"expires_at\":\"").unwrap();
+    let over = format!("{before}\"expires_at\":\"2020-01-01T00:00:00Z\"{}", rest.split_once('"').unwrap().1);
+    std::fs::write(chunk(&objects, 0), over).unwrap();
+    std::fs::write(objects.join("00000009#1"), "what a gateway that died was writing").unwrap();
     world.db.sql(&expire).await;
     eventually_within(LATER, "the recording is deleted", || async {
         get(ann, &id, of_ann).await["deleted_at"].is_string().then_some(())
     })
     .await;
+    let deletions = "SELECT count(*) FROM audit_logs WHERE action = 'terminal.recording_delete' AND actor_kind = 'system'";
+    assert_eq!(world.db.one::<i64>(deletions).await, 1, "it is in the audit trail");
     assert!(!objects.exists(), "its objects are gone");
     assert_eq!(view(ann, &id, of_ann).await.expect(409)["error"]["code"], "conflict");
+    let chunks = format!("/{of_ann}/views/{}/chunks", opened["id"].as_str().unwrap());
+    let refused = ann.api().get(&path(ann, &id, &chunks)).await.expect(409);
+    assert_eq!(refused["error"]["code"], "conflict", "it is not told as one whose chunks are missing");
     assert!(Recorded::download(ann, &id, of_bob).await.verify().is_ok(), "and no others");
 }
 

@@ -33,7 +33,9 @@ impl Doors {
     pub async fn start(nodes: u32) -> anyhow::Result<Self> {
         let machines = Machines::start(nodes).await?;
         let (api, project) = (machines.operator.api(), &machines.project);
-        set_policy(api, "rate_limit.terminal_token_requests_per_minute", json!(10_000_000)).await;
+        for limit in ["terminal_token_requests_per_minute", "websocket_attempts_per_minute"] {
+            set_policy(api, &format!("rate_limit.{limit}"), json!(10_000_000)).await;
+        }
         let mut allocations = Vec::new();
         for _ in 0..nodes {
             let (id, _) = launch(api, project, json!({ "sku": SKU })).await?;

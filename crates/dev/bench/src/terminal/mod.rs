@@ -54,6 +54,24 @@ pub struct Options {
     /// Terminals opened on nodes that have none; each needs a node of its own.
     #[arg(long, default_value_t = 15)]
     cold: u32,
+    /// Measure only these.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Opening,
+    Idle,
+    Keys,
+    Stream,
+    Scp,
+}
+
+impl Options {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }
 
 struct Bench {
@@ -66,7 +84,15 @@ struct Bench {
 pub async fn all((seconds, pairs): (u32, usize), options: &Options, quick: bool) -> anyhow::Result<String> {
     raise_open_files()?;
     let options = if quick {
-        Options { megabytes: 4, presses: 50, idle: 20, beside: 10, opens: 10, cold: 3 }
+        Options {
+            megabytes: 4,
+            presses: 50,
+            idle: 20,
+            beside: 10,
+            opens: 10,
+            cold: 3,
+            only: options.only.clone(),
+        }
     } else {
         options.clone()
     };
@@ -83,19 +109,28 @@ impl Bench {
         let nodes = (self.options.cold + 1).max(idle.div_ceil(SESSIONS_EACH));
         let mut doors = Doors::start(nodes).await?;
         let peer = Peer::start(doors.machines.product.dir.path()).await?;
-        self.report.step("terminals on nodes without a tunnel");
-        self.open_cold(&doors, nodes).await?;
-        self.report.step("terminals on nodes with a tunnel");
-        self.open_warm(&doors).await?;
-        self.report.step("idle sessions");
-        doors.machines.operator.refresh().await?;
-        let idle = self.idle(&doors).await?;
-        self.report.step("keys");
-        self.echo(&doors, &peer, idle).await?;
-        self.report.step("a long output");
-        doors.machines.operator.refresh().await?;
-        self.stream(&doors, &peer).await?;
-        self.report.step("scp");
-        self.copy(&doors).await
+        if self.options.has(Part::Opening) {
+            self.report.step("terminals on nodes without a tunnel");
+            self.open_cold(&doors, nodes).await?;
+            self.report.step("terminals on nodes with a tunnel");
+            self.open_warm(&doors).await?;
+        }
+        if self.options.has(Part::Idle) || self.options.has(Part::Keys) {
+            self.report.step("idle sessions");
+            doors.machines.operator.refresh().await?;
+            let idle = self.idle(&doors).await?;
+            self.report.step("keys");
+            self.echo(&doors, &peer, idle).await?;
+        }
+        if self.options.has(Part::Stream) {
+            self.report.step("a long output");
+            doors.machines.operator.refresh().await?;
+            self.stream(&doors, &peer).await?;
+        }
+        if self.options.has(Part::Scp) {
+            self.report.step("scp");
+            self.copy(&doors).await?;
+        }
+        Ok(())
     }
 }

@@ -68,12 +68,13 @@ impl Bench {
             }
         }
         block_in_place(|| terminal.exit())?;
-        for (what, times) in [("new shell", new), ("shell that runs", running)] {
+        // To start a confined shell is the node's work; the aim is for the stream.
+        for (what, times, aim) in [("new shell", new, ""), ("shell that runs", running, "p99 ≤ 10 ms")] {
             let (mint, connect) = (Times::new(times.mint), Times::new(times.connect));
             self.report.figure(
                 &format!("token → session_ready, tunnel is there, {what}, {} times", connect.count()),
                 connect.text(),
-                "p99 ≤ 10 ms",
+                aim,
             );
             let name = format!("token minted through the API, {what}, {} times", mint.count());
             self.report.figure(&name, mint.text(), "");

@@ -12,7 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::{
     processes::END_WITHIN,
     session::{Seat, Session},
-    state::{Next, Role, Violation},
+    state::{Next, Role, State, Violation},
 };
 
 /// The longest `Data` frame that a node takes: a longer one may not fit into the window.
@@ -68,10 +68,11 @@ impl Attached for Attachment {
         let mut input = Input::new(receiver);
         let outcome = converse(&mut seat, grace, &mut sender, &mut input).await;
         let session_id = seat.session.id;
-        // The place is free before the other end has closed.
-        drop(seat);
+        // Of the last output the gateway says now that it is recorded, which watchers wait for. In a session that goes on, the
+        // place is free before the other end has closed.
+        let last_seat = seat.session.read(State::has_ended).then_some(seat);
         match outcome {
-            Ok(()) => finish(sender, input).await,
+            Ok(()) => finish(sender, input, last_seat).await,
             // Dropped, the stream is reset.
             Err(error) => tracing::debug!(%session_id, %error, "a terminal stream broke"),
         }
@@ -252,14 +253,18 @@ async fn send(sender: &mut Sender, frame: &Frame) -> Result<(), StreamError> {
 }
 
 /// Declares the end, and waits for the other end to do the same, so that it reads an end and not a reset.
-async fn finish(mut sender: Sender, mut input: Input) {
+/// `seat`: what comes meanwhile counts for its session.
+async fn finish(mut sender: Sender, mut input: Input, seat: Option<Seat>) {
     let lingering = async {
         sender.finish()?;
+        if let Some(seat) = &seat {
+            read_input(seat, &mut input).await?;
+        }
         input.release(usize::MAX)?;
         while let Some(bytes) = input.receiver.next().await? {
             input.receiver.consumed(bytes.len())?;
         }
-        Ok::<_, StreamError>(())
+        Ok::<_, AttachError>(())
     };
     // Whoever does not close, or is not there any more, has been told all the same.
     let _ = tokio::time::timeout(LINGER, lingering).await;
@@ -282,7 +287,7 @@ impl Attached for Ending {
         }
         let close = Frame::Close { reason: CloseReason::Ended };
         if let Ok(Ok(())) = tokio::time::timeout(CLOSE, send(&mut sender, &close)).await {
-            finish(sender, Input::new(receiver)).await;
+            finish(sender, Input::new(receiver), None).await;
         }
     }
 }

@@ -46,8 +46,6 @@ pub(crate) struct State {
     hold: Hold,
     /// All bytes before this one are in a recording, as far as gateways have said.
     recorded: u64,
-    /// All bytes before this one were sent to somebody whose gateway records.
-    sent_to_recorder: u64,
     waits_for_room: bool,
     /// The writer has all bytes before this one, and they need not be kept.
     acknowledged: u64,
@@ -75,7 +73,6 @@ impl State {
             rules,
             hold: Hold::Free,
             recorded: 0,
-            sent_to_recorder: 0,
             waits_for_room: false,
             acknowledged: 0,
             seen: 0,
@@ -212,7 +209,7 @@ impl State {
         }
         let Some(position) = self.attached.get(&id).copied() else { return Next::Wait };
         let is_limited = self.rules.recorded && !position.is_recorded;
-        let visible = if is_limited { self.visible_to_watchers() } else { self.ring.produced() };
+        let visible = if is_limited { self.recorded } else { self.ring.produced() };
         let oldest = self.ring.oldest();
         if position.sent < oldest && oldest <= visible {
             self.set_sent(id, oldest);
@@ -232,23 +229,13 @@ impl State {
     }
 
     fn set_sent(&mut self, id: AttachmentId, sent: u64) {
-        let Some(position) = self.attached.get_mut(&id) else { return };
-        position.sent = sent;
-        if position.is_recorded {
-            self.sent_to_recorder = self.sent_to_recorder.max(sent);
+        if let Some(position) = self.attached.get_mut(&id) {
+            position.sent = sent;
         }
     }
 
     fn has_recorder(&self) -> bool {
         self.attached.values().any(|one| one.is_recorded)
-    }
-
-    /// What is recorded. A gateway leaves with the end of a session and says no more: what it was sent counts then.
-    fn visible_to_watchers(&self) -> u64 {
-        match self.end {
-            Some(_) if !self.has_recorder() => self.sent_to_recorder.max(self.recorded),
-            _ => self.recorded,
-        }
     }
 
     /// Whether a stream has nothing more to expect but its last frames.
@@ -362,6 +349,10 @@ impl State {
 
     pub fn set_processes_gone(&mut self) {
         self.processes_gone = true;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
     }
 
     pub fn has_exited(&self) -> bool {

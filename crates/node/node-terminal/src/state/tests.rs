@@ -124,15 +124,22 @@ fn a_watcher_of_a_recorded_session_sees_only_what_is_recorded() {
     state.push_output(b"gh");
     state.set_end(End::Exited(0));
     assert_eq!(state.next_output(watcher, watches), Next::Wait, "the writer is about to be sent it");
+    assert_eq!(state.next_output(writer, role), data("gh"));
     state.leave(writer, false, now);
-    assert_eq!(state.next_output(watcher, watches), Next::Last(Frame::Exit { status: 0 }));
+    assert_eq!(
+        state.next_output(watcher, watches),
+        Next::Last(Frame::Exit { status: 0 }),
+        "its gateway may have lost it"
+    );
     // Whoever asks to write reads what is left of an ended session, and is recorded.
     let (reader, role) = state.join(PtyAccess::Write, true).unwrap();
     assert_eq!((state.begin(reader, 16), role), (Ok(16), Role::Watcher));
     assert_eq!(state.next_output(reader, role), data("gh"));
     assert_eq!(state.next_output(reader, role), Next::Last(Frame::Exit { status: 0 }));
-    state.leave(reader, false, now);
-    assert_eq!(state.next_output(watcher, watches), data("gh"), "its gateway has recorded it");
+    assert_eq!(state.next_output(watcher, watches), Next::Wait);
+    state.note_recorded(reader, 18).unwrap();
+    assert_eq!(state.next_output(watcher, watches), data("gh"));
+    assert_eq!(state.next_output(watcher, watches), Next::Last(Frame::Exit { status: 0 }));
 }
 
 #[test]

@@ -84,6 +84,31 @@ async fn who_was_cut_off_when_the_program_ended_learns_its_last_bytes_and_its_st
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_sees_the_last_output_of_a_recorded_session_only_if_it_is_recorded() {
+    let node = Node::new();
+    let link = node.connect().await;
+    for (is_recorded, seen) in [(true, "firstlast"), (false, "first")] {
+        let signal = node.path(&format!("signal-{is_recorded}"));
+        let script = format!("stty raw -echo; printf first; {}; printf last; exit 7", wait_for(&signal));
+        let session = node.session(&script);
+        let mut writer = node.attach_recorded(&link, session, PtyAccess::Write).await;
+        let mut watcher = node.attach_recorded(&link, session, PtyAccess::Watch).await.without_acks();
+        writer.read_text("first").await;
+        watcher.read_text("first").await;
+        std::fs::write(&signal, "").unwrap();
+        while !matches!(writer.frame().await.unwrap(), Some(Frame::Exit { status: 7 })) {}
+        assert_eq!(writer.text(), "firstlast");
+        if is_recorded {
+            writer.send(Frame::Recorded { sequence: writer.received }).await;
+        }
+        // Otherwise the gateway is gone, and with it what it has not stored.
+        drop(writer);
+        assert_eq!(watcher.finish().await, Frame::Exit { status: 7 });
+        assert_eq!(watcher.text(), seen);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_id_is_not_started_again_after_its_output_is_forgotten() {
     let node = Node::with(Limits { grace: Duration::from_millis(100), ..Limits::default() });
     let link = node.connect().await;

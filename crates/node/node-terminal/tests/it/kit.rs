@@ -159,6 +159,20 @@ impl Node {
         }
     }
 
+    /// Attaches to a session that is recorded.
+    pub async fn attach_recorded(
+        &self,
+        link: &Link,
+        session: TerminalSessionId,
+        access: PtyAccess,
+    ) -> Client {
+        let mut grant = self.grant(session, access);
+        if let Target::Pty(target) = &mut grant.target {
+            target.recorded = true;
+        }
+        Client::begin(link.tunnel.open(&sign(&grant)).await.unwrap(), 0).await
+    }
+
     pub async fn open(&self, link: &Link, session: TerminalSessionId, access: PtyAccess) -> Stream {
         link.tunnel.open(&sign(&self.grant(session, access))).await.unwrap()
     }

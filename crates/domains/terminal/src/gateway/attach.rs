@@ -22,7 +22,8 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Gateway,
     admit::{Admitted, NOT_ACCEPTED, close},
-    pump::{Attachment, End},
+    farewell::End,
+    pump::Attachment,
     revocation::{Pause, in_words, refusal_code},
     storing::{CannotGoOn, Storing},
     tape::{TAMPERED, Tape, UNAVAILABLE},

@@ -7,17 +7,20 @@
 //! **An attachment** (`attach`) opens the grant that the token sealed, and with it a stream to the node. It is checked every
 //! second whether its owner may still enter, by the rule of the endpoint that gave the token (`revocation`). Bytes go through `pump`.
 //!
-//! **SSH** (`tcp`) goes the same way, to the SSH server of the machine: bytes, and nothing that outlives the gateway.
+//! **SSH** (`tcp`, `ssh_connection`) goes the same way, to the SSH server of the machine: bytes, and nothing that outlives the gateway.
 //!
 //! **A log** of a node (`logs`) is followed the same way, by operators.
 
 mod admit;
 mod attach;
+mod farewell;
 mod input_ack;
 mod logs;
+mod output;
 mod pump;
 mod queue;
 mod revocation;
+mod ssh_connection;
 mod ssh_grant;
 mod storing;
 mod tape;

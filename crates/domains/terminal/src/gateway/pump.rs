@@ -8,24 +8,22 @@ use std::time::Duration;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use bytes::Bytes;
 use futures_util::{
-    SinkExt as _, StreamExt as _,
+    FutureExt as _, SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
 use kernel::ids::TerminalSessionId;
-use node_tunnel::{
-    Receiver, Sender, Stream, StreamError,
-    frame::{CloseReason, Decoder, Frame},
-    pieces::PIECE,
-};
+use node_tunnel::{Receiver, Sender, Stream, StreamError, frame::Frame, pieces::PIECE};
 use tokio::{
     sync::{Mutex, watch},
     time::timeout,
 };
 
 use super::{
+    farewell::{End, Farewell, lost, protocol_error, unavailable},
     input_ack::InputAck,
+    output::Output,
     queue::Queue,
-    tape::{Tape, UNAVAILABLE, Unavailable},
+    tape::Tape,
 };
 use crate::model::{
     message::{ClientMessage, ServerMessage},
@@ -38,29 +36,14 @@ use crate::model::{
 /// than what is left beside a piece of input would be waited for without an end.
 const SPARE: usize = 16 * 1024;
 const FRAME_HEADER: usize = 4;
+/// What is sent to a client at once, if so much is there: many small writes would cost more than one.
+const AT_ONCE: usize = 64 * 1024;
 /// A client that takes nothing for so long is cut off; its session goes on.
 const STALL: Duration = Duration::from_secs(120);
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that says nothing for so long, not even to pings, is gone.
 const SILENCE: Duration = Duration::from_secs(95);
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// How an attachment ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum End {
-    /// The session has ended on its node.
-    Session { reason: &'static str, exit_status: Option<i32> },
-    /// The session goes on.
-    Attachment,
-    /// The session goes on, and another client types.
-    TakenOver,
-}
-
-/// What is told to the client at the end, and the code of the close.
-struct Farewell {
-    message: Option<ServerMessage>,
-    code: u16,
-}
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
@@ -88,13 +71,13 @@ impl Attachment {
         tape: Option<Tape>,
         must_end: impl Future<Output = (&'static str, String, bool)>,
     ) -> End {
-        let Stream { sender, receiver } = self.stream;
+        let Stream { mut sender, receiver } = self.stream;
         let (to_client, from_client) = socket.split();
         let (sink, queue, taken) = (Mutex::new(to_client), Queue::default(), watch::Sender::new(0));
         let recorded = tape.as_ref();
         let (end, farewell) = tokio::select! {
             farewell = from_client_read(from_client, &queue, &sink, recorded) => (End::Attachment, farewell),
-            farewell = to_node(sender, &queue, &taken) => (End::Attachment, farewell),
+            farewell = to_node(&mut sender, &queue, &taken) => (End::Attachment, farewell),
             (end, farewell) = to_client_write(receiver, &sink, taken.subscribe(), (ready, recorded)) => (end, farewell),
             farewell = keep_recording(recorded, &queue) => (End::Attachment, farewell),
             (code, message, retryable) = must_end => {
@@ -104,6 +87,10 @@ impl Attachment {
             }
         };
         if let Some(tape) = tape {
+            if matches!(end, End::Session { .. }) {
+                let last = Frame::Recorded { sequence: tape.recorded_until() };
+                let _ = timeout(FAREWELL, last_frame_send(&mut sender, last)).await;
+            }
             tape.finish(&end).await;
         }
         if let Some(Farewell { message, code }) = farewell {
@@ -120,27 +107,6 @@ async fn say_farewell(sink: &Sink, message: Option<ServerMessage>, code: u16) ->
     }
     sink.send(Message::Close(Some(CloseFrame { code, reason: "".into() }))).await?;
     sink.close().await
-}
-
-fn protocol_error(text: &str) -> Option<Farewell> {
-    let message =
-        ServerMessage::SessionError { code: "protocol", message: text.to_owned(), retryable: false };
-    Some(Farewell { message: Some(message), code: close_code::PROTOCOL })
-}
-
-fn lost() -> Option<Farewell> {
-    let message = ServerMessage::SessionError {
-        code: "tunnel_lost",
-        message: "the connection to the node is lost".to_owned(),
-        retryable: true,
-    };
-    Some(Farewell { message: Some(message), code: close_code::AGAIN })
-}
-
-fn unavailable(_: Unavailable) -> Option<Farewell> {
-    let (code, message) = ("recording_unavailable", UNAVAILABLE.to_owned());
-    let message = Some(ServerMessage::SessionError { code, message, retryable: true });
-    Some(Farewell { message, code: close_code::AGAIN })
 }
 
 /// Ends when the recording cannot go on; never without one.
@@ -213,8 +179,8 @@ async fn from_client_read(
 }
 
 /// Sends to the node what the client sent.
-async fn to_node(mut sender: Sender, queue: &Queue, taken: &watch::Sender<u64>) -> Option<Farewell> {
-    match to_node_until_detach(&mut sender, queue, taken).await {
+async fn to_node(sender: &mut Sender, queue: &Queue, taken: &watch::Sender<u64>) -> Option<Farewell> {
+    match to_node_until_detach(sender, queue, taken).await {
         Ok(()) => Some(Farewell { message: None, code: close_code::NORMAL }),
         Err(_) => {
             // The node says why in what it sends, which ends the attachment; if it does not, the stream is broken.
@@ -256,6 +222,11 @@ async fn to_node_until_detach(
     }
 }
 
+async fn last_frame_send(sender: &mut Sender, frame: Frame) -> Result<(), StreamError> {
+    sender.send(frame.encoded()).await?;
+    sender.finish()
+}
+
 /// Sends to the client what the node sent, and what the node has taken.
 async fn to_client_write(
     mut receiver: Receiver,
@@ -263,9 +234,7 @@ async fn to_client_write(
     mut taken: watch::Receiver<u64>,
     (ready, tape): ((TerminalSessionId, Access), Option<&Tape>),
 ) -> (End, Option<Farewell>) {
-    let mut decoder = Decoder::default();
-    let mut is_ready = false;
-    let printed = metrics::counter!("terminal_bytes_total", "direction" => "out");
+    let mut output = Output::new(ready, tape);
     let mut input_ack = InputAck::default();
     let mut ping = tokio::time::interval(PING_EVERY);
     ping.tick().await;
@@ -275,33 +244,16 @@ async fn to_client_write(
         tokio::select! {
             bytes = receiver.next() => {
                 let Ok(Some(bytes)) = bytes else { return (End::Attachment, lost()) };
-                received = bytes.len();
-                decoder.push(bytes);
-                loop {
-                    match decoder.frame() {
-                        Ok(None) => break,
-                        Ok(Some(frame)) => {
-                            let frame = match record(tape, frame).await {
-                                Ok(frame) => frame,
-                                Err(error) => return (End::Attachment, unavailable(error)),
-                            };
-                            if let Frame::Data(bytes) = &frame {
-                                printed.increment(bytes.len() as u64);
-                            }
-                            match frame_read(frame, ready, &mut is_ready) {
-                                Said::Message(message) => messages.push(message),
-                                Said::End(end, message) => {
-                                    let sent = send(sink, messages).await;
-                                    let farewell = Farewell { message: Some(message), code: close_code::NORMAL };
-                                    return (end, sent.then_some(farewell));
-                                }
-                                Said::Nothing => {}
-                            }
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, "a node sent what is no frame");
-                            return (End::Attachment, lost());
-                        }
+                let mut next = Some(bytes);
+                while let Some(bytes) = next.take() {
+                    received += bytes.len();
+                    if let Err((end, farewell)) = output.read(bytes, &mut messages).await {
+                        let sent = send(sink, messages).await;
+                        return (end, farewell.filter(|_| sent));
+                    }
+                    if received < AT_ONCE {
+                        // What is not bytes comes again.
+                        next = receiver.next().now_or_never().and_then(Result::ok).flatten();
                     }
                 }
             }
@@ -319,58 +271,6 @@ async fn to_client_write(
         }
         if received > 0 && receiver.consumed(received).is_err() {
             return (End::Attachment, lost());
-        }
-    }
-}
-
-/// Records what the node sent, and leaves what the client does not have.
-async fn record(tape: Option<&Tape>, frame: Frame) -> Result<Frame, Unavailable> {
-    let Some(tape) = tape else { return Ok(frame) };
-    match frame {
-        Frame::Data(mut bytes) => {
-            let known = tape.output(&bytes).await?;
-            Ok(Frame::Data(bytes.split_off(known.min(bytes.len()))))
-        }
-        Frame::Ack { sequence } => {
-            tape.set_position(sequence);
-            Ok(Frame::Ack { sequence: sequence.max(tape.client_has()) })
-        }
-        other => Ok(other),
-    }
-}
-
-enum Said {
-    Message(Message),
-    End(End, ServerMessage),
-    Nothing,
-}
-
-fn frame_read(frame: Frame, (session_id, access): (TerminalSessionId, Access), is_ready: &mut bool) -> Said {
-    let closed = |reason: &'static str, exit_status| {
-        let message = ServerMessage::SessionClosed { reason, exit_status };
-        let end = match reason {
-            "taken_over" => End::TakenOver,
-            _ => End::Session { reason, exit_status },
-        };
-        Said::End(end, message)
-    };
-    match frame {
-        Frame::Data(bytes) if bytes.is_empty() => Said::Nothing,
-        Frame::Data(bytes) => Said::Message(Message::Binary(bytes)),
-        Frame::Ack { sequence } => {
-            let message = if *is_ready {
-                ServerMessage::Skipped { sequence }
-            } else {
-                *is_ready = true;
-                ServerMessage::SessionReady { session_id, sequence, access }
-            };
-            Said::Message(Message::Text(message.text().into()))
-        }
-        Frame::Exit { status } => closed("exited", Some(status)),
-        Frame::Close { reason: CloseReason::TakenOver } => closed(CloseReason::TakenOver.name(), None),
-        Frame::Close { reason } => closed(reason.name(), None),
-        Frame::Resize { .. } | Frame::Received { .. } | Frame::Recorded { .. } | Frame::Detach => {
-            Said::Nothing
         }
     }
 }

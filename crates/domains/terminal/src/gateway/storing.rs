@@ -15,6 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use super::tape::Unavailable;
 use crate::{
     Terminals,
     service::{
@@ -38,12 +39,18 @@ const FIRST_EPOCH: i64 = 1;
 const RELEASED_LOOK_FIRST: Duration = Duration::from_millis(20);
 const RELEASED_LOOK_LAST: Duration = Duration::from_millis(250);
 
+/// The pause after the next look at whether the one before has released the recording.
+fn release_look_next(pause: Duration) -> Duration {
+    (pause * 2).min(RELEASED_LOOK_LAST)
+}
+
 /// How far the storage has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// All output before this byte is stored.
     pub stored: u64,
-    pub failed: bool,
+    /// Nothing more is stored.
+    pub failure: Option<Unavailable>,
 }
 
 /// What became of a note in the database.
@@ -179,7 +186,7 @@ impl Storing {
                 return Ok(found);
             }
             tokio::time::sleep_until((Instant::now() + look_after).min(deadline)).await;
-            look_after = (look_after * 2).min(RELEASED_LOOK_LAST);
+            look_after = release_look_next(look_after);
         }
     }
 
@@ -272,8 +279,8 @@ impl Storing {
                 Ok(Some(chunk)) => {
                     let end_sequence = chunk.end_sequence;
                     if let Err(error) = self.store(chunk, predecessor_may_store).await {
-                        self.report_unstored(error).await;
-                        progress.send_modify(|progress| progress.failed = true);
+                        let failure = self.report_unstored(error).await;
+                        progress.send_modify(|progress| progress.failure = Some(failure));
                         return;
                     }
                     progress.send_modify(|progress| progress.stored = end_sequence);
@@ -289,15 +296,16 @@ impl Storing {
                 let noted = self.note(Writes::More).await;
                 note_at = (noted == Noted::Failed).then(|| Instant::now() + NOTE_EVERY);
                 if noted == Noted::Replaced {
-                    progress.send_modify(|progress| progress.failed = true);
+                    progress.send_modify(|progress| progress.failure = Some(Unavailable::NotStored));
                 }
             }
         }
         self.note(if predecessor_may_store { Writes::More } else { Writes::Released }).await;
     }
 
-    /// Whoever attaches next is told that the recording was changed, if it was: that is noted before this attachment ends.
-    async fn report_unstored(&self, error: StorageError) {
+    /// Whoever attaches next is told that the recording was changed, if it was: that is noted before this attachment ends, which is
+    /// told the same.
+    async fn report_unstored(&self, error: StorageError) -> Unavailable {
         let reason = match &error {
             StorageError::Fault(_) => "tampering",
             StorageError::Object(ObjectError::AlreadyExists) => "conflict",
@@ -305,11 +313,11 @@ impl Storing {
         };
         metrics::counter!("terminal_recording_failures_total", "reason" => reason).increment(1);
         tracing::warn!(session_id = %self.session, error = ?error, "a recording could not be stored; its terminal is cut off");
-        if let StorageError::Fault(fault) = error
-            && let Err(failure) = tampering_note(&self.terminals, self.session, &fault).await
-        {
+        let StorageError::Fault(fault) = error else { return Unavailable::NotStored };
+        if let Err(failure) = tampering_note(&self.terminals, self.session, &fault).await {
             tracing::warn!(session_id = %self.session, error = ?failure, "what was found changed could not be noted");
         }
+        Unavailable::Tampered
     }
 
     /// What cannot be noted now is noted later: the object storage knows better.
@@ -323,5 +331,23 @@ impl Storing {
                 Noted::Failed
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_looks_at_a_release_are_soon_and_all_of_them_are_few() {
+        let pauses =
+            std::iter::successors(Some(RELEASED_LOOK_FIRST), |pause| Some(release_look_next(*pause)));
+        let waited = pauses.scan(Duration::ZERO, |sum, pause| {
+            *sum += pause;
+            Some(*sum)
+        });
+        let looks: Vec<Duration> = waited.take_while(|waited| *waited < RELEASED_WITHIN_TYPED).collect();
+        assert!(looks[1] < Duration::from_millis(100), "{looks:?}");
+        assert!(looks.len() < 20, "{looks:?}");
     }
 }

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    pump::End,
+    farewell::End,
     queue::Queue,
     storing::{CannotGoOn, Progress, STORE_WITHIN, Storing},
 };
@@ -47,9 +47,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A node waits ten seconds for the first frame.
 const RESUME_WITHIN: Duration = Duration::from_secs(8);
 
-/// The recording cannot go on, and so neither can the attachment.
-#[derive(Debug)]
-pub struct Unavailable;
+/// Why the recording cannot go on, and so neither can the attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// What was recorded cannot be stored now.
+    NotStored,
+    /// What is stored was changed by somebody else.
+    Tampered,
+}
 
 pub const UNAVAILABLE: &str = "the recording of the session cannot be stored; attach again in a moment";
 pub const TAMPERED: &str = "what is stored of the session's recording was changed by somebody else, and nothing more of the session is \
@@ -124,7 +129,7 @@ impl Tape {
         let timed_out = |_| CannotGoOn::from(StorageError::from(ObjectError::TimedOut));
         let (recorder, early, predecessor_may_store) = started.map_err(timed_out)??;
         let (progress, progressed) =
-            watch::channel(Progress { stored: recorder.next_sequence(), failed: false });
+            watch::channel(Progress { stored: recorder.next_sequence(), failure: None });
         let (chunks, to_store) = mpsc::channel(QUEUED);
         let seals = storing.clone();
         Ok(Self {
@@ -186,6 +191,11 @@ impl Tape {
         self.queue(&mut recording, chunks).await
     }
 
+    /// Why the task that stores chunks has ended.
+    fn failure(&self) -> Unavailable {
+        self.progress.borrow().failure.unwrap_or(Unavailable::NotStored)
+    }
+
     /// Waits while the storage is behind.
     async fn queue(
         &self,
@@ -195,7 +205,7 @@ impl Tape {
         recording.unqueued.extend(chunks);
         while !recording.unqueued.is_empty() {
             // The task gives up after a bounded time, and with it the queue.
-            let place = self.chunks.reserve().await.map_err(|_| Unavailable)?;
+            let place = self.chunks.reserve().await.map_err(|_| self.failure())?;
             if let Some(chunk) = recording.unqueued.pop_front() {
                 place.send(chunk);
             }
@@ -216,8 +226,12 @@ impl Tape {
         loop {
             self.recorded.notified().await;
             tokio::time::sleep(ANNOUNCE_AFTER).await;
-            queue.push(Frame::Recorded { sequence: self.recorded_until.load(Ordering::Relaxed) });
+            queue.push(Frame::Recorded { sequence: self.recorded_until() });
         }
+    }
+
+    pub fn recorded_until(&self) -> u64 {
+        self.recorded_until.load(Ordering::Relaxed)
     }
 
     fn forward(&self, queue: &Queue) {
@@ -237,13 +251,14 @@ impl Tape {
                 _ = tick.tick() => {
                     let mut recording = self.recorder.lock().await;
                     let due = recording.recorder.chunk_if_due(self.ambient.now());
-                    if self.queue(&mut recording, due).await.is_err() {
-                        return Unavailable;
+                    if let Err(unavailable) = self.queue(&mut recording, due).await {
+                        return unavailable;
                     }
                 }
                 changed = progress.changed() => {
-                    if changed.is_err() || progress.borrow_and_update().failed {
-                        return Unavailable;
+                    let failure = progress.borrow_and_update().failure;
+                    if changed.is_err() || failure.is_some() {
+                        return self.failure();
                     }
                     self.forward(queue);
                 }

@@ -8,6 +8,8 @@ use testkit::{ServerOptions, World, eventually, eventually_within};
 use super::{
     Team,
     client::{LATER, Said, Terminal, token},
+    processes::sleeping_count,
+    recorded::sealed,
     slice,
 };
 
@@ -149,12 +151,12 @@ async fn when_the_agent_dies_the_session_ends_and_no_process_is_left() {
     let mut terminal = Terminal::open(&world.server, &ann, &id).await;
     let marker = format!("98{}", std::process::id());
     terminal.type_in(&format!("sleep {marker} & sleep {marker}\n")).await;
-    let running = || async { (sleeping(&marker) == 2).then_some(()) };
+    let running = || async { (sleeping_count(&marker) == 2).then_some(()) };
     eventually("both processes run", running).await;
     nodes.kill();
     let end = terminal.until_end().await;
     assert_eq!((&end["code"], &end["retryable"]), (&json!("tunnel_lost"), &json!(true)), "{end}");
-    eventually("no process is left", || async { (sleeping(&marker) == 0).then_some(()) }).await;
+    eventually("no process is left", || async { (sleeping_count(&marker) == 0).then_some(()) }).await;
     nodes.start();
     // The shell is gone, and its output with it: nobody takes a new one for it.
     let said = eventually_within(LATER, "the node is back", || async {
@@ -172,14 +174,25 @@ async fn when_the_agent_dies_the_session_ends_and_no_process_is_left() {
     assert_eq!(sessions["items"][0]["end_reason"], "lost");
 }
 
-/// Processes with this argument.
-fn sleeping(marker: &str) -> usize {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let is_one = |entry: std::fs::DirEntry| {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        line.split(|b| *b == 0).any(|part| part == marker.as_bytes()) && line.starts_with(b"sleep\0")
-    };
-    processes.map(is_one).filter(|is| *is).count()
+#[tokio::test]
+async fn a_session_whose_time_is_over_is_ended_by_its_node_and_its_recording_is_complete() {
+    const SECONDS: i64 = 60;
+    let world = World::start_simulated().await;
+    world.policy("terminal.session_max_ttl_seconds", SECONDS).await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let began = tokio::time::Instant::now();
+    let mut terminal = Terminal::open(&world.server, &ann, &id).await;
+    // It prints to the last second.
+    terminal.type_in("while sleep 0.2; do echo tick; done\n").await;
+    // A gateway that ended it by itself would say an error, and would not know the last output.
+    let end = terminal.until_end().await;
+    assert_eq!((&end["type"], &end["reason"]), (&json!("session_closed"), &json!("expired")), "{end}");
+    assert!(began.elapsed() >= Duration::from_secs(SECONDS.unsigned_abs()), "{:?}", began.elapsed());
+    let recording = sealed(&ann, &id, &terminal.session).await;
+    assert_eq!(recording["complete"], true, "{recording}");
+    assert_eq!(recording["output_bytes"], terminal.received);
 }
 
 #[tokio::test]

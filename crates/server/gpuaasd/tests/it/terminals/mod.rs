@@ -6,6 +6,7 @@ mod entering;
 mod lasting;
 mod losing;
 mod network;
+mod processes;
 mod recorded;
 mod recordings;
 mod recordings_cli;

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use recording::{Event, Fault};
 use serde_json::json;
 use testkit::{S3Server, ServerOptions, Tenant, World, eventually_within};
@@ -9,6 +13,7 @@ use testkit::{S3Server, ServerOptions, Tenant, World, eventually_within};
 use super::{
     Team,
     client::{LATER, Said, Terminal, mint, token},
+    processes::{session_count, sleeping},
     recorded::{Recorded, chunk, end, folder, get, path, sealed, uuid, view},
     slice,
 };
@@ -167,6 +172,33 @@ async fn without_storage_the_session_waits_then_ends_and_nothing_is_shown_that_i
     assert!(recorded.verify().unwrap().complete);
     assert_eq!(recorded.output(), String::from_utf8_lossy(&all));
     assert!(world.server.log().contains("a recording could not be stored"), "it is logged");
+}
+
+#[tokio::test]
+async fn what_a_shell_printed_last_while_nobody_was_attached_is_recorded_when_its_owner_comes_back() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let gateway = ServerOptions { roles: "terminal-gateway".to_owned(), ..ServerOptions::default() };
+    let mut second = world.replica_with(gateway).await;
+    let mut terminal = Terminal::open(&second, &ann, &id).await;
+    let (session, marker) = (terminal.session.clone(), format!("97{}", std::process::id()));
+    terminal.type_in(&format!("sleep {marker}; echo la''st-words; exit 7\n")).await;
+    let sleeping = || async { sleeping(&marker).first().copied() };
+    let sleep = eventually_within(LATER, "the shell waits", sleeping).await;
+    second.kill();
+    kill(Pid::from_raw(sleep), Signal::SIGTERM).unwrap();
+    let is_over = || async { (session_count(&session) == 0).then_some(()) };
+    eventually_within(LATER, "the shell has ended", is_over).await;
+    let mut terminal = terminal.reattach(&world.server, &ann, &id).await;
+    let end = terminal.until_end().await;
+    assert_eq!((&end["reason"], &end["exit_status"]), (&json!("exited"), &json!(7)), "{end}");
+    assert!(String::from_utf8_lossy(&terminal.output).contains("last-words\r\n"));
+    let recording = sealed(&ann, &id, &session).await;
+    assert_eq!(recording["complete"], true, "{recording}");
+    let recorded = Recorded::download(&ann, &id, &session).await;
+    assert!(recorded.verify().unwrap().complete && recorded.output().contains("last-words\r\n"));
 }
 
 #[tokio::test]

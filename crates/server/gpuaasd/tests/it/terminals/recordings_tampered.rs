@@ -103,7 +103,7 @@ async fn a_chunk_that_somebody_else_put_after_those_of_a_live_session_is_not_bel
     // It is printed, and cannot be stored where the other chunk is.
     terminal.run("echo more").await;
     let said = terminal.until_end().await;
-    assert_eq!(said["type"], "session_error", "{said}");
+    assert_eq!((&said["code"], &said["retryable"]), (&"recording_tampered".into(), &false.into()), "{said}");
     let said = refused(&world, &ann, &id, &terminal).await;
     assert_eq!(said["code"], "recording_tampered", "{said}");
     assert_eq!(get(&ann, &id, &session).await["tampering"], "chunk_not_stored_by_gateway");

@@ -111,3 +111,29 @@ async fn tokens_are_for_whoever_may_enter_and_ten_a_minute() {
     eve.release(&machine).await;
     mint(ann, &machine, json!({})).await.refused(404, "not_found");
 }
+
+/// Whoever can write to the database cannot move a token to another machine.
+#[tokio::test]
+async fn a_token_whose_row_was_moved_to_another_machine_opens_neither() {
+    let world = World::start_simulated().await;
+    let nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let (id, other) = (ann.active(slice(1)).await, ann.active(slice(1)).await);
+    let moved = format!("UPDATE terminal_tokens SET allocation_id = '{}'", allocation_uuid(&other));
+    let (terminal, _) = token(&ann, &id, json!({})).await;
+    let ssh = ann.api().post(&ann.path(&format!("/{id}/ssh-token")), json!({})).await.expect(201);
+    world.db.sql(&moved).await;
+    assert_eq!(close_code(connect(&world.server, &other, &terminal).await).await, NOT_ACCEPTED);
+    let mut request = request(&world.server, &format!("/ws/ssh/{other}"));
+    let headers = request.headers_mut();
+    headers
+        .insert(header::AUTHORIZATION, format!("Bearer {}", ssh["token"].as_str().unwrap()).parse().unwrap());
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, "gpuaas.ssh.v1".parse().unwrap());
+    let socket = connect_with(&world.server, request).await.expect("a WebSocket");
+    assert_eq!(close_code(socket).await, NOT_ACCEPTED);
+    assert!(!nodes.log().contains("a terminal session is started"));
+}
+
+fn allocation_uuid(id: &str) -> uuid::Uuid {
+    id.split_once('_').unwrap().1.parse().unwrap()
+}

@@ -1,0 +1,4 @@
+//! Terminals on a real database.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
+
+mod upkeep;

@@ -13,6 +13,9 @@ pub const CHUNK_BYTES_MAX: usize = EVENTS_BYTES_MAX + 16 * 1024;
 pub(crate) const EVENTS_BYTES_MAX: usize = 256 * 1024;
 /// Gaps that headers and seals list. Later ones are still marked in the asciicast.
 pub const GAPS_LISTED_MAX: usize = 100;
+/// No session prints more bytes: a week at 10 GB/s would not be enough. Nodes say where output goes on, and a node may lie: this is
+/// the largest number that JSON readers, browsers and the database all have exactly.
+pub const SEQUENCE_MAX: u64 = 1 << 53;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 enum Format {
@@ -138,7 +141,9 @@ impl Header {
         let header: Self = serde_json::from_slice(line).ok()?;
         // Another spelling of the same values (the case of a digit) was not written by a recorder.
         let is_exact = header.line().as_bytes() == line;
-        let is_sound = header.previous.0.len() == 32 && header.first_sequence <= header.end_sequence;
+        let is_sound = header.previous.0.len() == 32
+            && header.first_sequence <= header.end_sequence
+            && header.end_sequence <= SEQUENCE_MAX;
         (is_exact && is_sound).then_some((header, body))
     }
 }
@@ -253,6 +258,7 @@ mod tests {
             line.replace("abab", "ab") + "\n",
             line.replace(":3,", ": 3,") + "\n",
             line.replace("\"end_sequence\":20", "\"end_sequence\":9") + "\n",
+            line.replace("\"end_sequence\":20", &format!("\"end_sequence\":{}", SEQUENCE_MAX + 1)) + "\n",
             line.replace('}', ",\"gaps\":[]}") + "\n",
             line.replace('}', ",\"more\":1}") + "\n",
         ] {

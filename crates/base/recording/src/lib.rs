@@ -19,6 +19,10 @@
 //! (`utf8`) and are not counted as recorded until the rest came. Bytes that are not UTF-8 become U+FFFD, the same ones
 //! wherever outputs, chunks and gateways are split.
 //!
+//! **Numbers.** A sequence comes from a node, which may be in the hands of a tenant. None is larger than [`SEQUENCE_MAX`]: a
+//! gateway breaks a node off that says otherwise, a [`Recorder`] that is given more records nothing of it, and a chunk that says
+//! more was written by no recorder.
+//!
 //! **Seal.** The end of a recording is a [`Seal`]: number of chunks, digest of the last one, gaps, and an Ed25519
 //! signature. A recording without a seal (the gateway died, nobody resumed) may lack its last chunk, and the verifier
 //! says so.
@@ -44,7 +48,7 @@ mod seal;
 mod utf8;
 mod verifier;
 
-pub use chunk::{CHUNK_BYTES_MAX, Chunk, GAPS_LISTED_MAX, Gap, Header, Tail, cast};
+pub use chunk::{CHUNK_BYTES_MAX, Chunk, GAPS_LISTED_MAX, Gap, Header, SEQUENCE_MAX, Tail, cast};
 pub use drawing::DrawingFilter;
 pub use event::Event;
 pub use fault::Fault;

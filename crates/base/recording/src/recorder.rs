@@ -4,7 +4,7 @@ use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use kernel::{hex::Hex, ids::TerminalSessionId};
 
 use crate::{
-    chunk::{Chunk, EVENTS_BYTES_MAX, GAPS_LISTED_MAX, Gap, Header, Tail, digest, no_digest},
+    chunk::{Chunk, EVENTS_BYTES_MAX, GAPS_LISTED_MAX, Gap, Header, SEQUENCE_MAX, Tail, digest, no_digest},
     event::{Event, file_header, write_line},
     seal::Statement,
     utf8::Decoder,
@@ -132,13 +132,15 @@ impl Recorder {
 
     /// The byte of output that is expected next.
     pub fn next_sequence(&self) -> u64 {
-        self.end_sequence + self.decoder.held_bytes()
+        self.end_sequence.saturating_add(self.decoder.held_bytes())
     }
 
     /// Output whose first byte is byte `sequence` of all output of the session. What was recorded already is skipped;
-    /// what is missing before it is a gap.
+    /// what is missing before it is a gap. Nothing is recorded from [`SEQUENCE_MAX`] on.
     pub fn output(&mut self, at: DateTime<Utc>, sequence: u64, bytes: &[u8]) -> Vec<Chunk> {
         let mut chunks = Vec::new();
+        let room = usize::try_from(SEQUENCE_MAX.saturating_sub(sequence)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
         // A whole output that was recorded is not news, and an empty one neither.
         let known = usize::try_from(self.next_sequence().saturating_sub(sequence)).unwrap_or(usize::MAX);
         let Some(news) = bytes.get(known..).filter(|news| !news.is_empty()) else { return chunks };
@@ -146,7 +148,7 @@ impl Recorder {
         for piece in news.chunks(EVENT_OUTPUT_BYTES) {
             let (text, bytes) = self.decoder.decode(piece);
             self.text(at, 'o', &text, &mut chunks);
-            self.end_sequence += bytes;
+            self.end_sequence = self.end_sequence.saturating_add(bytes);
         }
         chunks.extend(self.chunk_if_due(at));
         chunks
@@ -243,12 +245,13 @@ impl Recorder {
 
     /// Marks what is missing between the last byte that came and byte `to`.
     fn gap_until(&mut self, at: DateTime<Utc>, to: u64, chunks: &mut Vec<Chunk>) {
+        let to = to.min(SEQUENCE_MAX);
         if to <= self.next_sequence() {
             return;
         }
         self.give_up_character(at, chunks);
         let gap = Gap { from: self.end_sequence, to };
-        self.event(at, &Event::Gap { bytes: gap.to - gap.from }, chunks);
+        self.event(at, &Event::Gap { bytes: gap.to.saturating_sub(gap.from) }, chunks);
         self.end_sequence = to;
         if self.gaps.len() < GAPS_LISTED_MAX {
             self.gaps.push(gap);
@@ -259,7 +262,7 @@ impl Recorder {
     fn give_up_character(&mut self, at: DateTime<Utc>, chunks: &mut Vec<Chunk>) {
         if let Some(bytes) = self.decoder.give_up() {
             self.text(at, 'o', REPLACEMENT, chunks);
-            self.end_sequence += bytes;
+            self.end_sequence = self.end_sequence.saturating_add(bytes);
         }
     }
 

@@ -4,7 +4,10 @@ use std::{
     fmt, io,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -51,6 +54,8 @@ pub enum ObjectError {
     Overwrites,
     #[error("the directory of the object storage cannot be used")]
     Directory(#[source] io::Error),
+    #[error("the object storage is not used before it is known to be the one of the installation")]
+    Held,
 }
 
 impl From<Error> for ObjectError {
@@ -72,12 +77,17 @@ pub struct S3 {
 
 /// Cheap to clone. Making one touches neither the directory nor the network.
 #[derive(Clone)]
-pub struct Objects(Arc<Storage>);
+pub struct Objects {
+    storage: Arc<Storage>,
+    /// Works while the storage is held.
+    ignores_hold: bool,
+}
 
 struct Storage {
     place: Place,
     /// Set when the storage was found to keep existing objects.
     keeps: OnceLock<()>,
+    is_held: AtomicBool,
 }
 
 enum Place {
@@ -88,7 +98,7 @@ enum Place {
 
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.place {
+        match &self.storage.place {
             Place::Directory(path, _) => write!(f, "Objects({})", path.display()),
             Place::Bucket(bucket) => write!(f, "Objects({bucket})"),
         }
@@ -128,7 +138,32 @@ fn removed(result: Result<io::Result<()>, Elapsed>) -> Result<(), ObjectError> {
 
 impl Objects {
     fn at(place: Place) -> Self {
-        Self(Arc::new(Storage { place, keeps: OnceLock::new() }))
+        let (keeps, is_held) = (OnceLock::new(), AtomicBool::new(false));
+        Self { storage: Arc::new(Storage { place, keeps, is_held }), ignores_hold: false }
+    }
+
+    /// From now on every call fails with [`ObjectError::Held`], until [`Self::release`]: nobody knows yet whether it is the right
+    /// storage, and in a wrong one objects are missing, which looks as if somebody had removed them.
+    pub fn hold(&self) {
+        self.storage.is_held.store(true, Ordering::Release);
+    }
+
+    pub fn release(&self) {
+        self.storage.is_held.store(false, Ordering::Release);
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.storage.is_held.load(Ordering::Acquire)
+    }
+
+    /// The same objects, for whoever finds out which storage it is.
+    #[must_use]
+    pub fn ignoring_hold(&self) -> Self {
+        Self { storage: self.storage.clone(), ignores_hold: true }
+    }
+
+    fn refuse_held(&self) -> Result<(), ObjectError> {
+        if self.is_held() && !self.ignores_hold { Err(ObjectError::Held) } else { Ok(()) }
     }
 
     /// Objects as files below this directory, which is made when it is first used.
@@ -137,7 +172,8 @@ impl Objects {
     }
 
     fn store(&self) -> Result<&dyn ObjectStore, ObjectError> {
-        match &self.0.place {
+        self.refuse_held()?;
+        match &self.storage.place {
             Place::Bucket(bucket) => Ok(&**bucket),
             Place::Directory(path, opened) => match opened.get() {
                 Some(opened) => Ok(opened),
@@ -172,7 +208,7 @@ impl Objects {
     /// Whether an existing object stays as it is. A service that ignores the condition is found before anything else is put:
     /// of two contents of one object, the second must be refused.
     pub async fn check_keeps(&self) -> Result<(), ObjectError> {
-        if self.0.keeps.get().is_some() {
+        if self.storage.keeps.get().is_some() {
             return Ok(());
         }
         let key = object_store::path::Path::from(PROBE);
@@ -184,7 +220,7 @@ impl Objects {
                 put => drop(put?),
             }
         }
-        let _ = self.0.keeps.set(());
+        let _ = self.storage.keeps.set(());
         Ok(())
     }
 
@@ -242,7 +278,8 @@ impl Objects {
     /// Removes what processes that died left beside the objects directly below a key: files that were being written, which are
     /// not listed. For a place where nobody writes any more.
     pub async fn staged_remove(&self, below: &ObjectKey) -> Result<(), ObjectError> {
-        let Place::Directory(root, _) = &self.0.place else { return Ok(()) };
+        self.refuse_held()?;
+        let Place::Directory(root, _) = &self.storage.place else { return Ok(()) };
         let folder = root.join(below.to_string());
         let removing = async {
             let mut files = tokio::fs::read_dir(folder).await?;
@@ -279,7 +316,7 @@ impl Objects {
 
     /// What is left of a directory whose objects are deleted: files that are none.
     async fn folder_remove(&self, below: &ObjectKey) -> Result<(), ObjectError> {
-        let Place::Directory(root, _) = &self.0.place else { return Ok(()) };
+        let Place::Directory(root, _) = &self.storage.place else { return Ok(()) };
         removed(timeout(CALL_TIMEOUT, tokio::fs::remove_dir_all(root.join(below.to_string()))).await)
     }
 }

@@ -1,6 +1,6 @@
 //! Another gateway goes on.
 
-use recording::{Event, Fault, Gap, Recorder, Tail};
+use recording::{Event, Fault, Gap, Recorder, SEQUENCE_MAX, Tail};
 
 use crate::kit::{Stored, at, recorder, session, small};
 
@@ -55,4 +55,26 @@ fn nobody_goes_on_after_what_is_not_the_last_chunk() {
     let cut = &chunk.bytes[..chunk.bytes.len() - 3];
     assert_eq!(Tail::read(session(), chunk.index, cut), Err(Fault::Truncated { index: chunk.index }));
     assert_eq!(Tail::read(session(), 0, b"x\n"), Err(Fault::HeaderUnreadable { index: 0 }));
+}
+
+#[test]
+fn what_no_session_prints_is_not_recorded_and_the_recording_stays_one() {
+    let mut first = recorder(small());
+    let mut chunks = first.output(at(1), 0, b"before\r\n");
+    chunks.extend(first.output(at(2), u64::MAX, b"nonsense"));
+    chunks.extend(first.output(at(2), SEQUENCE_MAX, b"nonsense"));
+    assert_eq!(first.next_sequence(), 8);
+    // The last bytes that have a number, the first of a character among them.
+    chunks.extend(first.output(at(3), SEQUENCE_MAX - 3, "abäc".as_bytes()));
+    assert_eq!(first.next_sequence(), SEQUENCE_MAX);
+    chunks.extend(first.output(at(4), SEQUENCE_MAX, b"nonsense"));
+    chunks.extend(first.flush());
+    let last = chunks.last().unwrap();
+    let mut second = Recorder::resume(Tail::read(session(), last.index, &last.bytes).unwrap());
+    chunks.extend(second.output(at(5), u64::MAX - 1, b"nonsense"));
+    let stored = Stored::finished(chunks, second.finish(at(6), Some(u64::MAX), "exited"));
+    let verified = stored.verify().unwrap();
+    assert!(!verified.complete);
+    assert_eq!(verified.gaps[0], Gap { from: 8, to: SEQUENCE_MAX - 3 });
+    assert!(!stored.output().contains("nonsense"));
 }

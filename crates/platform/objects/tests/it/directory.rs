@@ -60,3 +60,24 @@ async fn what_a_dead_process_was_writing_goes_with_the_objects_around_it() {
     assert_eq!(objects.delete_below(&key("a/two")).await.unwrap(), 0);
     assert!(!root.join("a/two").exists());
 }
+
+#[tokio::test]
+async fn nobody_but_who_compares_it_uses_a_storage_that_is_held() {
+    let scratch = tempfile::tempdir().unwrap();
+    let objects = Objects::in_directory(scratch.path().join("objects"));
+    let (one, other) = (key("a/one"), key("a/other"));
+    objects.put_new(&one, "x".into()).await.unwrap();
+    let same = objects.clone();
+    objects.hold();
+    assert!(matches!(same.put_new(&other, "x".into()).await, Err(ObjectError::Held)));
+    // Absent would be another answer.
+    assert!(matches!(same.get(&one).await, Err(ObjectError::Held)));
+    assert!(matches!(same.exists(&other).await, Err(ObjectError::Held)));
+    assert!(matches!(same.list(&key("a"), 1).await, Err(ObjectError::Held)));
+    assert!(matches!(same.delete_below(&key("a")).await, Err(ObjectError::Held)));
+    assert!(matches!(same.staged_remove(&key("a")).await, Err(ObjectError::Held)));
+    assert!(objects.ignoring_hold().get(&one).await.unwrap().is_some());
+    objects.release();
+    same.put_new(&other, "x".into()).await.unwrap();
+    assert!(same.get(&one).await.unwrap().is_some());
+}

@@ -26,6 +26,7 @@ use node_proto::contract::{
 };
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::sync::watch;
 
 use crate::transport::{self, Address, Connect, Transport, TransportError};
 
@@ -91,6 +92,11 @@ impl<C: Connect> Client<C> {
     ) -> Self {
         let transport = Transport::new(connect, address, ambient.clone(), tls);
         Self { transport, ambient, node, offset_ms: AtomicI64::new(UNKNOWN_OFFSET) }
+    }
+
+    /// Changes with each new connection to a gateway.
+    pub fn connections(&self) -> watch::Receiver<u64> {
+        self.transport.connections()
     }
 
     pub async fn change_tls(&self, tls: Arc<ClientConfig>) {

@@ -1,7 +1,10 @@
 //! What can be opened on a node through a tunnel, by its kind.
 
 use async_trait::async_trait;
-use node_proto::grant::{Grant, StreamKind};
+use node_proto::{
+    contract::TerminalSessionReport,
+    grant::{Grant, StreamKind},
+};
 use node_tunnel::{Attached, Handler, Refusal};
 
 use crate::{logs::LogStreams, session::Streams, ssh::SshStreams, terminals::Terminals};
@@ -35,5 +38,9 @@ impl Streams for NodeStreams {
         self.logs.stop();
         self.ssh.stop().await;
         self.terminals.stop().await;
+    }
+
+    fn terminal_sessions(&self) -> Vec<TerminalSessionReport> {
+        self.terminals.terminal_sessions()
     }
 }

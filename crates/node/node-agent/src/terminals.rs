@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use kernel::ids::AllocationId;
 use node_proto::{
     catalog::AccountSpec,
+    contract::TerminalSessionReport,
     grant::{Grant, Owner},
 };
 use node_terminal::{Limits, MARKER, Sessions, Shell, Shells};
@@ -65,6 +66,10 @@ impl Streams for Terminals {
     async fn stop(&self) {
         self.0.stop().await;
     }
+
+    fn terminal_sessions(&self) -> Vec<TerminalSessionReport> {
+        self.0.reports()
+    }
 }
 
 /// Shells of a real machine's accounts.
@@ -80,10 +85,12 @@ impl HostShells {
 }
 
 fn login_shell(runuser: &Path, account: &AccountSpec) -> Shell {
-    // It makes a new environment. Without the marker, what calls `setsid` would not be found at the end of the session.
-    let keep_marker = format!("--whitelist-environment={MARKER}");
+    // It makes a new environment. Without the marker, what calls `setsid` would not be found at the end of the session. Without
+    // the language, programs would take the terminal for one that shows ASCII only: unlike that of SSH, the sign-in of
+    // `runuser` sets none.
+    let kept = format!("--whitelist-environment={MARKER},LANG");
     // The name was checked and begins with no dash; after `--` none would be read as an option either.
-    let login = ["--login", &keep_marker, "--", &account.username].map(OsString::from);
+    let login = ["--login", &kept, "--", &account.username].map(OsString::from);
     let script = ["-c", GIVE_UP_PRIVILEGES, "sh"].map(OsString::from);
     Shell {
         program: SH.into(),

@@ -15,7 +15,8 @@ mod reports;
 
 pub use reports::{
     FINDINGS_PER_HEARTBEAT, Finding, GpuMetrics, Heartbeat, HeartbeatAnswer, Inventory, LOG_LINE_BYTES,
-    LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogLine, LogsTaken, NodeMetrics,
+    LOG_LINES_PER_BATCH, LogBatch, LogLevel, LogLine, LogsTaken, NodeMetrics, TerminalEndReason,
+    TerminalSessionReport,
 };
 
 /// The minor version that a side speaks, as `1.2`. Both send it with every message.

@@ -83,7 +83,7 @@ impl Body {
         // Simulated drivers always know.
         let users = self.drivers.host.users().unwrap_or_default();
         let machines = self.drivers.slices.machines().unwrap_or_default();
-        Inventory { users, machines, drained: self.machine.drained() }
+        Inventory { users, machines, drained: self.machine.drained(), terminal_sessions: None }
     }
 
     fn drain(&self, drained: bool) -> DrainState {

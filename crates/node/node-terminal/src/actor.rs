@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    processes::END_WITHIN,
+    processes::{END_WITHIN, Processes},
     program::Program,
     session::Session,
     state::{End, Plan, State},
@@ -50,7 +50,7 @@ pub(crate) async fn run(session: Arc<Session>, program: Program, lifetime: Lifet
         active_at: Instant::now(),
         read_at: None,
     };
-    match terminal.serve(&mut child).await {
+    match terminal.serve(&mut child, &mut processes).await {
         Outcome::Exited(status) => {
             processes.leader_reaped();
             let drained = async {
@@ -61,6 +61,7 @@ pub(crate) async fn run(session: Arc<Session>, program: Program, lifetime: Lifet
             tokio::join!(drained, processes.end());
         }
         Outcome::Closed(reason) => {
+            processes.look_for_login();
             session.end(|state| state.set_end(End::Closed(reason)));
             // The hangup of the terminal, as far as the kernel sends it by itself.
             drop(terminal);
@@ -104,7 +105,7 @@ struct Terminal<'a> {
 
 impl Terminal<'_> {
     /// Until the program has ended, or the session is to end.
-    async fn serve(&mut self, child: &mut Child) -> Outcome {
+    async fn serve(&mut self, child: &mut Child, processes: &mut Processes) -> Outcome {
         let mut timer = pin!(tokio::time::sleep_until(self.lifetime.expires_at));
         loop {
             let now = Instant::now();
@@ -127,7 +128,9 @@ impl Terminal<'_> {
             let typed = plan.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default();
             tokio::select! {
                 read = self.output.read(&mut self.buffer[..room]), if room > 0 && self.read_at.is_none() => {
-                    if !self.take_output(read, room) {
+                    if self.take_output(read, room) {
+                        processes.look_for_login();
+                    } else {
                         self.read_at = Some(Instant::now() + REOPEN);
                     }
                 }

@@ -12,7 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::{
     processes::END_WITHIN,
     session::{Seat, Session},
-    state::{Next, Role, State, Violation},
+    state::{Next, Role, Violation},
 };
 
 /// The longest `Data` frame that a node takes: a longer one may not fit into the window.
@@ -26,13 +26,16 @@ const FIRST_FRAME: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(5);
 /// After the last frame the other end closes its direction within this time, or the stream is reset.
 const LINGER: Duration = Duration::from_secs(2);
+/// The same where the other end records, and watchers wait for what it records: a gateway waits up to ten seconds for its storage
+/// before it takes the last output, and says then that it is recorded.
+const LINGER_RECORDED: Duration = Duration::from_secs(12);
 /// With typed bytes for all of the window but this, no other frame comes through: HTTP/2 announces less room than there is.
 const WINDOW_MARGIN: usize = 64;
 /// Type and length of a frame.
 const HEADER: usize = 4;
 
-/// The longest time from the end of a session to the end of its streams.
-pub(crate) const STREAMS_END_WITHIN: Duration = CLOSE.saturating_add(LINGER);
+/// The longest time from the end of a session to the end of its streams, when its clients take what they are sent at once.
+pub(crate) const STREAMS_END_WITHIN: Duration = CLOSE.saturating_add(LINGER_RECORDED);
 
 #[derive(Debug, thiserror::Error)]
 enum AttachError {
@@ -68,11 +71,14 @@ impl Attached for Attachment {
         let mut input = Input::new(receiver);
         let outcome = converse(&mut seat, grace, &mut sender, &mut input).await;
         let session_id = seat.session.id;
+        let (has_ended, is_recorder) =
+            seat.session.read(|state| (state.has_ended(), state.is_recorder(seat.id)));
+        let linger = if has_ended && is_recorder { LINGER_RECORDED } else { LINGER };
         // Of the last output the gateway says now that it is recorded, which watchers wait for. In a session that goes on, the
         // place is free before the other end has closed.
-        let last_seat = seat.session.read(State::has_ended).then_some(seat);
+        let last_seat = has_ended.then_some(seat);
         match outcome {
-            Ok(()) => finish(sender, input, last_seat).await,
+            Ok(()) => finish(sender, input, last_seat, linger).await,
             // Dropped, the stream is reset.
             Err(error) => tracing::debug!(%session_id, %error, "a terminal stream broke"),
         }
@@ -123,9 +129,12 @@ async fn send_output(seat: &Seat, start: u64, sender: &mut Sender) -> Result<(),
 /// Ends when the other end should have taken its last frames.
 async fn close_overdue(session: &Session, id: u64, role: Role, grace: Duration) {
     session.wait_until(|state| state.is_closing(id, role)).await;
+    let (exited, awaits_record) =
+        session.read(|state| (state.has_exited(), state.has_ended() && state.is_recorded()));
+    // A watcher waits for the last seat of a gateway that records, and a gateway that waits for its storage takes nothing.
+    let close = if awaits_record { CLOSE + LINGER_RECORDED } else { CLOSE };
     // All output is told before a status; the reason of a close does not wait for it as long.
-    let exited = session.read(|state| state.has_exited());
-    tokio::time::sleep(if exited { grace.max(CLOSE) } else { CLOSE }).await;
+    tokio::time::sleep(if exited { grace.max(close) } else { close }).await;
 }
 
 enum InputEnd {
@@ -200,7 +209,12 @@ impl Input {
 
     /// The next frame of what came, if it is whole.
     fn frame(&mut self) -> Result<Option<Frame>, AttachError> {
-        let Some(frame) = self.decoder.frame()? else {
+        let read = self.decoder.frame();
+        // What is not known here is of no use to anybody: its share of the window is released at once.
+        let skipped = self.decoder.take_skipped();
+        self.partial = self.partial.saturating_sub(skipped);
+        self.release(skipped)?;
+        let Some(frame) = read? else {
             let too_long = self.partial > HEADER + INPUT_FRAME;
             return if too_long { Err(AttachError::InputTooLong) } else { Ok(None) };
         };
@@ -254,7 +268,7 @@ async fn send(sender: &mut Sender, frame: &Frame) -> Result<(), StreamError> {
 
 /// Declares the end, and waits for the other end to do the same, so that it reads an end and not a reset.
 /// `seat`: what comes meanwhile counts for its session.
-async fn finish(mut sender: Sender, mut input: Input, seat: Option<Seat>) {
+async fn finish(mut sender: Sender, mut input: Input, seat: Option<Seat>, linger: Duration) {
     let lingering = async {
         sender.finish()?;
         if let Some(seat) = &seat {
@@ -267,7 +281,7 @@ async fn finish(mut sender: Sender, mut input: Input, seat: Option<Seat>) {
         Ok::<_, AttachError>(())
     };
     // Whoever does not close, or is not there any more, has been told all the same.
-    let _ = tokio::time::timeout(LINGER, lingering).await;
+    let _ = tokio::time::timeout(linger, lingering).await;
 }
 
 /// A stream that ends a session. It sends nothing but the `Close`, when no process is left.
@@ -287,7 +301,10 @@ impl Attached for Ending {
         }
         let close = Frame::Close { reason: CloseReason::Ended };
         if let Ok(Ok(())) = tokio::time::timeout(CLOSE, send(&mut sender, &close)).await {
-            finish(sender, Input::new(receiver), None).await;
+            finish(sender, Input::new(receiver), None, LINGER).await;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,11 +8,11 @@
 //! **Output.** One stream writes (types, resizes); others watch. While a writer is attached, and for a grace period after its
 //! stream broke, no byte is overwritten that the writer has not acknowledged: the PTY is read only as fast as acknowledgements
 //! come, so a client that stops reading stops the program, and one that re-attaches within the grace period misses nothing and
-//! gets nothing twice. Where a gateway records, what a client has received makes room before it is acknowledged, which is when it
-//! is stored; the ring holds more than the scrollback for that. After the grace period, or after a `Detach`, the program runs on and the oldest bytes are overwritten; the
-//! first `Ack` to the next client says where its bytes begin. Watchers hold up nobody: one that fell behind is sent an `Ack` with
-//! the number at which it goes on. In a session whose grant says that it is recorded, watchers are sent only what the
-//! gateway of somebody who asked to write has recorded: nobody sees what is not.
+//! gets nothing twice. Where a gateway records, what a client has received makes room before it is acknowledged, which is when
+//! it is stored; the ring holds more than the scrollback for that. After the grace period, or after a `Detach`, the program
+//! runs on and the oldest bytes are overwritten; the first `Ack` to the next client says where its bytes begin. Watchers hold
+//! up nobody: one that fell behind is sent an `Ack` with the number at which it goes on. In a session whose grant says that it
+//! is recorded, watchers are sent only what the gateway of somebody who asked to write has recorded: nobody sees what is not.
 //!
 //! **Input.** The node never stops reading frames. Typed bytes are queued; their share of the HTTP/2 window is released after
 //! the PTY took them, that of all other frames at once. So the queue is bounded by the window (64 KiB) and a sender learns from
@@ -25,13 +25,16 @@
 //!
 //! **What it promises.** A session ends with its program, by its time to live, by inactivity, by a grant for its end, or with
 //! the agent, and no process of it is left afterwards: not background jobs, not what ignores a hangup, not what made a session
-//! of its own, as long as it has the environment it was started with. What the kernel must prove (a program that
-//! clears its environment on purpose) needs a PID namespace or a cgroup, which is the business of [`Shells`]. The output and the
-//! status of an ended session can be read for the grace period; the id is never started again. All counts, buffers and waits
-//! are bounded. Bytes are not interpreted.
+//! of its own and cleared its environment. Each session has a control group (cgroup v2), which nobody but root can leave; an
+//! agent that was killed leaves it to the next one ([`end_leftovers`]). Where the agent cannot make control groups, what makes
+//! a session of its own, clears its environment and has no parent any more escapes, unless [`Shells`] run it in a PID
+//! namespace. What other services of the machine start on behalf of a user (`systemd-run --user`, `cron`, `at`) is no part of a
+//! session: it ends with the account. The output and the status of an ended session can be read for the grace period; the id
+//! is never started again. All counts, buffers and waits are bounded. Bytes are not interpreted.
 
 mod actor;
 mod attach;
+mod cgroup;
 mod processes;
 mod program;
 mod registry;

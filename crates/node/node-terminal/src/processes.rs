@@ -1,8 +1,9 @@
 //! All processes of a session, and their end.
 //!
-//! A process belongs to a session if the kernel says so (its session id is the leader's process id), if its environment has the
-//! session's marker (what called `setsid` keeps it), or if its parent belongs. Background jobs have process groups of their
-//! own, so the leader's group alone is not enough.
+//! A process belongs to a session if it is in the session's control group, which it cannot leave ([`crate::cgroup`]). Where there
+//! are none, it belongs if the kernel's session is the leader's, if its environment has the session's marker (what called
+//! `setsid` keeps it), or if its parent belongs. Background jobs have process groups of their own, so the leader's group alone is
+//! not enough.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,12 +16,21 @@ use kernel::ids::{NodeId, TerminalSessionId};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::time::Instant;
 
+use crate::cgroup::SessionCgroup;
+
 /// The variable in the environment of every process of a session. What starts the shell must keep it.
 pub const MARKER: &str = "GPUAAS_TERMINAL";
 /// Between the hangup and the kill.
 const HANGUP: Duration = Duration::from_secs(2);
 /// What was killed and is still there after this time hangs in the kernel.
 const KILL: Duration = Duration::from_secs(5);
+/// A control group without processes can be removed at once, or very soon.
+const REMOVE_CGROUPS: Duration = Duration::from_secs(1);
+const REMOVE_CGROUPS_DROPPED: Duration = Duration::from_millis(50);
+const REMOVE_CGROUPS_PAUSE: Duration = Duration::from_millis(5);
+/// So many times at most it is looked whether the leader is in the scope of a login. It is before the user's shell prints
+/// anything, and what comes before that is a few lines.
+const LOGIN_LOOKS: u32 = 64;
 /// How much of an environment is read.
 const LONGEST_ENVIRONMENT: u64 = 256 * 1024;
 
@@ -35,13 +45,17 @@ pub(crate) fn marker_value(node: NodeId, session: TerminalSessionId) -> String {
 /// Ends everything that sessions of this node have left behind when an earlier agent was killed. To be called before sessions
 /// are started.
 pub async fn end_leftovers(node: NodeId) {
-    let mut left = Processes::new(None, &format!("{node}/"));
-    left.end().await;
+    let marked = format!("{node}/");
+    let cgroups = tokio::task::spawn_blocking(move || (SessionCgroup::left(&marked), marked)).await;
+    if let Ok((cgroups, marked)) = cgroups {
+        Processes::new(None, &marked, cgroups).end().await;
+    }
 }
 
 /// The processes of one session. Dropped before [`Processes::end`] is through, they are killed without a warning.
 pub(crate) struct Processes {
     search: Search,
+    login_looks: u32,
     ended: bool,
 }
 
@@ -53,6 +67,7 @@ struct Search {
     reaped: bool,
     /// The start of an entry in an environment.
     marker: Vec<u8>,
+    cgroups: Vec<SessionCgroup>,
 }
 
 /// One line of `/proc/<pid>/stat`.
@@ -68,14 +83,26 @@ struct Stat {
 
 impl Processes {
     /// `marked` is what the value of the marker begins with.
-    pub fn new(leader: Option<i32>, marked: &str) -> Self {
+    pub fn new(leader: Option<i32>, marked: &str, cgroups: Vec<SessionCgroup>) -> Self {
         let marker = format!("{MARKER}={marked}").into_bytes();
-        Self { search: Search { leader, reaped: false, marker }, ended: false }
+        let search = Search { leader, reaped: false, marker, cgroups };
+        Self { search, login_looks: LOGIN_LOOKS, ended: false }
     }
 
     /// The leader has ended and was waited for.
     pub fn leader_reaped(&mut self) {
         self.search.reaped = true;
+    }
+
+    /// To be called when the program has printed something: PAM may have moved it to the scope of a login.
+    pub fn look_for_login(&mut self) {
+        let Some(leader) = self.search.leader.filter(|_| self.login_looks > 0 && !self.search.reaped) else {
+            return;
+        };
+        self.login_looks -= 1;
+        if self.search.cgroups.iter_mut().any(|cgroup| cgroup.note_login(leader)) {
+            self.login_looks = 0;
+        }
     }
 
     /// Hangs up, and kills what is still there two seconds later. Returns when nothing is left.
@@ -96,8 +123,28 @@ impl Processes {
         }
         if left > 0 {
             tracing::error!(left, "processes of a terminal session cannot be killed");
+        } else {
+            self.remove_cgroups().await;
         }
         self.ended = true;
+    }
+
+    async fn remove_cgroups(&self) {
+        if self.search.cgroups.is_empty() {
+            return;
+        }
+        let give_up_at = Instant::now() + REMOVE_CGROUPS;
+        loop {
+            let search = self.search.clone();
+            if tokio::task::spawn_blocking(move || search.remove_cgroups()).await.unwrap_or(true) {
+                return;
+            }
+            if Instant::now() > give_up_at {
+                tracing::warn!("the control group of a terminal session cannot be removed");
+                return;
+            }
+            tokio::time::sleep(REMOVE_CGROUPS_PAUSE).await;
+        }
     }
 
     /// Sends signals to all, in this order. Answers how many there were.
@@ -117,6 +164,10 @@ impl Drop for Processes {
                     break;
                 }
             }
+            let give_up_at = Instant::now() + REMOVE_CGROUPS_DROPPED;
+            while !self.search.remove_cgroups() && Instant::now() < give_up_at {
+                std::thread::sleep(REMOVE_CGROUPS_PAUSE);
+            }
         }
     }
 }
@@ -126,6 +177,7 @@ impl Search {
         let found = self.find();
         for signal in signals {
             if *signal == Signal::KILL {
+                self.cgroups.iter().for_each(SessionCgroup::kill);
                 self.kill_groups(&found);
             }
             for process in &found {
@@ -157,6 +209,12 @@ impl Search {
             .filter(|process| Some(process.session) == session || self.is_marked(process.pid))
             .map(|process| (process.pid, *process))
             .collect();
+        // After `all` was read: a number that was in a group before may be another's now.
+        for pid in self.cgroups.iter().flat_map(SessionCgroup::pids).filter(|pid| *pid != own) {
+            if let Some(process) = read_stat(pid) {
+                belong.insert(pid, process);
+            }
+        }
         // Children of children: until no more are found.
         loop {
             let before = belong.len();
@@ -169,6 +227,11 @@ impl Search {
                 return belong.into_values().collect();
             }
         }
+    }
+
+    /// Answers whether all are gone.
+    fn remove_cgroups(&self) -> bool {
+        self.cgroups.iter().filter(|cgroup| !cgroup.remove()).count() == 0
     }
 
     fn is_marked(&self, pid: i32) -> bool {
@@ -223,7 +286,12 @@ mod tests {
     fn the_own_process_has_a_stat_line_and_is_never_found() {
         let own = getpid().as_raw_pid();
         let stat = read_stat(own).unwrap();
-        let search = Search { leader: Some(stat.session), reaped: false, marker: b"NOT_SET=".to_vec() };
+        let search = Search {
+            leader: Some(stat.session),
+            reaped: false,
+            marker: b"NOT_SET=".to_vec(),
+            cgroups: Vec::new(),
+        };
         assert!(search.find().iter().all(|process| process.pid != own));
     }
 }

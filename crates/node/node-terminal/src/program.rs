@@ -15,7 +15,10 @@ use node_tunnel::Refusal;
 use pty_process::{Command, OwnedReadPty, OwnedWritePty, Size};
 use tokio::process::Child;
 
-use crate::processes::{MARKER, Processes};
+use crate::{
+    cgroup::SessionCgroup,
+    processes::{MARKER, Processes},
+};
 
 /// What a session runs.
 #[derive(Clone, Debug)]
@@ -40,6 +43,9 @@ pub trait Shells: Send + Sync + 'static {
 /// A terminal has this size until the client says another.
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
+const SH: &str = "/bin/sh";
+/// Enters the control group before it becomes the program: nothing that this starts is ever outside.
+const ENTER_CGROUP: &str = r#"echo 0 2>/dev/null >"$0"; exec "$@""#;
 /// A disk that answers later is taken for one that never does.
 const DISK: Duration = Duration::from_secs(5);
 
@@ -84,7 +90,14 @@ fn spawn(shell: Shell, marker: &str) -> io::Result<Program> {
         let path = rustix::pty::ptsname(&pty, Vec::new())?;
         std::os::unix::fs::chown(OsStr::from_bytes(path.to_bytes()), Some(user), None)?;
     }
-    let child = Command::new(&shell.program)
+    let cgroup = SessionCgroup::create(marker);
+    let command = match &cgroup {
+        Some(cgroup) => {
+            Command::new(SH).args(["-c", ENTER_CGROUP]).arg(cgroup.entrance()).arg(&shell.program)
+        }
+        None => Command::new(&shell.program),
+    };
+    let child = command
         .args(&shell.args)
         .env_clear()
         .env("TERM", "xterm-256color")
@@ -93,9 +106,15 @@ fn spawn(shell: Shell, marker: &str) -> io::Result<Program> {
         .env(MARKER, marker)
         .current_dir(&shell.cwd)
         .kill_on_drop(true)
-        .spawn(pts)
-        .map_err(io::Error::other)?;
+        .spawn(pts);
+    let child = child.map_err(|error| {
+        if let Some(cgroup) = &cgroup {
+            cgroup.remove();
+        }
+        io::Error::other(error)
+    })?;
     let leader = child.id().and_then(|id| i32::try_from(id).ok());
+    let processes = Processes::new(leader, marker, cgroup.into_iter().collect());
     let (output, input) = pty.into_split();
-    Ok(Program { processes: Processes::new(leader, marker), child, output, input })
+    Ok(Program { processes, child, output, input })
 }

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kernel::ids::TerminalSessionId;
-use node_proto::grant::{Grant, Owner, PtyAccess, Target};
+use node_proto::{
+    contract::TerminalSessionReport,
+    grant::{Grant, Owner, PtyAccess, Target},
+};
 use node_tunnel::{Attached, Handler, Refusal, frame::CloseReason};
 use tokio_util::task::TaskTracker;
 
@@ -64,6 +67,15 @@ impl Sessions {
             })
         };
         self.registry.sessions().iter().map(status).collect()
+    }
+
+    /// What the node reports of them.
+    pub fn reports(&self) -> Vec<TerminalSessionReport> {
+        let report = |session: &Arc<Session>| {
+            let (end_reason, exit_status) = session.read(|state| state.end_reported()).unzip();
+            TerminalSessionReport { session_id: session.id, end_reason, exit_status: exit_status.flatten() }
+        };
+        self.registry.sessions().iter().map(report).collect()
     }
 
     /// Ends all sessions of an owner, and forgets their output. Returns when no process of them is left.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use node_proto::grant::PtyAccess;
+use node_proto::{contract::TerminalEndReason, grant::PtyAccess};
 use node_tunnel::{
     Refusal,
     frame::{CloseReason, Frame},
@@ -238,6 +238,16 @@ impl State {
         self.attached.values().any(|one| one.is_recorded)
     }
 
+    /// Whether others see the output only when it is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.rules.recorded
+    }
+
+    /// Whether watchers wait for what the gateway of this attachment records.
+    pub fn is_recorder(&self, id: AttachmentId) -> bool {
+        self.rules.recorded && self.attached.get(&id).is_some_and(|one| one.is_recorded)
+    }
+
     /// Whether a stream has nothing more to expect but its last frames.
     pub fn is_closing(&self, id: AttachmentId, role: Role) -> bool {
         self.end.is_some() || (role == Role::Writer && self.writer != Some(id))
@@ -349,6 +359,10 @@ impl State {
 
     pub fn set_processes_gone(&mut self) {
         self.processes_gone = true;
+    }
+
+    pub fn end_reported(&self) -> Option<(TerminalEndReason, Option<i32>)> {
+        self.end.map(End::reported)
     }
 
     pub fn has_ended(&self) -> bool {

@@ -5,14 +5,19 @@
 //! when what is between was not kept. Then both send: the gateway what is typed, sizes, and an `Ack` for what the client has
 //! taken; the node what is printed, and as its last frame an `Exit` or a `Close`. A gateway that records sends the `Ack` when the
 //! output is stored too; before that it sends a `Recorded` when it has recorded it, and a `Received` when the client has it.
+//!
+//! **Newer frames.** A frame whose type is not known is skipped: what a newer gateway or agent says beyond this is lost and
+//! breaks nothing. So a new type of frame must be one whose loss does no harm. The length of a known type never changes.
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 
 /// The longest content of a frame.
 pub const LONGEST: usize = 64 * 1024;
 const HEADER: usize = 4;
 /// The longest content of a frame that holds no data.
 const LONGEST_CONTROL: usize = 8;
+/// This type and those above it are not known here.
+const FIRST_UNKNOWN: u8 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -79,8 +84,8 @@ impl CloseReason {
 pub enum FrameError {
     #[error("a frame of {0} bytes is too long")]
     TooLong(usize),
-    #[error("a frame of type {kind} with {length} bytes is not known")]
-    Unknown { kind: u8, length: usize },
+    #[error("a frame of type {kind} has not {length} bytes")]
+    WrongLength { kind: u8, length: usize },
     #[error("the reason {0} of an end is not known")]
     UnknownReason(u8),
 }
@@ -142,17 +147,26 @@ impl Frame {
     }
 }
 
-/// Reads frames out of bytes that come in any pieces. What comes in whole frames is not copied.
+/// Reads frames out of bytes that come in any pieces. What comes in whole frames is not copied. Of a frame whose type is not
+/// known, nothing is kept.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// The last piece, when nothing was left of those before it.
     whole: Bytes,
     /// Pieces that were joined, because a frame went beyond one.
     joined: BytesMut,
+    /// So many bytes that come next are of a frame whose type is not known.
+    to_skip: usize,
+    skipped: usize,
 }
 
 impl Decoder {
-    pub fn push(&mut self, bytes: Bytes) {
+    pub fn push(&mut self, mut bytes: Bytes) {
+        // There are none before them: otherwise they would have been skipped already.
+        self.skip_from(&mut bytes);
+        if bytes.is_empty() {
+            return;
+        }
         if self.joined.is_empty() && self.whole.is_empty() {
             self.whole = bytes;
             return;
@@ -163,22 +177,50 @@ impl Decoder {
         self.joined.extend_from_slice(&bytes);
     }
 
+    /// How many bytes of frames whose type is not known were skipped since this was asked.
+    pub fn take_skipped(&mut self) -> usize {
+        std::mem::take(&mut self.skipped)
+    }
+
+    fn skip_from(&mut self, bytes: &mut impl Buf) {
+        let count = self.to_skip.min(bytes.remaining());
+        bytes.advance(count);
+        self.to_skip -= count;
+        self.skipped += count;
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.to_skip += count;
+        let (mut whole, mut joined) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.joined));
+        // One of both is empty.
+        self.skip_from(&mut joined);
+        self.skip_from(&mut whole);
+        (self.whole, self.joined) = (whole, joined);
+    }
+
     /// The next whole frame, if it is there.
     pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        let pending = if self.joined.is_empty() { &self.whole[..] } else { &self.joined[..] };
-        let Some(mut header) = pending.get(..HEADER) else { return Ok(None) };
-        let (kind, length) = (header.get_u8(), usize::try_from(header.get_uint(3)).unwrap_or(usize::MAX));
-        if length > LONGEST {
-            return Err(FrameError::TooLong(length));
-        }
-        // Refused by its header: what cannot be a frame is not waited for.
-        match (kind, length) {
-            (0, _) | (1 | 3, 4) | (2 | 6 | 7, 8) | (4, 1) | (5, 0) => {}
-            _ => return Err(FrameError::Unknown { kind, length }),
-        }
-        if pending.len() < HEADER + length {
-            return Ok(None);
-        }
+        let (kind, length) = loop {
+            let pending = if self.joined.is_empty() { &self.whole[..] } else { &self.joined[..] };
+            let Some(mut header) = pending.get(..HEADER) else { return Ok(None) };
+            let (kind, length) = (header.get_u8(), usize::try_from(header.get_uint(3)).unwrap_or(usize::MAX));
+            if length > LONGEST {
+                return Err(FrameError::TooLong(length));
+            }
+            // Refused by its header: what cannot be a frame is not waited for.
+            match (kind, length) {
+                (0, _) | (1 | 3, 4) | (2 | 6 | 7, 8) | (4, 1) | (5, 0) => {}
+                (FIRST_UNKNOWN.., _) => {
+                    self.skip(HEADER + length);
+                    continue;
+                }
+                _ => return Err(FrameError::WrongLength { kind, length }),
+            }
+            if pending.len() < HEADER + length {
+                return Ok(None);
+            }
+            break (kind, length);
+        };
         let mut content = if self.joined.is_empty() {
             self.whole.split_to(HEADER + length)
         } else {
@@ -221,22 +263,40 @@ mod tests {
         ]
     }
 
+    /// One of a type that is not known.
+    fn unknown_frame() -> impl Strategy<Value = Vec<u8>> {
+        let content = prop::collection::vec(any::<u8>(), 0..300);
+        (FIRST_UNKNOWN..=u8::MAX, content).prop_map(|(kind, content)| {
+            let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+            [&[kind], &length[1..], &content].concat()
+        })
+    }
+
     proptest! {
         #[test]
         fn frames_are_read_back_however_their_bytes_are_cut(
-            frames in prop::collection::vec(frames(), 0..20),
+            frames in prop::collection::vec((frames(), prop::option::of(unknown_frame())), 0..20),
             cut in 1..50usize,
         ) {
             let mut bytes = BytesMut::new();
-            frames.iter().for_each(|frame| frame.encode(&mut bytes));
-            let (mut decoder, mut read) = (Decoder::default(), Vec::new());
+            let mut unknown_bytes = 0;
+            for (frame, unknown) in &frames {
+                frame.encode(&mut bytes);
+                let unknown = unknown.as_deref().unwrap_or_default();
+                bytes.extend_from_slice(unknown);
+                unknown_bytes += unknown.len();
+            }
+            let (mut decoder, mut read, mut skipped) = (Decoder::default(), Vec::new(), 0);
             for piece in bytes.chunks(cut) {
                 decoder.push(Bytes::copy_from_slice(piece));
                 while let Some(frame) = decoder.frame().unwrap() {
                     read.push(frame);
                 }
+                skipped += decoder.take_skipped();
             }
-            prop_assert_eq!(read, frames);
+            prop_assert_eq!(read, frames.into_iter().map(|(frame, _)| frame).collect::<Vec<_>>());
+            prop_assert_eq!(skipped, unknown_bytes);
+            prop_assert_eq!(decoder.whole.len() + decoder.joined.len(), 0);
         }
 
         #[test]
@@ -258,6 +318,23 @@ mod tests {
         assert_eq!(decoder.frame(), Err(FrameError::TooLong(LONGEST + 1)));
         let mut decoder = Decoder::default();
         decoder.push(Bytes::from_static(&[1, 0, 0, 5]));
-        assert_eq!(decoder.frame(), Err(FrameError::Unknown { kind: 1, length: 5 }));
+        assert_eq!(decoder.frame(), Err(FrameError::WrongLength { kind: 1, length: 5 }));
+    }
+
+    #[test]
+    fn of_a_frame_that_is_not_known_nothing_is_kept_however_long_it_is() {
+        let mut decoder = Decoder::default();
+        decoder.push(Bytes::from_static(&[200, 1, 0, 0]));
+        for _ in 0..LONGEST / 1024 {
+            assert_eq!(decoder.frame(), Ok(None));
+            decoder.push(vec![0; 1024].into());
+            assert_eq!(decoder.whole.len() + decoder.joined.len(), 0);
+        }
+        assert_eq!((decoder.take_skipped(), decoder.take_skipped()), (HEADER + LONGEST, 0));
+        decoder.push(Frame::Detach.encoded());
+        assert_eq!(decoder.frame(), Ok(Some(Frame::Detach)));
+        let mut decoder = Decoder::default();
+        decoder.push(Bytes::from_static(&[200, 1, 0, 1]));
+        assert_eq!(decoder.frame(), Err(FrameError::TooLong(LONGEST + 1)));
     }
 }

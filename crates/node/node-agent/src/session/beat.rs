@@ -86,10 +86,11 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
     }
 
     async fn beat_once(&self, carried: &mut Carried) -> Result<HeartbeatAnswer, CallError> {
-        let Report { inventory, findings, metrics } = self.reports.report().await;
+        let Report { mut inventory, findings, metrics } = self.reports.report().await;
         for finding in findings {
             carried.carry(finding);
         }
+        inventory.terminal_sessions = Some(self.streams.terminal_sessions());
         let identity = self.identity();
         let told = carried.findings.len().min(FINDINGS_PER_HEARTBEAT);
         let heartbeat = Heartbeat {

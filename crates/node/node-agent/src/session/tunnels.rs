@@ -4,7 +4,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use node_proto::{contract::Dial, grant::Grant};
+use node_proto::{
+    contract::{Dial, TerminalSessionReport},
+    grant::Grant,
+};
 use node_tunnel::{Attached, Handler, Profile, Refusal, serve};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -33,6 +36,10 @@ pub trait Streams: Handler {
     async fn end_owner(&self, owner: &str);
     /// Ends everything: the agent stops.
     async fn stop(&self);
+    /// What the node reports of its terminals. Nothing where there are none.
+    fn terminal_sessions(&self) -> Vec<TerminalSessionReport> {
+        Vec::new()
+    }
 }
 
 /// Where nothing can be opened.

@@ -48,14 +48,19 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
 
     async fn wait_for_tasks(self: &Arc<Self>, flows: &mut JoinSet<()>) {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        // An older gateway gives a node without room one task all the same.
-        let mut always_gives_one = false;
+        // An older gateway gives a node without room one task all the same. With each new connection there may be a newer one.
+        let mut connections = self.client.connections();
+        let mut always_gives_one_over = None;
         loop {
             self.reap(flows);
             let holding: Vec<TaskId> = lock(&self.leased).keys().copied().collect();
             let room = self.settings.max_leased.saturating_sub(holding.len());
-            if room == 0 && always_gives_one {
-                self.leased_changed.notified().await;
+            let connection = *connections.borrow_and_update();
+            if room == 0 && always_gives_one_over == Some(connection) {
+                tokio::select! {
+                    () = self.leased_changed.notified() => {}
+                    _ = connections.changed() => {}
+                }
                 continue;
             }
             let query = WaitQuery {
@@ -76,7 +81,9 @@ impl<C: Connect, J: Journal, E: Executor> Session<C, J, E> {
                         self.renew_asked.notify_one();
                     }
                     let mut fresh = dial.is_some_and(|dial| self.dial(dial));
-                    always_gives_one |= room == 0 && !tasks.is_empty();
+                    if room == 0 && !tasks.is_empty() {
+                        always_gives_one_over = Some(connection);
+                    }
                     for signed in tasks.iter().take(room.max(1)) {
                         let next = Box::pin(self.intake(signed)).await;
                         fresh |= self.follow(next, flows);

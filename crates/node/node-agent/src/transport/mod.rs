@@ -21,7 +21,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::Mutex,
+    sync::{Mutex, watch},
     task::AbortHandle,
     time::{Instant, timeout},
 };
@@ -148,13 +148,20 @@ pub struct Transport<C> {
     address: Address,
     ambient: Ambient,
     state: Mutex<State>,
+    /// How many connections there were.
+    connections: watch::Sender<u64>,
 }
 
 impl<C: Connect> Transport<C> {
     pub fn new(connect: Arc<C>, address: Address, ambient: Ambient, tls: Arc<ClientConfig>) -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let state = State { tls, connection: None, backoff, not_before: None };
-        Self { connect, address, ambient, state: Mutex::new(state) }
+        Self { connect, address, ambient, state: Mutex::new(state), connections: watch::Sender::new(0) }
+    }
+
+    /// Changes with each new connection, which may be to another gateway.
+    pub fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
     }
 
     pub const fn address(&self) -> &Address {
@@ -269,6 +276,7 @@ impl<C: Connect> Transport<C> {
                 state.connection = Some(connection.clone());
                 state.backoff.succeeded();
                 state.not_before = None;
+                self.connections.send_modify(|count| *count += 1);
                 Ok(connection)
             }
             Err(error) => {

@@ -36,6 +36,33 @@ pub struct Inventory {
     pub machines: Vec<String>,
     #[serde(default)]
     pub drained: bool,
+    /// Since 1.2: terminal sessions that run, and ended ones whose output is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal_sessions: Option<Vec<TerminalSessionReport>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TerminalSessionReport {
+    pub session_id: kernel::ids::TerminalSessionId,
+    /// Not given while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<TerminalEndReason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum TerminalEndReason {
+    Exited,
+    Expired,
+    Idle,
+    Ended,
+    NodeStopping,
+    /// One that a later version has.
+    #[serde(other)]
+    Other,
 }
 
 /// Something about the node's health. Reported as long as it lasts, or once for an event.

@@ -18,7 +18,10 @@ use node_agent::{
     session::{Log, Streams},
     terminals::{NO_SHELL, NO_SUCH_OWNER, NOT_SUPPORTED, Terminals, UNAVAILABLE},
 };
-use node_proto::grant::{Grant, Owner, StreamKind};
+use node_proto::{
+    contract::TerminalSessionReport,
+    grant::{Grant, Owner, StreamKind},
+};
 use node_terminal::{Shell, Shells};
 use node_tunnel::{Attached, Handler, Refusal};
 
@@ -147,5 +150,9 @@ impl Streams for SimStreams {
         if let Some(terminals) = self.terminals.get() {
             terminals.stop().await;
         }
+    }
+
+    fn terminal_sessions(&self) -> Vec<TerminalSessionReport> {
+        self.terminals.get().map(Terminals::terminal_sessions).unwrap_or_default()
     }
 }

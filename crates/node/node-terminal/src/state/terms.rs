@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use node_proto::contract::TerminalEndReason;
 use node_tunnel::frame::{CloseReason, Frame};
 use tokio::time::Instant;
 
@@ -36,6 +37,17 @@ impl End {
         match self {
             Self::Exited(status) => Frame::Exit { status },
             Self::Closed(reason) => Frame::Close { reason },
+        }
+    }
+
+    /// With the exit status, if there is one.
+    pub(super) const fn reported(self) -> (TerminalEndReason, Option<i32>) {
+        match self {
+            Self::Exited(status) => (TerminalEndReason::Exited, Some(status)),
+            Self::Closed(CloseReason::Expired) => (TerminalEndReason::Expired, None),
+            Self::Closed(CloseReason::Idle) => (TerminalEndReason::Idle, None),
+            Self::Closed(CloseReason::Stopping) => (TerminalEndReason::NodeStopping, None),
+            Self::Closed(CloseReason::Ended | CloseReason::TakenOver) => (TerminalEndReason::Ended, None),
         }
     }
 }

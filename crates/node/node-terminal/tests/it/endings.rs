@@ -98,13 +98,19 @@ async fn a_watcher_sees_the_last_output_of_a_recorded_session_only_if_it_is_reco
         std::fs::write(&signal, "").unwrap();
         while !matches!(writer.frame().await.unwrap(), Some(Frame::Exit { status: 7 })) {}
         assert_eq!(writer.text(), "firstlast");
-        if is_recorded {
+        let kept = if is_recorded {
             writer.send(Frame::Recorded { sequence: writer.received }).await;
-        }
-        // Otherwise the gateway is gone, and with it what it has not stored.
-        drop(writer);
+            // As a gateway does: dropped, the stream would be reset, which discards what is on its way.
+            writer.sender.finish().unwrap();
+            Some(writer)
+        } else {
+            // The gateway is gone, and with it what it has not stored.
+            drop(writer);
+            None
+        };
         assert_eq!(watcher.finish().await, Frame::Exit { status: 7 });
         assert_eq!(watcher.text(), seen);
+        drop(kept);
     }
 }
 

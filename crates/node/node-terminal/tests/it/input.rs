@@ -1,9 +1,9 @@
 //! What is typed reaches the program, and blocks nothing when the program does not read it.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use node_proto::grant::PtyAccess;
 use node_terminal::{INPUT_FRAME, Limits};
-use node_tunnel::frame::{Decoder, Frame};
+use node_tunnel::frame::{Decoder, Frame, LONGEST};
 use tokio::sync::watch;
 
 use super::{
@@ -130,6 +130,26 @@ async fn acknowledgements_behind_a_paste_that_the_program_answers_do_not_stop_it
         output = tokio::time::timeout(SOON, reading) => output.expect("it does not stop"),
     };
     assert!(output == typed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_of_a_newer_gateway_are_skipped_and_their_window_is_given_back() {
+    let node = Node::new();
+    let link = node.connect().await;
+    let session = node.session("stty raw -echo; printf ready; exec cat");
+    let mut client = node.write(&link, session).await;
+    client.read_text("ready").await;
+    // Several windows of them.
+    let mut unknown = BytesMut::new();
+    for _ in 0..5 {
+        unknown.put_u8(200);
+        unknown.put_uint(LONGEST as u64, 3);
+        unknown.put_bytes(0, LONGEST);
+    }
+    let sending = client.sender.send(unknown.freeze());
+    tokio::time::timeout(SOON, sending).await.expect("the window is given back").unwrap();
+    client.type_text("after").await;
+    client.read_text("after").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure is a failed test")]
 
 mod attaching;
+mod cgroups;
 mod client;
 mod endings;
 mod input;

@@ -1,23 +1,22 @@
 //! Nothing is left running, whatever ends a session.
 
-use kernel::ids::{NodeId, TerminalSessionId};
+use kernel::ids::TerminalSessionId;
 use node_proto::grant::PtyAccess;
-use node_terminal::end_leftovers;
 use node_tunnel::frame::{CloseReason, Frame};
-use uuid::Uuid;
 
 use super::{
+    cgroups::{assert_writable, of_node},
     client::Client,
-    kit::{Node, eventually},
+    kit::{Link, Node, eventually},
 };
 
 /// A time to sleep that no other process here has.
-fn unique_sleep(session: TerminalSessionId) -> String {
+pub fn unique_sleep(session: TerminalSessionId) -> String {
     format!("1234567.{}", session.uuid().as_u128() % 1_000_000_000_000)
 }
 
 /// Processes that sleep for so long.
-fn sleeping(time: &str) -> usize {
+pub fn sleeping(time: &str) -> usize {
     let is_one = |entry: std::fs::DirEntry| {
         // A zombie has no command line.
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -33,7 +32,8 @@ fn sleeping(time: &str) -> usize {
 }
 
 /// A shell that has started processes which try to outlive it.
-async fn shell_with_processes(node: &Node, link: &super::kit::Link) -> (TerminalSessionId, String, Client) {
+pub async fn shell_with_processes(node: &Node, link: &Link) -> (TerminalSessionId, String, Client) {
+    assert_writable();
     let session = node.session("");
     let time = unique_sleep(session);
     let mut client = node.write(link, session).await;
@@ -45,11 +45,13 @@ async fn shell_with_processes(node: &Node, link: &super::kit::Link) -> (Terminal
         format!("env -i nohup sleep {time} >/dev/null 2>&1 &\r"),
         format!("(trap '' HUP; setsid -f sleep {time})\r"),
         format!("(trap '' HUP TERM; sleep {time} & sleep {time} &)\r"),
+        // Nothing but its control group tells whose it is.
+        format!("env -i setsid -f sleep {time}\r"),
     ];
     for command in commands {
         client.type_text(&command).await;
     }
-    eventually("all sleep", || sleeping(&time) == 7).await;
+    eventually("all sleep", || sleeping(&time) == 8).await;
     (session, time, client)
 }
 
@@ -61,6 +63,7 @@ async fn an_end_by_grant_leaves_no_process() {
     let mut ending = Client::without_beginning(node.open(&link, session, PtyAccess::End).await);
     assert_eq!(ending.finish().await, Frame::Close { reason: CloseReason::Ended });
     assert_eq!(sleeping(&time), 0, "the close is told when nothing is left");
+    assert!(of_node(node.id).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +73,7 @@ async fn a_shell_that_exits_leaves_no_process() {
     let (_, time, mut client) = shell_with_processes(&node, &link).await;
     client.type_text("exit 5\r").await;
     assert_eq!(client.finish().await, Frame::Exit { status: 5 });
-    eventually("nothing is left", || sleeping(&time) == 0).await;
+    eventually("nothing is left", || sleeping(&time) == 0 && of_node(node.id).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +83,7 @@ async fn a_shell_that_is_killed_leaves_no_process() {
     let (_, time, mut client) = shell_with_processes(&node, &link).await;
     client.type_text("kill -KILL $$\r").await;
     assert_eq!(client.finish().await, Frame::Exit { status: 128 + 9 });
-    eventually("nothing is left", || sleeping(&time) == 0).await;
+    eventually("nothing is left", || sleeping(&time) == 0 && of_node(node.id).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,22 +95,4 @@ async fn sessions_that_are_dropped_leave_no_process() {
     link.cut().await;
     drop(node);
     eventually("nothing is left", || sleeping(&time) == 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_that_was_killed_left_is_ended_by_the_next() {
-    let node = Node::new();
-    let link = node.connect().await;
-    let session = node.session("");
-    let time = unique_sleep(session);
-    // As of another node: the end of this session does not find it.
-    let other = NodeId::from(Uuid::from_u128(session.uuid().as_u128() ^ 1));
-    let mut client = node.write(&link, session).await;
-    let command = format!("(GPUAAS_TERMINAL={other}/{session} setsid -f sleep {time})\r");
-    client.type_text(&command).await;
-    eventually("it sleeps", || sleeping(&time) == 1).await;
-    node.sessions.stop().await;
-    assert_eq!(sleeping(&time), 1);
-    end_leftovers(other).await;
-    assert_eq!(sleeping(&time), 0);
 }

@@ -3,6 +3,7 @@
 
 mod authority;
 mod crash;
+mod dialling;
 mod gateway;
 mod identity;
 mod ledger;
@@ -10,6 +11,7 @@ mod node;
 mod owners;
 mod pipes;
 mod process;
+mod room;
 mod tasks;
 mod threads;
 mod transport;

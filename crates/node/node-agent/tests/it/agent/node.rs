@@ -16,6 +16,7 @@ use node_agent::{
     identity::{Facts, Identity, IdentityError, MemoryStore},
     journal::{Journal, MemoryJournal},
     session::{Agent, AgentError, Log, NoStreams, NoUpdates, Parts, Report, Settings, Streams, Updates},
+    transport::Connect,
 };
 use node_proto::{SignedTask, Task, TaskKind, catalog::Drain, contract::JoinInfo};
 use serde_json::{Value, json};
@@ -116,6 +117,12 @@ pub struct Running {
 }
 
 impl Running {
+    pub fn start<C: Connect, J: Journal>(agent: Agent<C, J, Doing>) -> Self {
+        let cancel = CancellationToken::new();
+        let ended = tokio::spawn(agent.run(cancel.clone()));
+        Self { cancel, ended }
+    }
+
     /// As the loss of power does.
     pub async fn crash(self) {
         self.ended.abort();
@@ -176,8 +183,13 @@ impl Node {
     }
 
     pub fn agent<J: Journal>(&self, journal: J) -> Agent<Pipes, J, Doing> {
+        self.agent_over(Pipes(self.gateway.clone()), journal)
+    }
+
+    /// With another network.
+    pub fn agent_over<C: Connect, J: Journal>(&self, connect: C, journal: J) -> Agent<C, J, Doing> {
         Agent::new(Parts {
-            connect: Arc::new(Pipes(self.gateway.clone())),
+            connect: Arc::new(connect),
             journal,
             executor: self.doing.clone(),
             store: Arc::new(self.store.clone()),
@@ -200,9 +212,7 @@ impl Node {
     }
 
     pub fn start_with<J: Journal>(&self, journal: J) -> Running {
-        let cancel = CancellationToken::new();
-        let ended = tokio::spawn(self.agent(journal).run(cancel.clone()));
-        Running { cancel, ended }
+        Running::start(self.agent(journal))
     }
 
     pub fn task(&self, number: u128) -> Task {

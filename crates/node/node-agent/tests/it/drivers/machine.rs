@@ -35,6 +35,8 @@ ln -s /proc/self/fd "$root/dev/fd"
 for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%%:*}" "$root/dev/${number#*:}"; done
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
+mkdir -p "$root/sys/fs/cgroup"
+mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 mkdir "$root/run/sshd" "$root/lab"
 mkdir -m 1777 "$root/run/lock"
 mount --bind "$LAB/inside" "$root/lab"

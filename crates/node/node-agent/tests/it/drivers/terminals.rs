@@ -93,7 +93,7 @@ async fn an_owner_gets_the_login_shell_of_its_account_and_nobody_elses() {
     let shell = host.shell(owner(2)).await.unwrap();
     assert_eq!(shell.program, Path::new("/bin/sh"));
     assert_eq!(shell.args[3], host.dir.path().join("runuser"));
-    assert_eq!(shell.args[4..], ["--login", "--whitelist-environment=GPUAAS_TERMINAL", "--", "bob"]);
+    assert_eq!(shell.args[4..], ["--login", "--whitelist-environment=GPUAAS_TERMINAL,LANG", "--", "bob"]);
     assert_eq!(shell.terminal_owner, Some(20_002));
     assert_eq!(shell.env, [("PATH".to_owned(), "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())]);
     assert_eq!(shell.cwd, Path::new("/"));
@@ -205,12 +205,17 @@ fn a_terminal_is_a_login_session_of_the_accounts_user() {
         ("pwd; echo $HOME $USER $SHELL", "/home/tenant\n/home/tenant tenant /bin/bash"),
         ("shopt -q login_shell && echo login", "login"),
         ("ulimit -n; ulimit -u", "512\n300"),
-        ("tty | cut -d/ -f3; echo $TERM", "pts\nxterm-256color"),
+        ("tty | cut -d/ -f3; echo $TERM $LANG", "pts\nxterm-256color C.UTF-8"),
         ("echo to-the-terminal > $(tty); echo again > /dev/stderr", "to-the-terminal\nagain"),
         ("umask; cat /proc/self/oom_score_adj", "0022\n0"),
         ("touch mine && stat -c %U mine; touch /etc/theirs 2>/dev/null || echo refused", "tenant\nrefused"),
         ("cat /etc/shadow 2>/dev/null || sudo -n true 2>/dev/null || echo no root", "no root"),
+        (
+            "(echo 0 > /sys/fs/cgroup/cgroup.procs) 2>/dev/null || echo stays in its group",
+            "stays in its group",
+        ),
         ("sleep 1000 & true", ""),
+        ("env -i setsid -f sleep 1000", ""),
         ("(trap '' HUP; setsid -f sleep 1000); setsid nohup sleep 1000 >/dev/null 2>&1 & true", ""),
     ];
     let commands = expected.iter().map(|(command, _)| (*command).to_owned()).collect();

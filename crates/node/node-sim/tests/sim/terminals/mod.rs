@@ -25,7 +25,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Whoever is in it cannot get out.
-async fn assert_confined(terminal: &mut Terminal) {
+async fn assert_confined(terminal: &mut Terminal, most_processes: &str) {
     assert!(!terminal.text.contains("no job control"), "{}", terminal.text);
     assert_eq!(
         terminal.prints("hostname; cat /etc/hostname; uname -n | wc -l").await,
@@ -81,6 +81,10 @@ async fn assert_confined(terminal: &mut Terminal) {
             .replace("OLDPWD ", "")
     );
     assert_eq!(terminal.prints("ulimit -n; ulimit -v; ulimit -c").await, "1024\n4194304\n0");
+    assert_eq!(
+        terminal.prints("ulimit -Su; ulimit -Hu").await,
+        format!("{most_processes}\n{most_processes}")
+    );
     let limits =
         terminal.prints("head -c 70m /dev/zero >/tmp/large 2>/dev/null || echo full; rm /tmp/large").await;
     assert_eq!(limits, "full");
@@ -93,7 +97,7 @@ async fn a_shell_is_in_namespaces_of_its_own_and_belongs_to_nobody() {
     let agent = node.agent().await;
     let mut terminal = agent.open(owner).await;
     assert!(terminal.text.contains("alice@sim-h100-8-1:~$ "), "{}", terminal.text);
-    assert_confined(&mut terminal).await;
+    assert_confined(&mut terminal, "512").await;
     assert_ne!(terminal.run("unshare --user true 2>/dev/null").await.1, 0, "no namespaces below");
     let processes = node.processes();
     assert!(!processes.is_empty());
@@ -106,13 +110,35 @@ async fn a_shell_is_in_namespaces_of_its_own_and_belongs_to_nobody() {
 }
 
 #[tokio::test]
+async fn a_shell_starts_no_more_processes_than_its_limit_and_goes_on_when_they_are_gone() {
+    // More than the limit, and few enough to do no harm where there is none.
+    const FORKS: &str = "n=0; while [ $n -lt 600 ]; do sleep 60 & n=$((n + 1)); done; echo all of them";
+    let node = Node::new(Profile::H100x8);
+    let (first, second) = (node.lease_slots(&[0]), node.lease_slots(&[1]));
+    let agent = node.agent().await;
+    let (mut terminal, mut other) = (agent.open(first).await, agent.open(second).await);
+    // It ends at the first process that it cannot start, as `bash` does not.
+    let (printed, status) = terminal.run(&format!("sh -c '{FORKS}' 2>/dev/null")).await;
+    assert!(status != 0 && !printed.contains("all of them"), "{status} {printed}");
+    let processes = node.processes().len();
+    assert!((450..600).contains(&processes), "{processes}");
+    assert_eq!(other.prints("/bin/echo others go on").await, "others go on");
+    // All but the shell, and without another process.
+    terminal.prints("kill -KILL -1").await;
+    eventually("they are gone", || node.processes().len() < 100).await;
+    assert_eq!(terminal.prints("/bin/echo it goes on").await, "it goes on");
+    agent.streams.stop().await;
+    assert!(node.processes().is_empty());
+}
+
+#[tokio::test]
 async fn where_user_namespaces_are_not_allowed_root_makes_the_others() {
     assert!(nix::unistd::geteuid().is_root(), "the tests of nodes need root: run make test as root");
     let node = Node::with(Profile::H100x8, Sandbox::confined_by(Confinement::Root));
     let owner = node.lease_whole();
     let agent = node.agent().await;
     let mut terminal = agent.open(owner).await;
-    assert_confined(&mut terminal).await;
+    assert_confined(&mut terminal, "4096").await;
     assert_eq!(terminal.prints("id -u; readlink /proc/self/ns/user").await, {
         let link = std::fs::read_link("/proc/self/ns/user").unwrap();
         format!("65534\n{}", link.display())

@@ -14,11 +14,11 @@ use trust::peer::PeerCertificate;
 
 use super::{
     Shared,
-    request::{Asked, Version, is_refusal, json},
+    request::{Asked, is_refusal, json},
 };
 use crate::{
     install,
-    model::node::NodeState,
+    model::{contract_version::ContractVersion, node::NodeState},
     service::{
         contacts::Contact,
         dispatch::{self, Ask},
@@ -116,14 +116,11 @@ fn holding(text: Option<&str>) -> Result<Option<Vec<TaskId>>, Problem> {
     Ok(Some(ids))
 }
 
-/// The minor version from which on nodes dial.
-const FIRST_WITH_DIAL: u16 = 2;
-
 async fn wait(
     shared: &Shared,
     uri: &http::Uri,
     origin: &Origin,
-    contract: Version,
+    contract: ContractVersion,
     certificate: &PeerCertificate,
 ) -> Result<Response, Failure> {
     let node = certificate.node_id;
@@ -137,7 +134,6 @@ async fn wait(
     let ask = Ask { node, room: i32::try_from(room).unwrap_or(1), holding };
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds));
     let nothing = || json(&Waited { tasks: Vec::new(), renew_now: None, dial: None });
-    let dials = contract.minor >= FIRST_WITH_DIAL;
 
     // Entered before the first look: whatever is queued from here on rings.
     let ticket = shared.hub.enter(node, ask.holding.as_deref().map(Arc::from));
@@ -172,7 +168,7 @@ async fn wait(
             }
             Ok(_) => {}
         }
-        if let Some(dial) = ticket.dial().filter(|_| dials) {
+        if let Some(dial) = ticket.dial().filter(|_| contract.dials()) {
             return json(&Waited { tasks: Vec::new(), renew_now: None, dial: Some(dial) });
         }
     }
@@ -208,6 +204,9 @@ async fn heartbeat(
         list.truncate(MOST_USED);
         list.iter_mut().for_each(|name| cut(name, WORD));
     }
+    // Of a list that is cut, nobody could say what is missing.
+    let is_short = |sessions: &Vec<_>| sessions.len() <= MOST_USED;
+    report.inventory.terminal_sessions = report.inventory.terminal_sessions.filter(is_short);
     report.findings.truncate(FINDINGS_PER_HEARTBEAT);
     for finding in &mut report.findings {
         cut(&mut finding.code, WORD);

@@ -152,7 +152,7 @@ impl Listener {
                 }
             }
             None if Profile::class(stream.get_ref().1.alpn_protocol()).is_some() => {
-                metrics::counter!("node_refusals_total", "reason" => "tunnel_of_stranger").increment(1);
+                Box::pin(self.refuse_stranger(&connection)).await;
             }
             None => {
                 let _ = tokio::time::timeout(STRANGERS_STAY, self.http(*stream, connection)).await;

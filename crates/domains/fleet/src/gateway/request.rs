@@ -13,7 +13,7 @@ use serde_json::Value;
 use tracing::Instrument as _;
 use trust::peer::PeerCertificate;
 
-use crate::service::node_trust::NodeTrust;
+use crate::{model::contract_version::ContractVersion, service::node_trust::NodeTrust};
 
 use super::{
     Shared,
@@ -35,37 +35,14 @@ pub struct Asked<'a> {
     pub path: Vec<(&'static str, String)>,
     pub connection: &'a Connection,
     pub origin: Origin,
-    /// The minor version that the node speaks.
-    pub contract: Version,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    pub major: u16,
-    pub minor: u16,
-}
-
-impl Version {
-    /// [`contract::PREVIOUS_CONTRACT`], the oldest that is tested.
-    const PREVIOUS: Self = Self { major: 1, minor: 1 };
-
-    fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.trim().split_once('.')?;
-        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
-    }
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
+    pub contract: ContractVersion,
 }
 
 /// An agent that does not say speaks the previous version. Another minor one is understood; another major one is not.
-fn version(headers: &HeaderMap) -> Result<Version, Problem> {
-    let Some(given) = headers.get(CONTRACT_HEADER) else { return Ok(Version::PREVIOUS) };
-    let same_major = |version: &Version| version.major == Version::PREVIOUS.major;
-    let known = given.to_str().ok().and_then(Version::parse).filter(same_major);
+fn version(headers: &HeaderMap) -> Result<ContractVersion, Problem> {
+    let Some(given) = headers.get(CONTRACT_HEADER) else { return Ok(ContractVersion::PREVIOUS) };
+    let same_major = |version: &ContractVersion| version.major == ContractVersion::PREVIOUS.major;
+    let known = given.to_str().ok().and_then(ContractVersion::parse).filter(same_major);
     known.ok_or_else(|| {
         Problem::new(
             Code::InvalidRequest,
@@ -364,9 +341,9 @@ mod tests {
             headers.insert(CONTRACT_HEADER, HeaderValue::from_str(text).unwrap());
             version(&headers)
         };
-        assert_eq!(version(&HeaderMap::new()), Ok(Version::PREVIOUS));
-        assert_eq!(given(contract::PREVIOUS_CONTRACT), Ok(Version::PREVIOUS));
-        assert_eq!(given("1.7"), Ok(Version { major: 1, minor: 7 }));
+        assert_eq!(version(&HeaderMap::new()), Ok(ContractVersion::PREVIOUS));
+        assert_eq!(given(contract::PREVIOUS_CONTRACT), Ok(ContractVersion::PREVIOUS));
+        assert_eq!(given("1.7"), Ok(ContractVersion { major: 1, minor: 7 }));
         for bad in ["2.0", "0.9", "1", "one.two", "1.-1", "1.99999999"] {
             let problem = given(bad).unwrap_err();
             assert_eq!(problem.code, Code::InvalidRequest, "{bad}");

@@ -13,7 +13,7 @@ use trust::peer::PeerCertificate;
 
 use super::{
     Shared,
-    caller::{Connection, Presented},
+    caller::{self, Connection, Presented},
     listener::Listener,
     node_places::NodePlace,
     refusals::Refused,
@@ -32,8 +32,9 @@ const LONGEST_STREAM: TimeDelta = TimeDelta::days(7);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeerStatus {
     Good,
-    /// By a certificate that the node itself has replaced since it dialled, or that has expired: what is open may go on.
-    Draining,
+    /// By a certificate that the node itself has replaced since it dialled, or that has expired: what is open may go on. Who
+    /// dials with it is refused, for this reason.
+    Draining(&'static str, Code),
     /// Refused, and recorded.
     Refused,
     /// It could not be looked at.
@@ -54,14 +55,15 @@ impl Listener {
         else {
             return;
         };
-        let origin = Origin {
-            correlation_id: CorrelationId(self.shared.fleet.db().ambient().uuid()),
-            source_ip: Some(connection.source.to_canonical().to_string()),
-            traceparent: None,
-        };
+        let origin = self.shared.dial_origin(&connection);
         let mut last_live = None;
-        if self.shared.peer_status(&connection, &mut last_live, &origin).await != PeerStatus::Good {
-            return;
+        match self.shared.peer_status(&connection, &mut last_live, &origin).await {
+            PeerStatus::Good => {}
+            PeerStatus::Draining(reason, code) => {
+                self.shared.refused(&connection, (reason, code), &origin).await;
+                return;
+            }
+            PeerStatus::Refused | PeerStatus::Unknown => return,
         }
         let tunnel = match Tunnel::start(stream, profile).await {
             Ok(tunnel) => Arc::new(tunnel),
@@ -84,7 +86,7 @@ impl Listener {
             }
             match self.shared.peer_status(&connection, &mut last_live, &origin).await {
                 PeerStatus::Good => failed = 0,
-                PeerStatus::Draining => {
+                PeerStatus::Draining(..) => {
                     (registered, failed) = (None, 0);
                     place.drain();
                     if tunnel.open_streams() == 0 {
@@ -99,9 +101,26 @@ impl Listener {
             }
         }
     }
+
+    /// Whoever dials without a certificate that proves a node.
+    pub(super) async fn refuse_stranger(&self, connection: &Connection) {
+        let now = self.shared.fleet.db().ambient().now();
+        if let Err(refusal) = caller::certificate(connection, now) {
+            let origin = self.shared.dial_origin(connection);
+            self.shared.refused(connection, (refusal.reason, refusal.problem.code), &origin).await;
+        }
+    }
 }
 
 impl Shared {
+    fn dial_origin(&self, connection: &Connection) -> Origin {
+        Origin {
+            correlation_id: CorrelationId(self.fleet.db().ambient().uuid()),
+            source_ip: Some(connection.source.to_canonical().to_string()),
+            traceparent: None,
+        }
+    }
+
     /// By the rules for requests of the node. `last_live` is the certificate of the node that counted when a tunnel that
     /// drains was looked at last.
     async fn peer_status(
@@ -129,7 +148,7 @@ impl Shared {
             }
         }
         match self.may_drain(certificate, last_live).await {
-            Ok(true) => PeerStatus::Draining,
+            Ok(true) => PeerStatus::Draining(reason, code),
             Ok(false) => self.refused(connection, (reason, code), origin).await,
             Err(failure) => unknown(&failure),
         }

@@ -2,6 +2,7 @@
 
 pub mod certificate;
 pub mod contact;
+pub mod contract_version;
 pub mod credit_finding;
 pub mod finding;
 pub mod health_rule;

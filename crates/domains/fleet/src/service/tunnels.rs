@@ -20,8 +20,8 @@ use pg::Db;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time::Instant};
 
-use crate::store;
 pub use crate::store::dial::CHANNEL as DIAL_CHANNEL;
+use crate::{model::contract_version::ContractVersion, store};
 
 /// How long a node may take to dial.
 const DIAL_WITHIN: Duration = Duration::from_secs(10);
@@ -39,6 +39,12 @@ pub enum ReachError {
     Open(OpenError),
     #[error("the node could not be asked to connect")]
     NotAsked,
+    #[error(
+        "the agent of the node is too old to connect: it speaks version {version} of the node contract, and {} is needed. \
+         Update the agent of the node",
+        ContractVersion::FIRST_WITH_DIAL
+    )]
+    TooOld { version: ContractVersion },
 }
 
 /// What is told to the process that has the node's long poll.
@@ -132,6 +138,7 @@ impl Tunnels {
 
     async fn tunnel(&self, key: Key, deadline: Instant) -> Result<Arc<Tunnel>, ReachError> {
         let mut changes = self.0.changes.subscribe();
+        let mut is_version_checked = false;
         loop {
             changes.borrow_and_update();
             if let Some(live) = self.lock().live.get(&key) {
@@ -139,6 +146,9 @@ impl Tunnels {
             }
             if Instant::now() >= deadline {
                 return Err(ReachError::NotConnected);
+            }
+            if !std::mem::replace(&mut is_version_checked, true) {
+                self.refuse_too_old(key.0).await?;
             }
             let asking = Asking::begin(self, key);
             if asking.is_some() && self.ask(key).await.is_err() {
@@ -154,6 +164,26 @@ impl Tunnels {
                 }
             };
             let _ = tokio::time::timeout_at(again, there).await;
+        }
+    }
+
+    /// A node whose agent does not know of dials is not waited for. What it speaks stands in its last heartbeat; when that cannot
+    /// be read, it is asked all the same.
+    async fn refuse_too_old(&self, node: NodeId) -> Result<(), ReachError> {
+        let found = async {
+            let mut upkeep = self.0.db.upkeep("whether a node can be asked to connect").await?;
+            Ok::<_, Failure>(store::nodes::contact(upkeep.conn(), node).await?)
+        };
+        let contract = match found.await {
+            Ok(contact) => contact.map(|contact| contact.contract),
+            Err(failure) => {
+                tracing::debug!(node_id = %node, error = ?failure, "it could not be read what a node speaks");
+                None
+            }
+        };
+        match contract.as_deref().and_then(ContractVersion::parse) {
+            Some(version) if !version.dials() => Err(ReachError::TooOld { version }),
+            _ => Ok(()),
         }
     }
 

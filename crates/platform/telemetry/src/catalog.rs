@@ -1,6 +1,9 @@
 //! The catalog of metrics as a page of the documentation.
 
-use crate::names::{ALL, Kind, Metric};
+use crate::{
+    metric::{Kind, Metric},
+    names::ALL,
+};
 
 /// `docs/metrics.md`.
 pub fn catalog_markdown() -> String {

@@ -20,6 +20,7 @@ mod filter;
 pub mod health;
 mod json;
 pub mod logs;
+mod metric;
 pub mod metrics;
 pub mod names;
 mod process;

@@ -4,6 +4,8 @@
 //! Labels are few and bounded: an endpoint's operation id, a method, a status class, a topic, a lane. Never an
 //! id, a path or anything a caller can choose.
 
+use crate::metric::{Metric, counter, gauge, histogram};
+
 pub const BUGS_TOTAL: &str = "bugs_total";
 pub const HTTP_REQUESTS_TOTAL: &str = "http_requests_total";
 pub const HTTP_REQUEST_DURATION_SECONDS: &str = "http_request_duration_seconds";
@@ -29,16 +31,24 @@ pub const NODE_TUNNELS_TOTAL: &str = "node_tunnels_total";
 pub const NODE_LOG_FOLLOWERS: &str = "node_log_followers";
 pub const NODE_LOG_FOLLOW_BYTES_TOTAL: &str = "node_log_follow_bytes_total";
 pub const NODE_LOG_LINES_DROPPED_TOTAL: &str = "node_log_lines_dropped_total";
+pub const SSH_BACKPRESSURE_SECONDS: &str = "ssh_backpressure_seconds";
 pub const SSH_BYTES_TOTAL: &str = "ssh_bytes_total";
 pub const SSH_CONNECTIONS: &str = "ssh_connections";
 pub const SSH_CONNECT_SECONDS: &str = "ssh_connect_seconds";
 pub const TERMINAL_ATTACHMENTS: &str = "terminal_attachments";
+pub const TERMINAL_ATTACHMENTS_REFUSED_TOTAL: &str = "terminal_attachments_refused_total";
+pub const TERMINAL_BACKPRESSURE_SECONDS: &str = "terminal_backpressure_seconds";
 pub const TERMINAL_BYTES_TOTAL: &str = "terminal_bytes_total";
 pub const TERMINAL_CONNECTIONS_PAUSED_TOTAL: &str = "terminal_connections_paused_total";
+pub const TERMINAL_CONNECTIONS_REFUSED_TOTAL: &str = "terminal_connections_refused_total";
 pub const TERMINAL_CONNECT_SECONDS: &str = "terminal_connect_seconds";
+pub const TERMINAL_ECHO_SECONDS: &str = "terminal_echo_seconds";
 pub const TERMINAL_RECORDING_FAILURES_TOTAL: &str = "terminal_recording_failures_total";
+pub const TERMINAL_RECORDING_STORED_BYTES_TOTAL: &str = "terminal_recording_stored_bytes_total";
 pub const TERMINAL_RECORDING_TAMPERING_TOTAL: &str = "terminal_recording_tampering_total";
+pub const TERMINAL_SESSIONS_ACTIVE: &str = "terminal_sessions_active";
 pub const TERMINAL_TOKENS_REFUSED_TOTAL: &str = "terminal_tokens_refused_total";
+pub const TERMINAL_TOKEN_TO_READY_SECONDS: &str = "terminal_token_to_ready_seconds";
 pub const NODE_REPORTS_TOTAL: &str = "node_reports_total";
 pub const NODE_REPORTS_LIMITED_TOTAL: &str = "node_reports_limited_total";
 pub const NODE_IDENTITIES_COPIED_TOTAL: &str = "node_identities_copied_total";
@@ -84,36 +94,6 @@ pub const INSTALLATION_RESTORE_MODE: &str = "installation_restore_mode";
 pub const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub labels: Labels,
-    pub help: &'static str,
-}
-
-/// Labels with their values; no values where the list is that of an enum or of the declared endpoints.
-pub type Labels = &'static [(&'static str, &'static [&'static str])];
-
-const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Counter, labels, help }
-}
-
-const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, labels, help }
-}
-
-const fn histogram(name: &'static str, labels: Labels, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Histogram, labels, help }
-}
 
 pub const ALL: &[Metric] = &[
     counter(BUGS_TOTAL, &[], "Broken invariants (bugs)."),
@@ -228,6 +208,11 @@ pub const ALL: &[Metric] = &[
         &[],
         "Lines that nodes dropped because a client that follows their log was too slow.",
     ),
+    histogram(
+        SSH_BACKPRESSURE_SECONDS,
+        &[],
+        "Waits of 10 ms and more of this gateway for a client of SSH to take its output, as each ended.",
+    ),
     counter(
         SSH_BYTES_TOTAL,
         &[("direction", &["in", "out"])],
@@ -246,11 +231,31 @@ pub const ALL: &[Metric] = &[
          would have deleted too early.",
     ),
     counter(
+        TERMINAL_RECORDING_STORED_BYTES_TOTAL,
+        &[],
+        "Bytes of chunks of recordings that this gateway has put into the object storage.",
+    ),
+    counter(
         TERMINAL_RECORDING_TAMPERING_TOTAL,
         &[],
         "Times that the stored objects of a recording were found changed by somebody else.",
     ),
-    gauge(TERMINAL_ATTACHMENTS, &[], "Clients that are attached to a terminal session here."),
+    gauge(
+        TERMINAL_ATTACHMENTS,
+        &[],
+        "Clients that are attached to a terminal session here, those that only watch included.",
+    ),
+    counter(
+        TERMINAL_ATTACHMENTS_REFUSED_TOTAL,
+        &[("code", &[])],
+        "Clients with a good token that got no terminal, by the code that they were told.",
+    ),
+    histogram(
+        TERMINAL_BACKPRESSURE_SECONDS,
+        &[("waits_for", &["client", "recording"])],
+        "Waits of 10 ms and more of this gateway for a client of a terminal to take its output, or for a recording to be \
+         stored, as each ended. The program waits meanwhile as soon as its window is full.",
+    ),
     counter(
         TERMINAL_BYTES_TOTAL,
         &[("direction", &["in", "out"])],
@@ -262,14 +267,53 @@ pub const ALL: &[Metric] = &[
         "Time from a client with a good token to its session, the tunnel included.",
     ),
     counter(
+        TERMINAL_CONNECTIONS_REFUSED_TOTAL,
+        &[("reason", &["full", "origin", "token_in_url"])],
+        "WebSockets of terminals, SSH and logs that were refused before their token was looked at: the gateway has as many \
+         open as it may have, the page is of somebody else, or there is something in the URL. `rate_limited_total` has \
+         those of addresses that ask too often.",
+    ),
+    histogram(
+        TERMINAL_ECHO_SECONDS,
+        &[],
+        "Time from handing typed bytes to the tunnel of their node until the next output of the session was written to the \
+         socket of the client. One at a time is measured for each client, so it is a sample; a program that prints by itself \
+         makes it shorter. What is not answered within 30 s is not counted.",
+    ),
+    counter(
         TERMINAL_CONNECTIONS_PAUSED_TOTAL,
         &[],
         "Terminals, SSH connections and logs in which nothing passed for a while, because the database did not say whether they may go on.",
     ),
+    gauge(
+        TERMINAL_SESSIONS_ACTIVE,
+        &[],
+        "Terminal sessions that somebody types into through this gateway. While one is taken over, it may count twice.",
+    ),
     counter(
         TERMINAL_TOKENS_REFUSED_TOTAL,
-        &[("reason", &[])],
-        "Terminal tokens that were not accepted: missing, malformed, used, expired, or of another machine.",
+        &[(
+            "reason",
+            &[
+                "missing",
+                "malformed",
+                "used",
+                "unknown",
+                "expired",
+                "other_kind",
+                "other_allocation",
+                "other_node",
+            ],
+        )],
+        "Tokens of terminals, SSH and logs that were not accepted. `used`: this gateway has used the token up within five minutes, \
+         so it was shown twice. `unknown`: it was never given, or was used elsewhere or earlier, because the database forgets \
+         a token when it is used.",
+    ),
+    histogram(
+        TERMINAL_TOKEN_TO_READY_SECONDS,
+        &[],
+        "Time from minting a token to `session_ready` at its client, which has to come here with it first. Exact as far as the \
+         clocks of `api` and gateway agree.",
     ),
     counter(PAYMENTS_CREDITED_TOTAL, &[], "Payments credited to a balance."),
     counter(
@@ -335,14 +379,17 @@ pub const ALL: &[Metric] = &[
 /// with zero when the process does.
 pub const FROM_ZERO: &[(&str, &[(&str, &str)])] = &[
     (NODE_IDENTITIES_COPIED_TOTAL, &[]),
+    (TERMINAL_CONNECTIONS_REFUSED_TOTAL, &[("reason", "full")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "start")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "store")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "conflict")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "seal")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "delete")]),
+    (TERMINAL_RECORDING_FAILURES_TOTAL, &[("reason", "retention")]),
     (TERMINAL_RECORDING_TAMPERING_TOTAL, &[]),
+    (TERMINAL_TOKENS_REFUSED_TOTAL, &[("reason", "used")]),
     (NODE_TASKS_TOTAL, &[("event", "rejected")]),
     (BILLING_ACCRUAL_STOPPED_TOTAL, &[]),
     (BILLING_ACCRUAL_REFUSED_TOTAL, &[]),
     (NOTIFY_GIVEN_UP_TOTAL, &[("channel", "mail")]),
 ];
-
-/// Upper bounds for every histogram named `*_seconds`: one row read in a millisecond, a long poll in half a
-/// minute, and the latency objectives (100 ms, 500 ms) are bounds themselves.
-pub const SECONDS_BUCKETS: &[f64] =
-    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];

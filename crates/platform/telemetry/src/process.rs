@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs};
 
-use crate::names;
+use crate::{metric::Kind, names};
 
 /// `/proc/self/stat` counts in ticks of USER_HZ, which Linux fixes at 100 for programs whatever the kernel's
 /// own timer runs at.
@@ -20,7 +20,7 @@ pub(crate) fn render(out: &mut String) {
         else {
             continue;
         };
-        let kind = if metric.kind == names::Kind::Counter { "counter" } else { "gauge" };
+        let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}\n{name} {value}\n", metric.help);
     }

@@ -4,6 +4,7 @@ mod advisories;
 mod alerts;
 mod clippy;
 mod cost_formula;
+mod dashboards;
 mod docs_facts;
 mod docs_links;
 mod drift;
@@ -106,6 +107,7 @@ pub fn registry() -> Vec<Box<dyn Gate>> {
         Box::new(docs_facts::DocsFacts),
         Box::new(metric_names::MetricNames),
         Box::new(alerts::Alerts),
+        Box::new(dashboards::Dashboards),
         Box::new(shell_scripts::ShellScripts),
         Box::new(make_targets::MakeTargets),
         Box::new(openapi_breaking::OpenapiBreaking),

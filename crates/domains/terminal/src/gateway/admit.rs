@@ -1,7 +1,8 @@
 //! Who gets a WebSocket, and with which token.
 //!
 //! What all kinds of WebSockets have in common is [`Handshake`] and [`Gateway::accept`]: nothing in the URL, an origin of ours,
-//! a place, and before all that a limit on attempts by network address. What they are for differs by [`Purpose`]: a token of one kind is not accepted as one of another.
+//! a place, and before all that a limit on attempts by network address. What they are for differs by [`Purpose`]: a token of
+//! one kind is not accepted as one of another.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -139,21 +140,23 @@ impl Gateway {
         Served: Future<Output = ()> + Send,
     {
         let Handshake { held, uri, headers, upgrade } = handshake;
-        let refuse = |problem: Problem| self.refuse(&problem.into());
+        let refuse = |reason: &'static str, problem: Problem| {
+            metrics::counter!("terminal_connections_refused_total", "reason" => reason).increment(1);
+            self.refuse(&problem.into())
+        };
         if uri.query().is_some() {
             // What stands in a URL is logged on its way.
             let text = "The address of a WebSocket takes no parameters: the token belongs into a header.";
-            return refuse(Problem::new(Code::InvalidRequest, text));
+            return refuse("token_in_url", Problem::new(Code::InvalidRequest, text));
         }
         if !self.is_own_origin(&headers) {
-            return refuse(Problem::new(
-                Code::InsufficientPermissions,
-                "The page is not of this installation.",
-            ));
+            let text = "The page is not of this installation.";
+            return refuse("origin", Problem::new(Code::InsufficientPermissions, text));
         }
         let Ok(place) = self.0.places.clone().try_acquire_owned() else {
             let text = "This gateway has as many connections open as it may have.";
-            return refuse(Problem::new(Code::ServiceUnavailable, text).retry_after(RETRY_AFTER));
+            let problem = Problem::new(Code::ServiceUnavailable, text).retry_after(RETRY_AFTER);
+            return refuse("full", problem);
         };
         let token = token(&headers);
         upgrade
@@ -215,7 +218,9 @@ impl Gateway {
         refuse: impl FnOnce(&T) -> Option<&'static str>,
     ) -> Result<Result<(T, TerminalToken), &'static str>, Failure> {
         let Some(token) = token else { return Ok(Err("missing")) };
-        let Some(consumed) = look_up(token.hash()).await? else { return Ok(Err("unknown_or_used")) };
+        let hash = token.hash();
+        let Some(consumed) = look_up(hash).await? else { return Ok(Err(self.0.spent_tokens.refusal(&hash))) };
+        self.0.spent_tokens.note(hash);
         if let Some(reason) = refuse(&consumed) {
             return Ok(Err(reason));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket, close_code};
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use endpoint::SignIn;
 use fleet::api::ReachError;
 use futures_util::FutureExt as _;
@@ -20,12 +20,13 @@ use node_tunnel::OpenError;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Gateway,
+    Gateway, NODE_TOO_OLD,
     admit::{Admitted, NOT_ACCEPTED, close},
     farewell::End,
+    meter::Meter,
     pump::Attachment,
     revocation::{Pause, in_words, refusal_code},
-    storing::{CannotGoOn, Storing},
+    storing::{ResumeError, Storing},
     tape::{TAMPERED, Tape, UNAVAILABLE},
 };
 use crate::{
@@ -36,12 +37,15 @@ use crate::{
     },
     service::{
         recordings::{NewRecording, tampering_note},
+        tokens::TOKEN_GOOD_FOR,
         upkeep::{session_end_ask, session_note_attached, session_note_end},
     },
 };
 
 /// The node ends a session whose time to live is over, and says so; a gateway that ended it before would not learn its last output.
 const AFTER_NODE: Duration = Duration::from_secs(5);
+/// A node that is not connected dials and opens a stream within this time, or is not reached.
+const OPENED_WITHIN: Duration = Duration::from_secs(20);
 /// A client says what it has within this time.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 /// An attachment is noted before anything is shown: a session that somebody uses is never taken for one that nobody used.
@@ -67,6 +71,7 @@ struct Attached {
 
 /// Tells the client why there is no terminal.
 async fn refuse(mut socket: WebSocket, code: &'static str, message: String, retryable: bool) {
+    metrics::counter!("terminal_attachments_refused_total", "code" => code).increment(1);
     let error = ServerMessage::SessionError { code, message, retryable };
     if socket.send(Message::Text(error.text().into())).await.is_ok() {
         close(&mut socket, if retryable { close_code::AGAIN } else { close_code::NORMAL }, code).await;
@@ -84,7 +89,8 @@ impl Gateway {
         let described = serde_json::from_slice::<Grant>(&grant.payload.0).ok();
         // What stands in the row and what is granted must be the same, or the wrong thing would be looked at later.
         let place = (consumed.allocation_id, session);
-        let Some(Described { node, access, ttl, actor }) = described.and_then(|grant| describe(grant, place))
+        let Some(Described { node, access, ttl, actor, minted_at }) =
+            described.and_then(|grant| describe(grant, place))
         else {
             return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
         };
@@ -99,16 +105,6 @@ impl Gateway {
         if actor != principal.to_string() {
             return close(&mut socket, NOT_ACCEPTED, "the token was not accepted").await;
         }
-        let attached = Attached {
-            sign_in: consumed.sign_in,
-            principal,
-            project: consumed.project_id,
-            allocation: consumed.allocation_id,
-            session,
-            node,
-            access,
-            ends_at: began + ttl + AFTER_NODE,
-        };
         let Some((sequence, columns, rows)) = first_message(&mut socket).await else {
             return refuse(socket, "protocol", "the first message must be attach".to_owned(), false).await;
         };
@@ -117,10 +113,20 @@ impl Gateway {
             Err(error) => {
                 let (code, retryable) = refusal(&error);
                 if code == "session_ended" {
-                    self.note(&attached, "lost", None).await;
+                    self.note(session, "lost", None).await;
                 }
                 return refuse(socket, code, error.to_string(), retryable).await;
             }
+        };
+        let attached = Attached {
+            sign_in: consumed.sign_in,
+            principal,
+            project: consumed.project_id,
+            allocation: consumed.allocation_id,
+            session,
+            node,
+            access,
+            ends_at: overdue_at(Instant::now(), ttl),
         };
         // After the node has let this client in: who is refused there leaves the recording to whoever writes it.
         let recorded = match self.recording(&attached, &recording).await {
@@ -156,10 +162,10 @@ impl Gateway {
         };
         metrics::histogram!("terminal_connect_seconds").record(began.elapsed().as_secs_f64());
         tracing::info!(session_id = %attached.session, node_id = %attached.node, "a terminal is attached");
-        metrics::gauge!("terminal_attachments").increment(1.0);
+        let meter = Meter::new(access, self.0.terminals.db.ambient().now() - minted_at);
         let ready = (attached.session, attached.access);
         let (pause, (tell, told)) = (Pause::new(), oneshot::channel());
-        let running = attachment.run(socket, ready, tape, told.map(Result::unwrap_or_default));
+        let running = attachment.run(socket, ready, (tape, meter), told.map(Result::unwrap_or_default));
         let allowed = || self.allowed(&self.0.terminal_endpoint, attached.sign_in, path);
         let mut lost_access = false;
         // Beside it: what is paused cannot ask whether it may go on.
@@ -173,13 +179,12 @@ impl Gateway {
             end = pause.gate(running) => end,
             end = must_leave => end,
         };
-        metrics::gauge!("terminal_attachments").decrement(1.0);
         if lost_access {
             // What runs there is not left running for somebody who may not come back.
             self.end_session(attached.session).await;
         }
         if let End::Session { reason, exit_status } = end {
-            self.note(&attached, reason, exit_status).await;
+            self.note(session, reason, exit_status).await;
         }
     }
 
@@ -220,18 +225,18 @@ impl Gateway {
     async fn recording_refused(
         &self,
         attached: &Attached,
-        error: CannotGoOn,
+        error: ResumeError,
     ) -> (&'static str, &'static str, bool) {
         let session = attached.session;
         match error {
-            CannotGoOn::Closed => ("session_ended", "the session has ended", false),
-            CannotGoOn::Tampered(fault) => {
+            ResumeError::Closed => ("session_ended", "the session has ended", false),
+            ResumeError::Tampered(fault) => {
                 if let Err(failure) = tampering_note(&self.0.terminals, session, &fault).await {
                     tracing::warn!(session_id = %session, error = ?failure, "what was found changed could not be noted");
                 }
                 ("recording_tampered", TAMPERED, false)
             }
-            CannotGoOn::Unavailable(failure) => {
+            ResumeError::Unavailable(failure) => {
                 metrics::counter!("terminal_recording_failures_total", "reason" => "start").increment(1);
                 tracing::warn!(session_id = %session, error = ?failure, "a recording could not be started");
                 ("recording_unavailable", UNAVAILABLE, true)
@@ -256,13 +261,20 @@ impl Gateway {
         true
     }
 
-    async fn note(&self, attached: &Attached, reason: &str, exit_status: Option<i32>) {
-        tracing::info!(session_id = %attached.session, reason, "a terminal session has ended");
-        if let Err(failure) = session_note_end(&self.0.terminals, attached.session, reason, exit_status).await
-        {
+    async fn note(&self, session: TerminalSessionId, reason: &str, exit_status: Option<i32>) {
+        tracing::info!(session_id = %session, reason, "a terminal session has ended");
+        if let Err(failure) = session_note_end(&self.0.terminals, session, reason, exit_status).await {
             tracing::warn!(error = ?failure, "the end of a terminal session could not be noted");
         }
     }
+}
+
+/// When a node should have ended a session whose stream was open at `opened`, and `ttl` was left of its time when the token was
+/// minted. The node counts from when it started the session: with the first token, which may have waited for its use, its
+/// client for the first message, and the node for its dial, while the control plane counts from when it minted that token.
+fn overdue_at(opened: Instant, ttl: Duration) -> Instant {
+    let waited = TOKEN_GOOD_FOR.to_std().unwrap_or_default() + FIRST_MESSAGE + OPENED_WITHIN;
+    opened + ttl + waited + AFTER_NODE
 }
 
 /// What the gateway needs of a grant to carry it.
@@ -271,6 +283,7 @@ struct Described {
     access: Access,
     ttl: Duration,
     actor: String,
+    minted_at: DateTime<Utc>,
 }
 
 /// Nothing when it is a grant for something else.
@@ -286,7 +299,7 @@ fn describe(grant: Grant, (allocation_id, session): (AllocationId, TerminalSessi
         PtyAccess::End => return None,
     };
     let ttl = Duration::from_secs(u64::from(target.ttl_seconds));
-    Some(Described { node: grant.node_id, access, ttl, actor: grant.actor })
+    Some(Described { node: grant.node_id, access, ttl, actor: grant.actor, minted_at: grant.issued_at })
 }
 
 async fn first_message(socket: &mut WebSocket) -> Option<(u64, u16, u16)> {
@@ -300,6 +313,7 @@ async fn first_message(socket: &mut WebSocket) -> Option<(u64, u16, u16)> {
 /// What a client is told of a node that does not open a stream, and whether a new token may help.
 fn refusal(error: &ReachError) -> (&'static str, bool) {
     match error {
+        ReachError::TooOld { .. } => (NODE_TOO_OLD, false),
         ReachError::NotConnected | ReachError::NotAsked => ("node_unreachable", true),
         ReachError::Open(OpenError::Refused(code)) => match code.as_str() {
             "writer_attached" => ("writer_attached", false),
@@ -318,5 +332,23 @@ fn refusal(error: &ReachError) -> (&'static str, bool) {
             _ => ("grant_refused", true),
         },
         ReachError::Open(_) => ("tunnel_lost", true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_waits_for_the_end_that_the_node_enforces_however_late_the_session_started_there() {
+        let (hour, ttl) = (Duration::from_secs(3600), Duration::from_secs(4 * 3600));
+        let minted = Instant::now();
+        // The node starts the session as late as it can, and whoever attaches again an hour later does at once.
+        let started = minted + TOKEN_GOOD_FOR.to_std().unwrap() + FIRST_MESSAGE + OPENED_WITHIN;
+        let (ends, attached_again) = (started + ttl, minted + hour);
+        for (opened, left) in [(started, ttl), (attached_again, ttl - hour)] {
+            let overdue = overdue_at(opened, left);
+            assert!(overdue >= ends + AFTER_NODE && overdue < ends + Duration::from_secs(180));
+        }
     }
 }

@@ -28,6 +28,17 @@ pub fn protocol_error(text: &str) -> Option<Farewell> {
     Some(Farewell { message: Some(message), code: close_code::PROTOCOL })
 }
 
+/// A node that does not keep to the protocol. A client that came again would find the same one.
+pub fn node_protocol_error() -> Option<Farewell> {
+    let message = ServerMessage::SessionError {
+        code: "node_protocol_error",
+        message: "the node sent what no node sends, and the terminal was broken off; tell the operator of the installation"
+            .to_owned(),
+        retryable: false,
+    };
+    Some(Farewell { message: Some(message), code: close_code::POLICY })
+}
+
 pub fn lost() -> Option<Farewell> {
     let message = ServerMessage::SessionError {
         code: "tunnel_lost",

@@ -30,7 +30,7 @@ use node_tunnel::{OpenError, Receiver, Stream};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    Gateway,
+    Gateway, NODE_TOO_OLD,
     admit::{Handshake, NOT_ACCEPTED, SocketKind, close},
     revocation::{MustEnd, Pause},
 };
@@ -246,6 +246,7 @@ async fn say_farewell(sink: &mut Sink, why: MustEnd) {
 /// What a client is told of a node that does not open a stream, and whether a new token may help.
 fn refusal(error: &ReachError) -> (&'static str, bool) {
     match error {
+        ReachError::TooOld { .. } => (NODE_TOO_OLD, false),
         ReachError::NotConnected | ReachError::NotAsked => ("node_unreachable", true),
         ReachError::Open(OpenError::Refused(code)) => match code.as_str() {
             "no_such_log" => ("no_such_log", false),

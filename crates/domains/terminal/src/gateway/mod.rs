@@ -5,21 +5,28 @@
 //! ours.
 //!
 //! **An attachment** (`attach`) opens the grant that the token sealed, and with it a stream to the node. It is checked every
-//! second whether its owner may still enter, by the rule of the endpoint that gave the token (`revocation`). Bytes go through `pump`.
+//! second whether its owner may still enter, by the rule of the endpoint that gave the token (`revocation`). Bytes go through
+//! `pump`.
 //!
-//! **SSH** (`tcp`, `ssh_connection`) goes the same way, to the SSH server of the machine: bytes, and nothing that outlives the gateway.
+//! **SSH** (`tcp`, `ssh_connection`) goes the same way, to the SSH server of the machine: bytes, and nothing that outlives the
+//! gateway.
 //!
 //! **A log** of a node (`logs`) is followed the same way, by operators.
+//!
+//! **What is measured** of all this (`meter`, `spent_tokens`) costs nothing per byte, and is counted down however something ends.
 
 mod admit;
 mod attach;
 mod farewell;
 mod input_ack;
 mod logs;
+mod meter;
 mod output;
+mod position;
 mod pump;
 mod queue;
 mod revocation;
+mod spent_tokens;
 mod ssh_connection;
 mod ssh_grant;
 mod storing;
@@ -34,10 +41,14 @@ use fleet::api::Tunnels;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::spent_tokens::SpentTokens;
 use crate::{
     Terminals,
     http::{logs::log_token_endpoint, ssh::ssh_token_endpoint, token_endpoint},
 };
+
+/// A node whose agent cannot connect to gateways: coming again does not help, a newer agent does.
+const NODE_TOO_OLD: &str = "node_too_old";
 
 /// What the installation says about its gateway.
 pub struct Settings {
@@ -65,6 +76,7 @@ struct Inner {
     origins: Vec<String>,
     /// Attempts to connect, by network address.
     lanes: Arc<Lanes>,
+    spent_tokens: SpentTokens,
     places: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -85,6 +97,7 @@ impl Gateway {
             log_endpoint,
             origins,
             lanes: Lanes::start(),
+            spent_tokens: SpentTokens::default(),
             places,
             stop,
         }))

@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     farewell::{End, Farewell, lost, protocol_error, unavailable},
     input_ack::InputAck,
+    meter::{Meter, Wait, WaitsFor},
     output::Output,
     queue::Queue,
     tape::Tape,
@@ -49,18 +50,20 @@ type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
 pub struct Attachment {
     stream: Stream,
+    /// With which byte of its output the node was asked to go on.
+    from: u64,
 }
 
 impl Attachment {
     /// Says what the client has, and its size.
     pub async fn start(
         mut stream: Stream,
-        sequence: u64,
+        from: u64,
         (columns, rows): (u16, u16),
     ) -> Result<Self, StreamError> {
-        stream.sender.send(Frame::Ack { sequence }.encoded()).await?;
+        stream.sender.send(Frame::Ack { sequence: from }.encoded()).await?;
         stream.sender.send(Frame::Resize { columns, rows }.encoded()).await?;
-        Ok(Self { stream })
+        Ok(Self { stream, from })
     }
 
     /// Until one of both sides ends it, or `must_end` does.
@@ -68,30 +71,37 @@ impl Attachment {
         self,
         socket: WebSocket,
         ready: (TerminalSessionId, Access),
-        tape: Option<Tape>,
+        (tape, meter): (Option<Tape>, Meter),
         must_end: impl Future<Output = (&'static str, String, bool)>,
     ) -> End {
         let Stream { mut sender, receiver } = self.stream;
         let (to_client, from_client) = socket.split();
         let (sink, queue, taken) = (Mutex::new(to_client), Queue::default(), watch::Sender::new(0));
         let recorded = tape.as_ref();
+        let output = Output::new(ready, self.from, recorded);
         let (end, farewell) = tokio::select! {
-            farewell = from_client_read(from_client, &queue, &sink, recorded) => (End::Attachment, farewell),
-            farewell = to_node(&mut sender, &queue, &taken) => (End::Attachment, farewell),
-            (end, farewell) = to_client_write(receiver, &sink, taken.subscribe(), (ready, recorded)) => (end, farewell),
-            farewell = keep_recording(recorded, &queue) => (End::Attachment, farewell),
+            // Before all else: whoever was revoked during a pause sends and sees nothing of what waited for its end.
+            biased;
             (code, message, retryable) = must_end => {
                 let message = Some(ServerMessage::SessionError { code, message, retryable });
                 let code = if retryable { close_code::RESTART } else { close_code::POLICY };
                 (End::Attachment, Some(Farewell { message, code }))
             }
+            farewell = from_client_read(from_client, &queue, &sink, recorded) => (End::Attachment, farewell),
+            farewell = to_node(&mut sender, &queue, &taken, (recorded, &meter)) => (End::Attachment, farewell),
+            (end, farewell) = to_client_write(receiver, &sink, taken.subscribe(), (output, &meter)) => (end, farewell),
+            farewell = keep_recording(recorded, &queue) => (End::Attachment, farewell),
         };
         if let Some(tape) = tape {
-            if matches!(end, End::Session { .. }) {
-                let last = Frame::Recorded { sequence: tape.recorded_until() };
-                let _ = timeout(FAREWELL, last_frame_send(&mut sender, last)).await;
-            }
-            tape.finish(&end).await;
+            let last = Frame::Recorded { sequence: tape.recorded_until() };
+            let telling = async {
+                // Whoever was taken over is not attached any more, and the next one tells.
+                if end != End::TakenOver {
+                    let _ = timeout(FAREWELL, last_frame_send(&mut sender, last)).await;
+                }
+            };
+            // At once: the next gateway waits for what is stored here, and the node may have no room.
+            tokio::join!(telling, tape.finish(&end));
         }
         if let Some(Farewell { message, code }) = farewell {
             let _ = timeout(FAREWELL, say_farewell(&sink, message, code)).await;
@@ -179,8 +189,13 @@ async fn from_client_read(
 }
 
 /// Sends to the node what the client sent.
-async fn to_node(sender: &mut Sender, queue: &Queue, taken: &watch::Sender<u64>) -> Option<Farewell> {
-    match to_node_until_detach(sender, queue, taken).await {
+async fn to_node(
+    sender: &mut Sender,
+    queue: &Queue,
+    taken: &watch::Sender<u64>,
+    (tape, meter): (Option<&Tape>, &Meter),
+) -> Option<Farewell> {
+    match to_node_until_detach(sender, queue, taken, (tape, meter)).await {
         Ok(()) => Some(Farewell { message: None, code: close_code::NORMAL }),
         Err(_) => {
             // The node says why in what it sends, which ends the attachment; if it does not, the stream is broken.
@@ -190,18 +205,23 @@ async fn to_node(sender: &mut Sender, queue: &Queue, taken: &watch::Sender<u64>)
     }
 }
 
+/// Dropped while it waits, it has sent whole frames only: another one may follow.
 async fn to_node_until_detach(
     sender: &mut Sender,
     queue: &Queue,
     taken: &watch::Sender<u64>,
+    (tape, meter): (Option<&Tape>, &Meter),
 ) -> Result<(), StreamError> {
     loop {
         if let Some(frame) = queue.control() {
-            sender.send(frame.encoded()).await?;
             if frame == Frame::Detach {
-                sender.finish()?;
-                return Ok(());
+                // The node reads nothing after a detach.
+                if let Some(tape) = tape {
+                    frame_send_whole(sender, Frame::Recorded { sequence: tape.recorded_until() }).await?;
+                }
+                return last_frame_send(sender, frame).await;
             }
+            frame_send_whole(sender, frame).await?;
             continue;
         }
         let Some(length) = queue.input_len() else {
@@ -215,6 +235,7 @@ async fn to_node_until_detach(
                 let Some(piece) = queue.take_input() else { continue };
                 let count = piece.len() as u64;
                 sender.send(Frame::Data(piece).encoded()).await?;
+                meter.note_typed();
                 taken.send_modify(|taken| *taken += count);
             }
             () = queue.changed() => {}
@@ -222,8 +243,14 @@ async fn to_node_until_detach(
     }
 }
 
+async fn frame_send_whole(sender: &mut Sender, frame: Frame) -> Result<(), StreamError> {
+    let frame = frame.encoded();
+    sender.room(frame.len()).await?;
+    sender.send(frame).await
+}
+
 async fn last_frame_send(sender: &mut Sender, frame: Frame) -> Result<(), StreamError> {
-    sender.send(frame.encoded()).await?;
+    frame_send_whole(sender, frame).await?;
     sender.finish()
 }
 
@@ -232,17 +259,18 @@ async fn to_client_write(
     mut receiver: Receiver,
     sink: &Sink,
     mut taken: watch::Receiver<u64>,
-    (ready, tape): ((TerminalSessionId, Access), Option<&Tape>),
+    (mut output, meter): (Output<'_>, &Meter),
 ) -> (End, Option<Farewell>) {
-    let mut output = Output::new(ready, tape);
     let mut input_ack = InputAck::default();
     let mut ping = tokio::time::interval(PING_EVERY);
     ping.tick().await;
     loop {
         let mut messages = Vec::new();
         let mut received = 0;
+        let mut typed_at = None;
         tokio::select! {
             bytes = receiver.next() => {
+                typed_at = meter.typed_at();
                 let Ok(Some(bytes)) = bytes else { return (End::Attachment, lost()) };
                 let mut next = Some(bytes);
                 while let Some(bytes) = next.take() {
@@ -266,8 +294,15 @@ async fn to_client_write(
             _ = ping.tick() => messages.push(Message::Ping(Bytes::new())),
         }
         messages.extend(input_ack.message(!messages.is_empty()));
+        typed_at = typed_at.filter(|_| messages.iter().any(|message| matches!(message, Message::Binary(_))));
         if !send(sink, messages).await {
             return (End::Attachment, None);
+        }
+        if output.is_ready() {
+            meter.note_ready();
+        }
+        if let Some(typed_at) = typed_at {
+            meter.note_echo(typed_at);
         }
         if received > 0 && receiver.consumed(received).is_err() {
             return (End::Attachment, lost());
@@ -280,6 +315,7 @@ async fn send(sink: &Sink, messages: Vec<Message>) -> bool {
     if messages.is_empty() {
         return true;
     }
+    let _wait = Wait::begin(WaitsFor::TerminalClient);
     let sending = async {
         let mut sink = sink.lock().await;
         for message in messages {

@@ -1,10 +1,10 @@
 //! Whether somebody who is connected may still be: asked every second, for every kind of connection.
 //!
-//! **When the database does not answer**, nobody can say. Two promises are kept then. Whoever was revoked sees and sends nothing
-//! five seconds later: a decision counts for two seconds, and may rest on what the authenticator has remembered for three; after
-//! that the connection is paused ([`Pause`]), and no byte passes in either direction. And a database that is away for a moment drops
-//! nobody: as soon as it answers, the connection goes on where it was, or ends. After a minute it ends with a code that
-//! says to come again; the session on the node goes on.
+//! **When the database does not answer**, nobody can say. Two promises are kept then. Whoever was revoked sees and sends
+//! nothing five seconds later: a decision counts for two seconds, and may rest on what the authenticator has remembered for
+//! three; after that the connection is paused ([`Pause`]), and no byte passes in either direction. And a database that is away
+//! for a moment drops nobody: as soon as it answers, the connection goes on where it was, or ends. After a minute it ends with
+//! a code that says to come again; the session on the node goes on.
 
 use std::time::Duration;
 

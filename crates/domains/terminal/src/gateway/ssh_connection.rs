@@ -19,7 +19,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{admit::NOT_ACCEPTED, revocation::MustEnd};
+use super::{
+    admit::NOT_ACCEPTED,
+    meter::{Wait, WaitsFor},
+    revocation::MustEnd,
+};
 use crate::model::ssh::{SshClientMessage, SshServerMessage};
 
 /// A client that takes nothing for so long, while there is something to take, and says nothing, is cut off. One that was
@@ -207,6 +211,7 @@ where
     }
 
     async fn send(&self, messages: impl IntoIterator<Item = Message>) -> Result<(), End> {
+        let _wait = Wait::begin(WaitsFor::SshClient);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let sending = async {
             let mut sink = self.to_client.lock().await;

@@ -66,7 +66,7 @@ enum Noted {
 
 /// Why a recording does not go on.
 #[derive(Debug)]
-pub enum CannotGoOn {
+pub enum ResumeError {
     /// It is closed: its session has ended.
     Closed,
     /// What is stored is not what was stored.
@@ -74,7 +74,7 @@ pub enum CannotGoOn {
     Unavailable(Failure),
 }
 
-impl From<StorageError> for CannotGoOn {
+impl From<StorageError> for ResumeError {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::Fault(fault) => Self::Tampered(fault),
@@ -152,8 +152,8 @@ impl Storing {
     }
 
     /// Where to go on, when the one before writes no more, or has had its time.
-    pub async fn tail_find(&self) -> Result<Resumed, CannotGoOn> {
-        let (mut stored, is_released) = self.wait_until_released().await.map_err(CannotGoOn::Unavailable)?;
+    pub async fn tail_find(&self) -> Result<Resumed, ResumeError> {
+        let (mut stored, is_released) = self.wait_until_released().await.map_err(ResumeError::Unavailable)?;
         let tail = loop {
             let walked = self.folder.tail_walk(stored, self.opened.tampering.as_deref()).await?;
             stored = walked.stored.clone();
@@ -165,7 +165,7 @@ impl Storing {
             self.note(Writes::More).await;
         };
         if tail.as_ref().is_some_and(|tail| tail.is_closed) {
-            return Err(CannotGoOn::Closed);
+            return Err(ResumeError::Closed);
         }
         Ok(Resumed { tail, is_released })
     }
@@ -192,11 +192,11 @@ impl Storing {
 
     /// Stores the first chunk. Nobody goes on before it is noted: until then, whoever can write to the object storage could
     /// put another one in its place.
-    pub async fn store_first(&self, chunk: Chunk, predecessor_may_store: bool) -> Result<(), CannotGoOn> {
+    pub async fn store_first(&self, chunk: Chunk, predecessor_may_store: bool) -> Result<(), ResumeError> {
         self.store(chunk, predecessor_may_store).await?;
         let stored = self.stored().clone();
         let noted = recording_note(&self.terminals, self.session, self.opened.epoch, &stored, Writes::More);
-        noted.await.map(drop).map_err(CannotGoOn::Unavailable)
+        noted.await.map(drop).map_err(ResumeError::Unavailable)
     }
 
     /// When there is another chunk in its place, a gateway stored that one, or somebody else did. While this gateway is the one
@@ -246,6 +246,7 @@ impl Storing {
             tracing::debug!(session_id = %self.session, error = ?error, "a chunk could not be stored; trying again");
             tokio::time::sleep(RETRY_AFTER).await;
         }
+        metrics::counter!("terminal_recording_stored_bytes_total").increment(length);
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let mut stored = self.stored();
         *stored = Stored {

@@ -26,8 +26,9 @@ use tokio::{
 
 use super::{
     farewell::End,
+    meter::{Wait, WaitsFor},
     queue::Queue,
-    storing::{CannotGoOn, Progress, STORE_WITHIN, Storing},
+    storing::{Progress, ResumeError, STORE_WITHIN, Storing},
 };
 use crate::{
     Terminals,
@@ -81,7 +82,7 @@ pub struct Tape {
     position: AtomicU64,
     /// What the node was told last.
     forwarded: AtomicU64,
-    /// All output before this byte is recorded.
+    /// All output before this byte is recorded, or lost.
     recorded_until: AtomicU64,
     /// More was recorded.
     recorded: Notify,
@@ -102,7 +103,7 @@ impl Tape {
         storing: Storing,
         client_has: u64,
         (columns, rows): (u16, u16),
-    ) -> Result<Self, CannotGoOn> {
+    ) -> Result<Self, ResumeError> {
         let ambient = storing.ambient().clone();
         let records_input = storing.mode() == TerminalRecording::OutputAndInput;
         let now = ambient.now();
@@ -115,7 +116,7 @@ impl Tape {
                 if records_input && predecessor_may_store {
                     chunks.extend(recorder.resumed(now));
                 }
-                return Ok::<_, CannotGoOn>((recorder, chunks, predecessor_may_store));
+                return Ok::<_, ResumeError>((recorder, chunks, predecessor_may_store));
             }
             let recorder = Recorder::new(storing.session(), Size { columns, rows }, now);
             let mut recorder = recorder.with_limits(LIMITS).with_expiry(storing.expires_at());
@@ -126,7 +127,7 @@ impl Tape {
             Ok((recorder, Vec::new(), false))
         };
         let started = timeout(RESUME_WITHIN, starting).await;
-        let timed_out = |_| CannotGoOn::from(StorageError::from(ObjectError::TimedOut));
+        let timed_out = |_| ResumeError::from(StorageError::from(ObjectError::TimedOut));
         let (recorder, early, predecessor_may_store) = started.map_err(timed_out)??;
         let (progress, progressed) =
             watch::channel(Progress { stored: recorder.next_sequence(), failure: None });
@@ -153,19 +154,26 @@ impl Tape {
         self.recorder.lock().await.recorder.next_sequence()
     }
 
-    /// The node goes on with this byte.
+    /// The node goes on with this byte. What was before it is recorded, or the node does not have it any more: windows that watch
+    /// wait for nothing of it.
     pub fn set_position(&self, sequence: u64) {
         self.position.store(sequence, Ordering::Relaxed);
+        if self.recorded_until.fetch_max(sequence, Ordering::Relaxed) < sequence {
+            self.recorded.notify_one();
+        }
     }
 
     /// Records the output that the node sent next. Answers how many of its first bytes the client has already.
     pub async fn output(&self, bytes: &[u8]) -> Result<usize, Unavailable> {
         let length = bytes.len() as u64;
-        let sequence = self.position.fetch_add(length, Ordering::Relaxed);
+        // Nobody else moves it; a node that sends more than can be numbered was broken off before.
+        let sequence = self.position.load(Ordering::Relaxed);
+        let end = sequence.saturating_add(length);
+        self.position.store(end, Ordering::Relaxed);
         let mut recording = self.recorder.lock().await;
         let chunks = recording.recorder.output(self.ambient.now(), sequence, bytes);
         self.queue(&mut recording, chunks).await?;
-        self.recorded_until.store(sequence + length, Ordering::Relaxed);
+        self.recorded_until.store(end, Ordering::Relaxed);
         self.recorded.notify_one();
         let known = self.acknowledged.load(Ordering::Relaxed).saturating_sub(sequence).min(length);
         Ok(usize::try_from(known).unwrap_or(bytes.len()))
@@ -204,6 +212,7 @@ impl Tape {
     ) -> Result<(), Unavailable> {
         recording.unqueued.extend(chunks);
         while !recording.unqueued.is_empty() {
+            let _wait = Wait::begin(WaitsFor::Recording);
             // The task gives up after a bounded time, and with it the queue.
             let place = self.chunks.reserve().await.map_err(|_| self.failure())?;
             if let Some(chunk) = recording.unqueued.pop_front() {

@@ -15,8 +15,9 @@ use node_tunnel::OpenError;
 use tokio::time::Instant;
 
 use super::{
-    Gateway,
+    Gateway, NODE_TOO_OLD,
     admit::{Admitted, Handshake, NOT_ACCEPTED, SocketKind, close},
+    meter::CountedUp,
     revocation::{MustEnd, Pause},
     ssh_connection::{Connection, End, LOST},
     ssh_grant::{SshGrant, sealed_grant},
@@ -69,7 +70,7 @@ impl Gateway {
         };
         metrics::histogram!("ssh_connect_seconds").record(began.elapsed().as_secs_f64());
         tracing::info!(allocation_id = %path.1, node_id = %node, "an SSH connection is open");
-        metrics::gauge!("ssh_connections").increment(1.0);
+        let counted = CountedUp::new(metrics::gauge!("ssh_connections"));
         let connection = Connection::new(socket);
         let pause = Pause::new();
         let end = tokio::select! {
@@ -77,13 +78,14 @@ impl Gateway {
             why = self.must_end(&pause, principal, began + lasts, allowed) => End::Told(why),
         };
         connection.say_farewell(end).await;
-        metrics::gauge!("ssh_connections").decrement(1.0);
+        drop(counted);
     }
 }
 
 /// What a client is told of a node that does not open a connection, and whether a new token may help.
 fn refusal(error: &ReachError) -> MustEnd {
     let (code, retryable) = match error {
+        ReachError::TooOld { .. } => (NODE_TOO_OLD, false),
         ReachError::NotConnected | ReachError::NotAsked => ("node_unreachable", true),
         ReachError::Open(OpenError::Refused(code)) => match code.as_str() {
             "no_ssh_server" => ("no_ssh_server", true),

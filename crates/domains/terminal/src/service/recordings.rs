@@ -235,9 +235,11 @@ pub async fn recording_seal(
 /// Notes a seal that is stored.
 pub async fn seal_note(terminals: &Terminals, sealed: &Statement) -> Result<(), Failure> {
     let now = terminals.db.ambient().now();
+    // A seal that counts more than can be is noted all the same: it is there, and would be tried for ever.
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let noted = SealedAs {
-        chunks: i64::try_from(sealed.chunks)?,
-        end_sequence: i64::try_from(sealed.end_sequence)?,
+        chunks: number(sealed.chunks),
+        end_sequence: number(sealed.end_sequence),
         head: &sealed.head.0,
         complete: sealed.complete,
         tampering: sealed.tampering.as_deref(),

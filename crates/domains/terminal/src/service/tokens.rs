@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How long a token waits for its use.
-const GOOD_FOR: TimeDelta = TimeDelta::seconds(60);
+pub const TOKEN_GOOD_FOR: TimeDelta = TimeDelta::seconds(60);
 /// For so long after its end a node keeps the last output and the status of a session.
 const LAST_OUTPUT: TimeDelta = TimeDelta::seconds(120);
 
@@ -90,7 +90,7 @@ pub async fn token_create(
     let grant = terminals.fleet.grant_sign(tx, grant).await?;
     let token = TerminalToken::random(ambient);
     let sealed_grant = Sealed { grant, recording }.seal(&token, ambient)?;
-    let expires_at = now + GOOD_FOR;
+    let expires_at = now + TOKEN_GOOD_FOR;
     let new = store::tokens::NewToken {
         hash: token.hash(),
         org_id: entry.org_id.uuid(),
@@ -120,7 +120,7 @@ fn grant_request(entry: &Entry, target: PtyTarget) -> GrantRequest {
     GrantRequest {
         node: entry.node_id,
         owner: Owner::Allocation { allocation_id: entry.allocation_id },
-        good_for: GOOD_FOR,
+        good_for: TOKEN_GOOD_FOR,
         target: Target::Pty(target),
         single_use: true,
     }

@@ -93,6 +93,7 @@ pub async fn terminals_tidy(terminals: &Terminals) -> Result<u64, Failure> {
             store::tokens::forget_expired(upkeep.conn(), now, BATCH).await?,
             store::log_tokens::forget_expired(upkeep.conn(), now, BATCH).await?,
             store::sessions::end_over(upkeep.conn(), now, BATCH).await?,
+            store::sessions::end_reported(upkeep.conn(), now, BATCH).await?,
             store::sessions::forget(upkeep.conn(), now - KEPT, BATCH).await?,
         ];
         touched += batches.iter().sum::<u64>();

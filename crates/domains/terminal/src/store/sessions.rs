@@ -254,6 +254,29 @@ pub async fn end_over(conn: &mut Connection, now: DateTime<Utc>, limit: i64) -> 
     Ok(done.rows_affected())
 }
 
+/// Notes the end of sessions that ended while nobody was attached, as their nodes report it. Answers how many.
+///
+/// A report may be from before the session began: only one that came a minute after somebody attached counts.
+pub async fn end_reported(conn: &mut Connection, now: DateTime<Utc>, limit: i64) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE terminal_sessions s SET ended_at = $1, end_reason = coalesce(reported.reason, 'lost'),
+             exit_status = reported.exit_status
+         FROM (SELECT o.id, r.report ->> 'end_reason' AS reason, (r.report ->> 'exit_status')::integer AS exit_status
+               FROM terminal_sessions o JOIN node_contacts c ON c.node_id = o.node_id
+               LEFT JOIN LATERAL (SELECT report FROM jsonb_array_elements(c.inventory -> 'terminal_sessions') report
+                   WHERE report ->> 'session_id' = 'term_' || replace(o.id::text, '-', '') LIMIT 1) r ON true
+               WHERE o.ended_at IS NULL AND c.last_seen_at > o.last_attached_at + interval '1 minute'
+                 AND jsonb_typeof(c.inventory -> 'terminal_sessions') = 'array'
+                 AND (r.report IS NULL OR r.report ? 'end_reason') LIMIT $2) reported
+         WHERE s.id = reported.id AND s.ended_at IS NULL",
+        now,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
 /// Forgets sessions that ended before `before`. Answers how many.
 pub async fn forget(conn: &mut Connection, before: DateTime<Utc>, limit: i64) -> Result<u64, sqlx::Error> {
     let done = sqlx::query!(

@@ -53,11 +53,26 @@ enum ServerMessage {
     Other,
 }
 
-/// Until both directions have ended. `allocation` is what the person calls it. The output is dropped at its end.
+/// Until both directions have ended. `allocation` is what the person calls it. The output is dropped at its end, and stays open
+/// after a failure until this program ends: ssh hangs up on it at the end of the output, and would hide why.
 pub async fn run<Io: AsyncRead + AsyncWrite + Unpin>(
     socket: WebSocketStream<Io>,
     input: impl AsyncRead + Unpin,
-    output: impl AsyncWrite + Unpin,
+    output: impl AsyncWrite + Unpin + 'static,
+    allocation: &str,
+) -> Result {
+    let mut output = Some(output);
+    let ended = carry(socket, input, &mut output, allocation).await;
+    if ended.is_err() {
+        Box::leak(Box::new(output));
+    }
+    ended
+}
+
+async fn carry<Io: AsyncRead + AsyncWrite + Unpin>(
+    socket: WebSocketStream<Io>,
+    input: impl AsyncRead + Unpin,
+    output: &mut Option<impl AsyncWrite + Unpin>,
     allocation: &str,
 ) -> Result {
     let (mut to_server, mut from_server) = socket.split();
@@ -129,11 +144,10 @@ async fn send_input<Io: AsyncRead + AsyncWrite + Unpin>(
 /// Until the machine has sent all. When ssh has ended, what comes is read and dropped, so that what was sent still arrives.
 async fn write_output<Io: AsyncRead + AsyncWrite + Unpin>(
     from_server: &mut Source<Io>,
-    output: impl AsyncWrite + Unpin,
+    output: &mut Option<impl AsyncWrite + Unpin>,
     allocation: &str,
     written: &AtomicU64,
 ) -> Result {
-    let mut output = Some(output);
     let mut next = None;
     loop {
         let message = match next.take() {
@@ -147,15 +161,18 @@ async fn write_output<Io: AsyncRead + AsyncWrite + Unpin>(
                 let (pieces, behind) = with_more(bytes, from_server);
                 next = behind;
                 let count: usize = pieces.iter().map(Bytes::len).sum();
-                if let Some(to_ssh) = &mut output {
+                if let Some(to_ssh) = output {
                     match write_pieces(to_ssh, &pieces).await {
                         Ok(()) => drop(written.fetch_add(count as u64, Ordering::Relaxed)),
-                        Err(_) => output = None,
+                        Err(_) => *output = None,
                     }
                 }
             }
             Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
-                Ok(ServerMessage::Eof) => return Ok(()),
+                Ok(ServerMessage::Eof) => {
+                    *output = None;
+                    return Ok(());
+                }
                 Ok(ServerMessage::SessionError { code, message }) => {
                     return Err(refusal(code, &message, allocation));
                 }

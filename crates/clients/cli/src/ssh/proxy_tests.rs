@@ -143,3 +143,13 @@ fn messages_of_the_server_are_read_and_unknown_ones_are_not_an_end() {
     let error = json!({ "type": "session_error", "code": "c", "message": "m", "retryable": true });
     assert!(matches!(read(error), Ok(ServerMessage::SessionError { .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn ssh_sees_no_end_of_the_output_before_a_failure_was_told() {
+    let Played { mut server, mut from_proxy, proxy, to_proxy: _to_proxy } = play().await;
+    let error = json!({ "type": "session_error", "code": "expired", "message": "its time is over" });
+    soon(server.send(Message::text(error.to_string()))).await.unwrap();
+    assert!(soon(proxy).await.unwrap().is_err());
+    let read = timeout(TIME_LIMIT, from_proxy.read_u8()).await;
+    assert!(read.is_err(), "it stays open until the program ends: {read:?}");
+}

@@ -51,28 +51,31 @@ impl Pace {
 /// One plain asciicast v2 file, when what it is made of is as it was recorded.
 pub async fn write_file(mut source: Source<'_>, file: &str, trust: Trust, ambient: &Ambient) -> Result {
     source.verify_unless(trust).await?;
-    let mut look = source.second_look(trust)?;
+    let mut reverification = source.reverification(trust)?;
     let mut out = CastFile::open(file, ambient)?;
-    while let Some(chunk) = source.chunk_looked_at(&mut look).await? {
+    while let Some(chunk) = source.chunk_reverified(&mut reverification).await? {
         out.write(cast(&chunk))?;
     }
-    let looked = source.looked_at(look)?;
+    let verdict = source.verdict(reverification)?;
     if out.rename_into_place()? {
         note(&format!("Written to {file}."));
     }
-    looked.print_verdict("written");
+    verdict.print_verdict("written");
     Ok(())
 }
+
+/// Without moving the cursor: it is saved and restored.
+const WHOLE_SCREEN_SCROLLS: &[u8] = b"\x1b7\x1b[r\x1b8";
 
 /// Writes output when its time has come: what of it draws. Everything is verified before it begins, and each chunk again before
 /// it is shown.
 pub async fn replay(mut source: Source<'_>, pace: &Pace, trust: Trust) -> Result {
     source.verify_unless(trust).await?;
-    let mut look = source.second_look(trust)?;
+    let mut reverification = source.reverification(trust)?;
     let screen = ScreenGuard::of_stdout();
     let mut filter = DrawingFilter::default();
     let mut before = 0;
-    while let Some(chunk) = source.chunk_looked_at(&mut look).await? {
+    while let Some(chunk) = source.chunk_reverified(&mut reverification).await? {
         for line in cast(&chunk).split(|byte| *byte == b'\n') {
             // The first line of the file, and what was edited, is not an event.
             let Some((at, event)) = Event::parse(line) else { continue };
@@ -81,12 +84,14 @@ pub async fn replay(mut source: Source<'_>, pace: &Pace, trust: Trust) -> Result
             match event {
                 Event::Output(text) => write_bytes(filter.pass(&text).as_bytes())?,
                 Event::Gap { bytes } => note(&format!("\r\n[{bytes} bytes of output were lost here]\r")),
-                Event::Input(_) | Event::Resize { .. } | Event::Resumed | Event::Closed => {}
+                // A scroll region of the size before would swallow what is drawn outside of it.
+                Event::Resize { .. } => write_bytes(WHOLE_SCREEN_SCROLLS)?,
+                Event::Input(_) | Event::Resumed | Event::Closed => {}
             }
         }
     }
     drop(screen);
-    source.looked_at(look)?.print_verdict("played");
+    source.verdict(reverification)?.print_verdict("played");
     Ok(())
 }
 

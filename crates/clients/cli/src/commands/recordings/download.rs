@@ -53,16 +53,16 @@ pub enum Trust {
 }
 
 /// What verifies chunks while they are used; nothing for whoever wants them all the same.
-pub struct SecondLook(Option<Verifier>);
+pub struct Reverification(Option<Verifier>);
 
 /// What was found when all chunks were used.
-pub enum Looked {
+pub enum Verdict {
     /// Nothing when it is not sealed.
     Verified(Option<Verified>),
     Unverified,
 }
 
-impl Looked {
+impl Verdict {
     /// Tells it. `used` is what was done with the recording.
     pub fn print_verdict(&self, used: &str) {
         match self {
@@ -143,27 +143,27 @@ impl<'a> Source<'a> {
     }
 
     /// Verifies what is used, again: it was read again, and may have been changed since.
-    pub fn second_look(&self, trust: Trust) -> Result<SecondLook> {
-        Ok(SecondLook(match trust {
+    pub fn reverification(&self, trust: Trust) -> Result<Reverification> {
+        Ok(Reverification(match trust {
             Trust::Verified => Some(self.verifier()?),
             Trust::Unverified => None,
         }))
     }
 
     /// The next chunk, which may be used.
-    pub async fn chunk_looked_at(&mut self, look: &mut SecondLook) -> Result<Option<Vec<u8>>> {
+    pub async fn chunk_reverified(&mut self, reverification: &mut Reverification) -> Result<Option<Vec<u8>>> {
         let Some((_, chunk)) = self.chunk().await? else { return Ok(None) };
-        if let Some(verifier) = &mut look.0 {
+        if let Some(verifier) = &mut reverification.0 {
             verifier.chunk(&chunk).map_err(fault)?;
         }
         Ok(Some(chunk))
     }
 
     /// After the last chunk. What there is to tell about the recording.
-    pub fn looked_at(&self, look: SecondLook) -> Result<Looked> {
-        Ok(match look.0 {
-            Some(verifier) => Looked::Verified(finished(verifier, &self.known)?),
-            None => Looked::Unverified,
+    pub fn verdict(&self, reverification: Reverification) -> Result<Verdict> {
+        Ok(match reverification.0 {
+            Some(verifier) => Verdict::Verified(finished(verifier, &self.known)?),
+            None => Verdict::Unverified,
         })
     }
 

@@ -25,6 +25,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::{
     config::Config,
     money::Money,
+    object_storage::{self, Beside},
     restore::NormalMode,
     roles::Role,
     simulated_fleet::SimulatedFleet,
@@ -138,7 +139,7 @@ impl Platform {
             policies,
             answers: Arc::new(answers),
         };
-        let objects = crate::object_storage::open(&config.objects, http)?;
+        let objects = object_storage::open(&config.objects, http)?;
         let recordings = terminal::RecordingStorage::new(objects.clone(), &recording_seed)?;
         let terminals = TerminalParts::new(config, fleet.clone(), identity.policies().clone(), recordings);
         Ok(Self { db, identity, issuer, fleet, capacity, money, terminals, objects, services })
@@ -231,9 +232,9 @@ impl Platform {
     }
 
     /// Refuses an object storage in which recordings would not be safe, where this process uses it.
-    pub async fn check_object_storage(&self, roles: &[Role]) -> anyhow::Result<()> {
+    pub async fn check_object_storage(&self, roles: &[Role], beside: Beside<'_>) -> anyhow::Result<()> {
         if roles.iter().any(|role| matches!(role, Role::Api | Role::TerminalGateway)) {
-            crate::object_storage::check(&self.objects, &self.db).await?;
+            object_storage::check(&self.objects, &self.db, beside).await?;
         }
         Ok(())
     }

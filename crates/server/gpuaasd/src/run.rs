@@ -160,7 +160,7 @@ async fn start_roles(
     let platform = Platform::new(config, database.db.clone(), key, signing::open(config)?)?.listening(&wake);
     let consumers = Consumers::new(platform.registrations())?;
     platform.prepare(&config.roles).await?;
-    platform.check_object_storage(&config.roles).await?;
+    platform.check_object_storage(&config.roles, (&tasks, &cancel)).await?;
     let metrics_cancel = cancel.clone();
     tasks.spawn(async move { telemetry::metrics().upkeep(metrics_cancel).await });
     let mut api = None;

@@ -41,7 +41,7 @@ impl TerminalParts {
         let Some(tunnels) = &self.tunnels else { return Router::new() };
         let settings = Settings {
             origins: vec![config.server.public_url.origin().ascii_serialization()],
-            max_connections: config.server.max_connections,
+            max_connections: config.terminal_gateway.max_connections,
             stop: stop.clone(),
         };
         Gateway::new(self.terminals.clone(), services.clone(), tunnels.clone(), settings).router()

@@ -32,11 +32,19 @@ pub struct Config {
     pub payments: Payments,
     pub notify: Notify,
     pub objects: ObjectStorage,
+    pub terminal_gateway: TerminalGateway,
     pub telemetry: Telemetry,
     /// Every setting with its source, secrets masked.
     pub shown: Vec<Shown>,
     /// Names of the secrets that the configuration file itself holds.
     pub secrets_in_file: Vec<String>,
+}
+
+/// WebSockets: terminals, SSH and logs.
+#[derive(Debug)]
+pub struct TerminalGateway {
+    /// Fewer than connections: open terminals leave the API its share.
+    pub max_connections: usize,
 }
 
 #[derive(Debug)]
@@ -145,6 +153,9 @@ impl Config {
         let payments = money::payments(&mut reader);
         let notify = money::notify(&mut reader);
         let objects = objects::objects(&mut reader, &server.data_dir);
+        let terminal_gateway = TerminalGateway {
+            max_connections: reader.number("terminal_gateway.max_connections", 5000, 1, 1_000_000) as usize,
+        };
         let telemetry = telemetry(&mut reader);
         let secrets_in_file = reader.secrets_in_file().to_vec();
         let shown = reader.finish().map_err(ConfigError)?;
@@ -161,6 +172,7 @@ impl Config {
             payments,
             notify,
             objects,
+            terminal_gateway,
             telemetry,
             shown,
             secrets_in_file,

@@ -254,7 +254,7 @@ impl Host {
     }
 
     /// The processes of a user that are not just waiting to be forgotten.
-    fn processes(&self, uid: &str) -> String {
+    pub fn processes(&self, uid: &str) -> String {
         self.sh(&format!(
             "for s in /proc/[0-9]*/status; do grep -qE '^Uid:.*\\b{uid}\\b' $s 2>/dev/null || continue
              grep -q '^State:.Z' $s || head -1 $s; done"

@@ -70,6 +70,18 @@ async function typeAndSee(tab) {
   assert.ok(red > green && green > blue, colour);
 }
 
+/** A character whose halves come in messages of their own. */
+async function splitCharacter(tab) {
+  const [first, second] = [Buffer.from([0xf0, 0x9f]), Buffer.from([0x98, 0x80])];
+  await tab.type("clear; stty -echo; printf 'sp''lit-\\360\\237'; read -r; printf '\\230\\200-whole\\n'; stty echo");
+  const came = () => Buffer.concat(tab.received);
+  await until("the first half is received", () => came().subarray(-first.length).equals(first), () => tab.describe());
+  const frames = tab.received.length;
+  await tab.type("");
+  await tab.shows(/^split-😀-whole$/m);
+  assert.ok(tab.received[frames].subarray(0, second.length).equals(second), "the second half came later");
+}
+
 async function resize(tab) {
   const sizes = [];
   for (const viewport of [DESK, { width: 900, height: 500 }, TELEPHONE]) {
@@ -235,6 +247,7 @@ async function endShell(tab) {
 const STEPS = {
   signIn,
   typeAndSee,
+  splitCharacter,
   resize,
   paste,
   reload,

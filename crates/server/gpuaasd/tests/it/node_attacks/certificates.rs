@@ -10,7 +10,7 @@ use trust::ca::{Authority, Profile, Serial, Validity};
 
 use super::{drain_queue, node, refusals};
 
-const DOMAIN: &str = "gpuaas.local";
+pub const DOMAIN: &str = "gpuaas.local";
 
 /// The active authority with its keys, as only somebody with the master key can open it.
 pub async fn authority(world: &World) -> Authority {
@@ -28,7 +28,7 @@ pub async fn authority(world: &World) -> Authority {
     Authority::open(&sealer, AuthorityId::from(row.0), &row.1).expect("the authority opens")
 }
 
-fn hours(from: i64, to: i64) -> Validity {
+pub fn hours(from: i64, to: i64) -> Validity {
     let now = Ambient::system().now();
     Validity {
         not_before: now + chrono::TimeDelta::hours(from),
@@ -41,7 +41,7 @@ pub fn spiffe(node: &str) -> Profile {
 }
 
 /// A certificate by the real authority, for anything.
-fn issued(authority: &Authority, profile: &Profile, validity: Validity) -> (String, String) {
+pub fn issued(authority: &Authority, profile: &Profile, validity: Validity) -> (String, String) {
     let keys = NodeKeys::generate();
     let serial = Serial::random(&Ambient::system());
     let issued = authority.issue(&keys.csr_pem, profile, serial, validity).expect("a certificate");
@@ -88,7 +88,7 @@ async fn a_certificate_that_does_not_prove_a_node_of_ours_is_refused_and_recorde
 }
 
 /// Everything right but the signature.
-fn self_signed(node: &str) -> (String, String) {
+pub fn self_signed(node: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
     let name = format!("spiffe://{DOMAIN}/node/{node}").try_into().expect("a name");

@@ -5,6 +5,7 @@ pub mod certificates;
 mod findings;
 mod tasks;
 mod tokens;
+mod tunnels;
 
 use serde_json::{Value, json};
 use testkit::{NodeClient, World};

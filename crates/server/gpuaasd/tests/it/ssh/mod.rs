@@ -5,8 +5,9 @@ mod bytes_flow;
 mod draining;
 mod laptop;
 mod limits;
-mod programs;
-mod refusals;
+pub mod programs;
+pub mod refusals;
+mod terminals_on_hosts;
 
 use serde_json::json;
 use testkit::{Tenant, World};

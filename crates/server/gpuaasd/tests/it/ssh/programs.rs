@@ -15,6 +15,7 @@ use super::{
     Launched,
     laptop::{HOST, Laptop, succeeded, text},
 };
+use crate::terminals::client::SOON;
 
 const MB: usize = 1024 * 1024;
 
@@ -35,7 +36,7 @@ impl Drop for Running {
 }
 
 /// Whether any process has this in its command line or environment.
-fn is_seen_in_processes(secret: &str) -> bool {
+pub fn is_seen_in_processes(secret: &str) -> bool {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries.flat_map(|entry| [entry.path().join("cmdline"), entry.path().join("environ")]).any(|file| {
         fs::read(file).is_ok_and(|bytes| bytes.windows(secret.len()).any(|part| part == secret.as_bytes()))
@@ -67,6 +68,8 @@ async fn every_program_that_uses_ssh_works_through_the_tunnel() {
 
     transfers(&laptop).await;
     forwarding(&laptop).await;
+    socks(&laptop).await;
+    script(&laptop).await;
     git(&laptop).await;
 
     let ran = laptop.ssh(&["-tt", HOST, "top", "-n", "1"]).await;
@@ -126,6 +129,59 @@ async fn forwarding(laptop: &Laptop) {
         near.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"pong", "{option}");
     }
+}
+
+/// `-D`, with which VS Code Remote reaches its server: ssh is a SOCKS proxy, and the machine makes the connections.
+async fn socks(laptop: &Laptop) {
+    const NO_AUTHENTICATION: [u8; 3] = [5, 1, 0];
+    const CONNECT_BY_NAME: [u8; 5] = [5, 1, 0, 3, 9];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free_port();
+    let rule = format!("127.0.0.1:{port}");
+    let mut ssh = laptop.ssh_command(&["-N", "-o", "ExitOnForwardFailure=yes", "-D", &rule, HOST]);
+    let _running = Running(ssh.stdout(Stdio::null()).spawn().unwrap());
+    let connect = || async { TcpStream::connect(("127.0.0.1", port)).ok() };
+    let target = listener.local_addr().unwrap().port().to_be_bytes();
+    let mut carried = Vec::new();
+    // Several connections share what carries them.
+    for number in 0..3_u8 {
+        let mut near = eventually("the proxy is there", connect).await;
+        near.set_read_timeout(Some(SOON)).unwrap();
+        near.write_all(&NO_AUTHENTICATION).unwrap();
+        let mut chosen = [0; 2];
+        near.read_exact(&mut chosen).unwrap();
+        assert_eq!(chosen, [5, 0]);
+        near.write_all(&[&CONNECT_BY_NAME[..], b"127.0.0.1", &target].concat()).unwrap();
+        let mut answer = [0; 10];
+        near.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..2], [5, 0], "connected");
+        let (mut far, _) = listener.accept().unwrap();
+        far.set_read_timeout(Some(SOON)).unwrap();
+        far.write_all(&[number]).unwrap();
+        carried.push((near, far));
+    }
+    for (number, (mut near, mut far)) in carried.into_iter().enumerate() {
+        let mut read = [0; 4];
+        near.write_all(b"ping").unwrap();
+        far.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"ping");
+        near.read_exact(&mut read[..1]).unwrap();
+        assert_eq!(usize::from(read[0]), number, "each has its own bytes");
+    }
+}
+
+/// `sh -s <script`: more than one window of it, which ends with the file.
+async fn script(laptop: &Laptop) {
+    let padding = ": nothing that a shell does anything about\n".repeat(20_000);
+    let lines = format!("echo begin\n{padding}echo $((6 * 7))\n(exit 7)\n");
+    fs::write(laptop.path("script"), lines).unwrap();
+    let mut ssh = laptop.ssh_command(&[HOST, "sh -s"]);
+    ssh.stdin(fs::File::open(laptop.path("script")).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ssh = ssh.spawn().unwrap();
+    let ended = tokio::task::spawn_blocking(move || ssh.wait_with_output());
+    let ran = tokio::time::timeout(SOON, ended).await.expect("the script ends").unwrap().unwrap();
+    assert_eq!(text(&ran.stdout), "begin\n42", "{}", text(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(7));
 }
 
 async fn git(laptop: &Laptop) {

@@ -15,6 +15,8 @@ use super::{
 use crate::terminals::client::{SOON, Socket, close_code, connect_with, request};
 
 const NOT_ACCEPTED: Option<u16> = Some(4401);
+/// What revocation may take.
+const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 
 pub async fn mint(tenant: &Tenant, allocation: &str) -> testkit::Answer {
     tenant.api().post(&tenant.path(&format!("/{allocation}/ssh-token")), json!({})).await
@@ -82,20 +84,7 @@ async fn nobody_else_enters_and_whoever_loses_the_right_is_thrown_out() {
     assert!(!ran.status.success() && said.contains("HOST IDENTIFICATION HAS CHANGED"), "{said}");
     fs::write(&known, right).unwrap();
 
-    // Somebody with access gets in, until it is taken away.
-    let grant = json!({ "user_id": cy.person.id });
-    bo.api().post(&bo.path(&format!("/{id}/grants")), grant).await.expect(201);
-    let mut socket = connect(world, id, &token(cy, id).await).await;
-    assert_eq!(control(&mut socket).await["type"], "ready");
-    bo.api().delete(&bo.path(&format!("/{id}/grants/{}", cy.person.id))).await.expect(204);
-    assert_eq!(control(&mut socket).await["code"], "revoked");
-
-    // Whoever is a viewer, and whoever has left.
-    let member = format!("/api/v1/projects/{}/members/{}", bo.project, cy.person.id);
-    world.admin.put(&member, json!({ "role": "viewer" })).await.expect(200);
-    mint(cy, id).await.refused(403, "insufficient_permissions");
-    world.admin.delete(&member).await.expect(204);
-    mint(cy, id).await.refused(404, "not_found");
+    whoever_loses_the_right_is_out_in_time(&launched).await;
 
     // Signed out in the middle of a session.
     let mut ssh = laptop.ssh_command(&[HOST, "echo here; exec sleep 1000"]);
@@ -109,10 +98,43 @@ async fn nobody_else_enters_and_whoever_loses_the_right_is_thrown_out() {
     again.delete(&format!("/api/v1/me/sessions/{sign_in}")).await.expect(204);
     let ended = tokio::task::spawn_blocking(move || ssh.wait_with_output());
     let ended = tokio::time::timeout(SOON, ended).await.expect("ssh ends").unwrap().unwrap();
-    assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
+    assert!(at.elapsed() < REVOKED_WITHIN, "{:?}", at.elapsed());
     assert_eq!(ended.status.code(), Some(255), "{}", text(&ended.stderr));
     let refused = laptop.ssh(&[HOST, "true"]).await;
     assert!(!refused.status.success());
+}
+
+/// Somebody with access gets in, until it is taken away, they become a viewer, or they leave the project.
+async fn whoever_loses_the_right_is_out_in_time(launched: &Launched) {
+    let Launched { world, bo, cy, id, .. } = launched;
+    let grants = bo.path(&format!("/{id}/grants"));
+    let grant = json!({ "user_id": cy.person.id });
+    let member = format!("/api/v1/projects/{}/members/{}", bo.project, cy.person.id);
+    bo.api().post(&grants, grant.clone()).await.expect(201);
+    for lost in ["access", "role", "membership"] {
+        let mut socket = connect(world, id, &token(cy, id).await).await;
+        assert_eq!(control(&mut socket).await["type"], "ready", "{lost}");
+        match lost {
+            "access" => bo.api().delete(&format!("{grants}/{}", cy.person.id)).await.expect(204),
+            "role" => world.admin.put(&member, json!({ "role": "viewer" })).await.expect(200),
+            _ => world.admin.delete(&member).await.expect(204),
+        };
+        let revoked = Instant::now();
+        assert_eq!(control(&mut socket).await["code"], "revoked", "{lost}");
+        assert!(revoked.elapsed() < REVOKED_WITHIN, "{lost}: {:?}", revoked.elapsed());
+        let minted = mint(cy, id).await;
+        match lost {
+            "access" => {
+                minted.refused(403, "ownership_required");
+                bo.api().post(&grants, grant.clone()).await.expect(201);
+            }
+            "role" => {
+                minted.refused(403, "insufficient_permissions");
+                world.admin.put(&member, json!({ "role": "member" })).await.expect(200);
+            }
+            _ => drop(minted.refused(404, "not_found")),
+        }
+    }
 }
 
 #[tokio::test]

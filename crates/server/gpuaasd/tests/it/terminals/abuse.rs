@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     client::{Said, Terminal},
+    recorded::Recorded,
     slice,
 };
 
@@ -128,4 +129,37 @@ async fn bytes_arrive_as_they_were_printed_whatever_they_are() {
     terminal.type_in("for i in $(seq 20000); do printf 'ä€𝄞'; done; printf en''d\n").await;
     let printed = terminal.until("end").await;
     assert!(printed.contains(&text), "{} bytes", printed.len());
+}
+
+#[tokio::test]
+async fn a_character_whose_bytes_come_one_after_the_other_is_whole_for_the_client_and_in_the_recording() {
+    let world = World::start_simulated().await;
+    world.db.lift_rate_limits().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let mut terminal = Terminal::open(&world.server, &ann, &id).await;
+    terminal.run("PS1=; stty -echo").await;
+    for character in ["ä", "€", "𝄞"] {
+        // Each byte is printed when the one before it was received.
+        let bytes = character.bytes().map(|byte| format!("read -r; printf '\\{byte:03o}'"));
+        let program = bytes.collect::<Vec<_>>().join("; ");
+        terminal.type_in(&format!("printf be''gin; {program}; read -r; printf en''d\n")).await;
+        terminal.until("begin").await;
+        for count in 1..=character.len() {
+            terminal.type_in("\n").await;
+            assert_eq!(terminal.next().await, Said::Output);
+            assert_eq!(terminal.rest(), &character.as_bytes()[..count], "a byte is a message");
+        }
+        terminal.type_in("\n").await;
+        assert_eq!(terminal.until("end").await, character);
+    }
+    terminal.type_in("exit\n").await;
+    assert_eq!(terminal.until_end().await["reason"], "exited");
+    let recorded = Recorded::download(&ann, &id, &terminal.session).await;
+    assert!(recorded.verify().unwrap().complete);
+    assert_eq!(recorded.output().as_bytes(), terminal.output);
+    for character in ["ä", "€", "𝄞"] {
+        assert!(recorded.output().contains(&format!("begin{character}end")), "{character}");
+    }
 }

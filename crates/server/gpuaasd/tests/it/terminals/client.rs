@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use testkit::{Answer, Server, Tenant, eventually_within};
-use tokio::net::TcpStream;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -150,6 +150,11 @@ impl Terminal {
 
     pub async fn control(&mut self, message: Value) {
         let _ = self.socket.send(Message::Text(message.to_string().into())).await;
+    }
+
+    /// The connection ends without a word.
+    pub async fn hang_up(&mut self) {
+        self.socket.get_mut().shutdown().await.expect("the connection ends");
     }
 
     pub async fn type_in(&mut self, text: &str) {

@@ -92,13 +92,16 @@ async fn who_watches_a_recorded_session_sees_nothing_that_is_not_recorded() {
     let session = writer.session.clone();
     let (watch, _) = token(&ann, &id, json!({ "session_id": session, "access": "watch" })).await;
     let mut watcher = Terminal::attach(&world.server, &id, &watch, session, 0).await.unwrap();
-    let later = "(while ! test -e go; do :; done; echo un''seen; touch printed) & echo rea''dy";
-    writer.run(later).await;
-    watcher.until("end-of-command").await;
+    // Nothing is printed after a prompt.
+    writer.run("PS1='wait''ing> '").await;
+    writer.run("(while ! test -e go; do :; done; echo un''seen; touch printed) & true").await;
+    writer.until("waiting> ").await;
+    watcher.until("end-of-command\r\n").await;
+    watcher.until("end-of-command\r\n").await;
+    watcher.until("waiting> ").await;
+    let seen = watcher.received;
     writer.control(json!({ "type": "detach" })).await;
     writer.until_end().await;
-    while let Ok(Said::Output) = tokio::time::timeout(QUIET, watcher.next()).await {}
-    let seen = watcher.received;
 
     // It is printed while nobody writes, so that nobody records.
     let mut other = Terminal::open(&world.server, &ann, &id).await;

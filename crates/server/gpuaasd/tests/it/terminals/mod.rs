@@ -2,18 +2,27 @@
 
 mod abuse;
 pub mod client;
+mod command_line;
+mod drawn_screen;
 mod entering;
 mod lasting;
 mod losing;
+mod metrics;
 mod network;
+mod old_agents;
 mod processes;
-mod recorded;
+pub mod recorded;
 mod recordings;
 mod recordings_cli;
 mod recordings_kept;
+mod recordings_screens;
 mod recordings_tampered;
+mod recordings_watched;
 mod refusals;
 mod screens;
+mod session_limits;
+mod unattended;
+mod wrong_storage;
 
 use serde_json::{Value, json};
 use testkit::{Person, Tenant, World, made_up_key};

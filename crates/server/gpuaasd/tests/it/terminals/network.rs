@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use testkit::{Flow, Server, ServerOptions, Wire, World, eventually, eventually_within, free_port};
+use testkit::{Flow, Server, ServerOptions, Tenant, Wire, World, eventually, eventually_within, free_port};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{
     client::{HasAddress, LATER, Said, Terminal},
+    drawn_screen::{DrawnScreen, Editor, load_again},
     lasting::counted,
     slice,
 };
@@ -17,29 +18,20 @@ use super::{
 /// A minute without a word: longer than it takes both ends to notice.
 const CUT: Duration = Duration::from_secs(60);
 const LINES: u32 = 200_000;
+/// The editor draws when the network has been away for about so long.
+const DRAWN_AFTER_SECONDS: u32 = 10;
 
-#[tokio::test]
-async fn a_network_that_is_away_for_a_minute_costs_no_byte() {
-    let world = World::start_simulated().await;
-    let _nodes = world.simulated(&[("h200-8", 1)]).await;
-    let ann = world.tenant("ann").await;
-    let id = ann.active(slice(1)).await;
+/// A server whose node listener is named to nodes as `key` says, and reached by them through a wire.
+async fn wired(key: &str) -> (Wire, Vec<(String, String)>) {
     let port = free_port();
     let wire = Wire::to(&format!("https://127.0.0.1:{port}")).await;
     let set = |key: &str, value: String| (format!("GPUAAS__NODE_GATEWAY__{key}"), value);
-    let env = vec![set("LISTEN", format!("127.0.0.1:{port}")), set("TUNNEL_URL", wire.url.clone())];
-    let roles = "terminal-gateway".to_owned();
-    let gateway = world.replica_with(ServerOptions { roles, env, ..ServerOptions::default() }).await;
-    let mut terminal = Terminal::open(&gateway, &ann, &id).await;
-    terminal.run("PS1=; stty -echo").await;
-    terminal.type_in(&format!("echo be''gin; seq 1 {LINES}; echo en''d\n")).await;
-    terminal.until("begin\r\n").await;
-    let goal = terminal.received + 100_000;
-    while terminal.received < goal {
-        assert_eq!(terminal.next().await, Said::Output);
-    }
-    wire.set(Flow::Silent);
-    let cut = tokio::time::Instant::now();
+    let env = vec![set("LISTEN", format!("127.0.0.1:{port}")), set(key, wire.url.clone())];
+    (wire, env)
+}
+
+/// The end of a terminal whose node is not heard of.
+async fn until_lost(terminal: &mut Terminal) {
     let lost = loop {
         match tokio::time::timeout(CUT, terminal.next()).await.expect("the end is noticed") {
             Said::Output => {}
@@ -48,15 +40,68 @@ async fn a_network_that_is_away_for_a_minute_costs_no_byte() {
     };
     let Said::Control(lost) = lost else { panic!("{lost:?}") };
     assert_eq!((lost["code"].as_str(), lost["retryable"].as_bool()), (Some("tunnel_lost"), Some(true)));
+}
+
+/// Cuts the wire for a minute under a long output and under an editor.
+async fn minute_is_survived(wire: &Wire, server: &Server, ann: &Tenant, id: &str) {
+    let mut editing = Terminal::open(server, ann, id).await;
+    let mut screen = DrawnScreen::of_client();
+    let mut editor = Editor::open(&mut editing, &mut screen).await;
+    editor.insert(&mut editing, &mut screen, "added before").await;
+    let mut printing = Terminal::open(server, ann, id).await;
+    printing.run("PS1=; stty -echo").await;
+    printing.type_in(&format!("echo be''gin; seq 1 {LINES}; echo en''d\n")).await;
+    printing.until("begin\r\n").await;
+    let goal = printing.received + 100_000;
+    while printing.received < goal {
+        assert_eq!(printing.next().await, Said::Output);
+    }
+    let line = "added while the network was away";
+    editor.insert_later(&mut editing, &mut screen, DRAWN_AFTER_SECONDS, line).await;
+    wire.set(Flow::Silent);
+    let cut = tokio::time::Instant::now();
+    tokio::join!(until_lost(&mut printing), until_lost(&mut editing));
+    screen.draw(&mut editing);
     tokio::time::sleep_until(cut + CUT).await;
     wire.set(Flow::Open);
-    let mut all = terminal.rest().to_vec();
-    let mut terminal = terminal.reattach(&gateway, &ann, &id).await;
-    terminal.until("end\r\n").await;
-    all.extend_from_slice(&terminal.output);
+
+    let mut all = printing.rest().to_vec();
+    let mut printing = printing.reattach(server, ann, id).await;
+    printing.until("end\r\n").await;
+    all.extend_from_slice(&printing.output);
     let expected = counted(LINES);
     assert!(all.starts_with(&expected), "{} bytes of {}", all.len(), expected.len());
     assert!(all[expected.len()..].starts_with(b"end\r\n"));
+    let mut editing = editing.reattach(server, ann, id).await;
+    editor.until_shown(&mut editing, &mut screen).await;
+    editor.insert(&mut editing, &mut screen, "added after").await;
+    let mut drawn_anew = DrawnScreen::of_client();
+    let mut reloaded = load_again(&editing, server, ann, id).await;
+    let is_same = |drawn: &DrawnScreen| drawn.picture() == screen.picture();
+    drawn_anew.until(&mut reloaded, "the same screen, drawn anew", is_same).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_nodes_do_not_reach_for_a_minute_costs_no_byte_and_the_screen_is_right() {
+    let world = World::start_simulated().await;
+    let _nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    let (wire, env) = wired("TUNNEL_URL").await;
+    let roles = "terminal-gateway".to_owned();
+    let gateway = world.replica_with(ServerOptions { roles, env, ..ServerOptions::default() }).await;
+    minute_is_survived(&wire, &gateway, &ann, &id).await;
+}
+
+#[tokio::test]
+async fn a_node_without_network_for_a_minute_costs_no_byte_and_the_screen_is_right() {
+    let (wire, env) = wired("URL").await;
+    let world = World::start_simulated_with(ServerOptions { env, ..ServerOptions::default() }).await;
+    let nodes = world.simulated(&[("h200-8", 1)]).await;
+    let ann = world.tenant("ann").await;
+    let id = ann.active(slice(1)).await;
+    minute_is_survived(&wire, &world.server, &ann, &id).await;
+    assert_eq!(world.node_state(&nodes.ids[0]).await, "active");
 }
 
 /// Tunnels that nodes have dialled to this server.

@@ -95,8 +95,13 @@ impl Recorded {
         verifier.finish()
     }
 
+    /// All of it as one asciicast.
+    pub fn cast_file(&self) -> Vec<u8> {
+        self.chunks.iter().flat_map(|chunk| cast(chunk)).copied().collect()
+    }
+
     pub fn events(&self) -> Vec<Event> {
-        let file: Vec<u8> = self.chunks.iter().flat_map(|chunk| cast(chunk)).copied().collect();
+        let file = self.cast_file();
         let lines = file.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"["));
         lines.map(|line| Event::parse(line).expect("an event").1).collect()
     }

@@ -62,7 +62,15 @@ async fn a_token_works_once_for_its_machine_in_its_time_and_never_in_a_url() {
     assert_eq!(close_code(connect(server, &id, &fresh).await).await, NOT_ACCEPTED, "{session} was used");
 
     let metrics = reqwest::get(format!("{}/metrics", server.ops)).await.unwrap().text().await.unwrap();
-    assert!(metrics.contains("terminal_tokens_refused_total{reason=\"unknown_or_used\"}"), "counted");
+    let tokens =
+        ["used", "unknown", "expired", "other_allocation", "missing"].map(|reason| ("tokens", reason));
+    for (what, reason) in
+        tokens.into_iter().chain([("connections", "token_in_url"), ("connections", "origin")])
+    {
+        let counted = format!("terminal_{what}_refused_total{{reason=\"{reason}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&counted));
+        assert!(count.is_some_and(|count| count != "0"), "{counted}{count:?}");
+    }
     for secret in [&used, &foreign, &late, &fresh] {
         let kept = secret.trim_start_matches("gpterm_");
         assert!(!server.log().contains(kept) && !nodes.log().contains(kept), "a token is in a log");
@@ -89,6 +97,18 @@ async fn tokens_are_for_whoever_may_enter_and_ten_a_minute() {
     team.bob_may_enter(&id).await;
     mint(bob, &id, json!({ "session_id": session })).await.refused(403, "ownership_required");
     mint(ann, &id, json!({ "access": "root" })).await.refused(400, "validation_error");
+    // Who may enter has left the project, comes back, and leaves the organization.
+    let member = format!("/api/v1/projects/{}/members/{}", ann.project, bob.person.id);
+    token(bob, &id, json!({})).await;
+    ann.api().delete(&member).await.expect(204);
+    mint(bob, &id, json!({})).await.refused(404, "not_found");
+    team.bob_is("member").await;
+    let (_, session) = token(bob, &id, json!({})).await;
+    let org_member = format!("/api/v1/orgs/{}/members/{}", team.org, bob.person.id);
+    ann.api().delete(&org_member).await.expect(204);
+    for body in [json!({}), json!({ "session_id": session })] {
+        mint(bob, &id, body).await.refused(404, "not_found");
+    }
 
     // What the product sets, and tests lift.
     world

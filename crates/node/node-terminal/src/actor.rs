@@ -7,9 +7,14 @@ use std::{
 use futures_util::FutureExt as _;
 use node_tunnel::frame::CloseReason;
 use pty_process::{OwnedReadPty, OwnedWritePty, Size};
+use rustix::{
+    io::Errno,
+    process::{Pid, WaitId, WaitIdOptions, waitid},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::Child,
+    signal::unix::{Signal, SignalKind, signal},
     time::Instant,
 };
 
@@ -41,6 +46,7 @@ pub(crate) async fn run(session: Arc<Session>, program: Program, lifetime: Lifet
     let published = EndPublished(session);
     let session = &published.0;
     let Program { mut processes, mut child, output, input } = program;
+    let mut leader = Leader::new(&child);
     let mut terminal = Terminal {
         session,
         output,
@@ -50,7 +56,7 @@ pub(crate) async fn run(session: Arc<Session>, program: Program, lifetime: Lifet
         active_at: Instant::now(),
         read_at: None,
     };
-    match terminal.serve(&mut child, &mut processes).await {
+    match terminal.serve((&mut child, &mut leader), &mut processes).await {
         Outcome::Exited(status) => {
             processes.leader_reaped();
             let drained = async {
@@ -85,6 +91,38 @@ impl Drop for EndPublished {
     }
 }
 
+/// The first process of a session. Its end is noticed before it is waited for.
+struct Leader {
+    pid: Option<Pid>,
+    /// A child of this process has ended, perhaps this one.
+    children: Option<Signal>,
+    is_running: bool,
+}
+
+impl Leader {
+    fn new(child: &Child) -> Self {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Self { pid, children: signal(SignalKind::child()).ok(), is_running: false }
+    }
+
+    async fn has_ended(&mut self, child: &mut Child) {
+        let (Some(pid), Some(children)) = (self.pid, &mut self.children) else {
+            return drop(child.wait().await);
+        };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        loop {
+            // Looked at anew with each signal only.
+            if self.is_running && children.recv().await.is_none() {
+                return drop(child.wait().await);
+            }
+            self.is_running = matches!(waitid(WaitId::Pid(pid), options), Ok(None) | Err(Errno::INTR));
+            if !self.is_running {
+                return;
+            }
+        }
+    }
+}
+
 enum Outcome {
     Exited(i32),
     Closed(CloseReason),
@@ -105,7 +143,11 @@ struct Terminal<'a> {
 
 impl Terminal<'_> {
     /// Until the program has ended, or the session is to end.
-    async fn serve(&mut self, child: &mut Child, processes: &mut Processes) -> Outcome {
+    async fn serve(
+        &mut self,
+        (child, leader): (&mut Child, &mut Leader),
+        processes: &mut Processes,
+    ) -> Outcome {
         let mut timer = pin!(tokio::time::sleep_until(self.lifetime.expires_at));
         loop {
             let now = Instant::now();
@@ -135,7 +177,11 @@ impl Terminal<'_> {
                     }
                 }
                 taken = self.input.write(&typed), if !typed.is_empty() => self.take_input(taken, &plan),
-                status = child.wait() => return Outcome::Exited(exit_code(status)),
+                () = leader.has_ended(child) => {
+                    // The kernel says where it was until it is waited for.
+                    processes.look_for_login();
+                    return Outcome::Exited(exit_code(child.wait().await));
+                }
                 () = &mut timer => {}
                 () = self.session.woken() => {}
             }

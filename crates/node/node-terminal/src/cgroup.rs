@@ -1,5 +1,6 @@
 //! A control group (cgroup v2) for each session: whoever is not root cannot leave the one in which it was started, whatever it
-//! does with its environment, its parent and its kernel session.
+//! does with its environment, its parent and its kernel session. Where systemd manages services of the user, it moves processes
+//! of that user into them when the user asks for it (`systemd-run --user --scope`): those are no part of the session any more.
 //!
 //! **Which groups.** A session has a directory below the agent's own group, named by node and session; the program enters it
 //! before it runs anything of the user's. Where a login is a session of systemd (`pam_systemd`, in `/etc/pam.d/runuser-l` of most
@@ -56,6 +57,13 @@ impl Hierarchy {
         let mount = mounts.lines().find_map(Mount::parse)?;
         let own = mount.group_of("self")?;
         Some(Self { mount, own })
+    }
+
+    /// An agent that was started by hand is in the scope of somebody's login itself.
+    fn may_be_login(&self, dir: &Path) -> bool {
+        let is_group = dir.starts_with(&self.mount.point)
+            && !dir.components().any(|part| matches!(part, Component::ParentDir));
+        is_group && is_login_scope(dir) && !self.own.starts_with(dir)
     }
 }
 
@@ -142,8 +150,7 @@ impl SessionCgroup {
     pub fn note_login(&mut self, leader: i32) -> bool {
         let Some(hierarchy) = HIERARCHY.as_ref() else { return false };
         let Some(dir) = hierarchy.mount.group_of(&leader.to_string()) else { return false };
-        // An agent that was started by hand is in the scope of somebody's login itself.
-        if !is_login_scope(&dir) || hierarchy.own.starts_with(&dir) {
+        if !hierarchy.may_be_login(&dir) {
             return false;
         }
         let Ok(inode) = fs::metadata(&dir).map(|scope| scope.ino()) else { return false };
@@ -164,6 +171,12 @@ impl SessionCgroup {
             pids.extend(lines.lines().filter_map(|line| line.parse().ok()).filter(|pid: &i32| *pid > 0));
         }
         pids
+    }
+
+    /// Whether a process is in one of them.
+    pub fn contains(&self, pid: i32) -> bool {
+        let group = HIERARCHY.as_ref().and_then(|hierarchy| hierarchy.mount.group_of(&pid.to_string()));
+        group.is_some_and(|group| self.tops().any(|top| group.starts_with(top)))
     }
 
     /// All at once, also what forks all the time. Kernels before 5.14 cannot.
@@ -195,7 +208,8 @@ impl LoginScope {
         let space = value.iter().position(|byte| *byte == b' ')?;
         let (inode, dir) = value.split_at(space);
         let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
-        Some(Self { dir: OsStr::from_bytes(dir.get(1..)?).into(), inode })
+        let dir = PathBuf::from(OsStr::from_bytes(dir.get(1..)?));
+        HIERARCHY.as_ref()?.may_be_login(&dir).then_some(Self { dir, inode })
     }
 
     /// Whether it is still this one.

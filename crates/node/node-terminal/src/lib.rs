@@ -28,8 +28,8 @@
 //! of its own and cleared its environment. Each session has a control group (cgroup v2), which nobody but root can leave; an
 //! agent that was killed leaves it to the next one ([`end_leftovers`]). Where the agent cannot make control groups, what makes
 //! a session of its own, clears its environment and has no parent any more escapes, unless [`Shells`] run it in a PID
-//! namespace. What other services of the machine start on behalf of a user (`systemd-run --user`, `cron`, `at`) is no part of a
-//! session: it ends with the account. The output and the status of an ended session can be read for the grace period; the id
+//! namespace. What other services of the machine start for a user or take over from one (`systemd-run --user`, `cron`, `at`) is
+//! no part of a session: it ends with the account. The output and the status of an ended session can be read for the grace period; the id
 //! is never started again. All counts, buffers and waits are bounded. Bytes are not interpreted.
 
 mod actor;

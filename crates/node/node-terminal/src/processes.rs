@@ -209,10 +209,12 @@ impl Search {
             .filter(|process| Some(process.session) == session || self.is_marked(process.pid))
             .map(|process| (process.pid, *process))
             .collect();
-        // After `all` was read: a number that was in a group before may be another's now.
-        for pid in self.cgroups.iter().flat_map(SessionCgroup::pids).filter(|pid| *pid != own) {
-            if let Some(process) = read_stat(pid) {
-                belong.insert(pid, process);
+        for cgroup in &self.cgroups {
+            for pid in cgroup.pids().into_iter().filter(|pid| *pid != own) {
+                // In this order: a number that was in a group before may be another's now.
+                if let Some(process) = read_stat(pid).filter(|_| cgroup.contains(pid)) {
+                    belong.insert(pid, process);
+                }
             }
         }
         // Children of children: until no more are found.

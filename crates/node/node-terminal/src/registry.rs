@@ -7,7 +7,10 @@ use std::{
 };
 
 use kernel::ids::TerminalSessionId;
-use node_proto::grant::{Grant, Owner, PtyAccess, PtyTarget};
+use node_proto::{
+    contract::TerminalSessionReport,
+    grant::{Grant, Owner, PtyAccess, PtyTarget},
+};
 use node_tunnel::Refusal;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -24,6 +27,10 @@ const MOST_ENDED: usize = 256;
 /// Ids that are known to have been used, after the session was forgotten.
 const MOST_USED: usize = 10_000;
 
+/// How a session ended is reported for so long after its output was forgotten, of so many sessions.
+const REPORTED: Duration = Duration::from_secs(5 * 60);
+const MOST_REPORTED: usize = 256;
+
 pub(crate) struct Registry {
     limits: Limits,
     inner: Mutex<Inner>,
@@ -35,6 +42,8 @@ struct Inner {
     /// Sessions without processes, the first ended first.
     ended: VecDeque<TerminalSessionId>,
     used: UsedIds,
+    /// How sessions ended whose output is forgotten, and when it was: the first first.
+    past: VecDeque<(Instant, TerminalSessionReport)>,
     next_reservation: u64,
     stopping: bool,
 }
@@ -148,6 +157,21 @@ impl Registry {
         started.collect()
     }
 
+    /// What the control plane is told. The end only when the output is forgotten: until then somebody may come for it, and for the
+    /// rest of a recording.
+    pub fn reports(&self) -> Vec<TerminalSessionReport> {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        inner.past.retain(|(forgotten_at, _)| *forgotten_at + REPORTED > now);
+        let kept = |session_id: &TerminalSessionId| TerminalSessionReport {
+            session_id: *session_id,
+            end_reason: None,
+            exit_status: None,
+        };
+        let past = inner.past.iter().map(|(_, report)| report.clone());
+        inner.slots.keys().map(kept).chain(past).collect()
+    }
+
     /// How many have processes.
     pub fn count(&self) -> usize {
         self.lock().slots.values().filter(|slot| slot.has_processes()).count()
@@ -186,6 +210,14 @@ impl Registry {
         let slot = inner.slots.remove(&session_id);
         if slot.is_some() {
             inner.used.insert(session_id);
+        }
+        if let Some(Slot::Started { session, .. }) = &slot {
+            let (end_reason, exit_status) = session.read(|state| state.end_reported()).unzip();
+            let report = TerminalSessionReport { session_id, end_reason, exit_status: exit_status.flatten() };
+            inner.past.push_back((Instant::now(), report));
+            if inner.past.len() > MOST_REPORTED {
+                inner.past.pop_front();
+            }
         }
         // Its task is aborted without the lock.
         drop(inner);

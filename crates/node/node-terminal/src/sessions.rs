@@ -71,11 +71,7 @@ impl Sessions {
 
     /// What the node reports of them.
     pub fn reports(&self) -> Vec<TerminalSessionReport> {
-        let report = |session: &Arc<Session>| {
-            let (end_reason, exit_status) = session.read(|state| state.end_reported()).unzip();
-            TerminalSessionReport { session_id: session.id, end_reason, exit_status: exit_status.flatten() }
-        };
-        self.registry.sessions().iter().map(report).collect()
+        self.registry.reports()
     }
 
     /// Ends all sessions of an owner, and forgets their output. Returns when no process of them is left.

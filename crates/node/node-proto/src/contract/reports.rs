@@ -36,7 +36,7 @@ pub struct Inventory {
     pub machines: Vec<String>,
     #[serde(default)]
     pub drained: bool,
-    /// Since 1.2: terminal sessions that run, and ended ones whose output is kept.
+    /// Since 1.2: terminal sessions that run or whose output is kept, and for some minutes those whose output was forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal_sessions: Option<Vec<TerminalSessionReport>>,
 }
@@ -44,7 +44,7 @@ pub struct Inventory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TerminalSessionReport {
     pub session_id: kernel::ids::TerminalSessionId,
-    /// Not given while it runs.
+    /// Not given while it runs or its output is kept: somebody may come for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<TerminalEndReason>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

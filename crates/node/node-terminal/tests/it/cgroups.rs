@@ -122,6 +122,22 @@ async fn what_is_in_the_scope_of_its_login_ends_with_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_login_left_that_printed_nothing_ends_with_it() {
+    assert_writable();
+    let node = Node::new();
+    let link = node.connect().await;
+    let scope = Scope::new();
+    let time = unique_sleep(Ambient::system().id());
+    let entrance = scope.0.join("cgroup.procs");
+    let hides = format!("env -i setsid -f sleep {time} <>/dev/null >&0 2>&1");
+    let script = format!("echo $$ >{}; {hides}; exit 5", entrance.display());
+    let mut client = node.write(&link, node.session(&script)).await;
+    assert_eq!(client.finish().await, Frame::Exit { status: 5 });
+    eventually("nothing is left", || sleeping(&time) == 0 && of_node(node.id).is_empty()).await;
+    assert!(!scope.has_processes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn directories_of_processes_that_were_killed_are_removed_if_they_are_old_and_empty() {
     assert_writable();
     let made = |name: &str| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use node_proto::grant::PtyAccess;
+use node_proto::{contract::TerminalEndReason, grant::PtyAccess};
 use node_terminal::Limits;
 use node_tunnel::frame::{CloseReason, Frame};
 
@@ -111,6 +111,24 @@ async fn a_watcher_sees_the_last_output_of_a_recorded_session_only_if_it_is_reco
         assert_eq!(watcher.finish().await, Frame::Exit { status: 7 });
         assert_eq!(watcher.text(), seen);
         drop(kept);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_session_is_reported_when_nobody_can_come_for_its_output_any_more() {
+    let soon_forgotten = Limits { grace: Duration::from_millis(100), ..Limits::default() };
+    for (limits, reported) in [(soon_forgotten, Some(TerminalEndReason::Exited)), (Limits::default(), None)] {
+        let node = Node::with(limits);
+        let link = node.connect().await;
+        let session = node.session("exit 7");
+        let mut client = node.write(&link, session).await;
+        assert_eq!(client.finish().await, Frame::Exit { status: 7 });
+        let report = || node.sessions.reports().into_iter().find(|report| report.session_id == session);
+        if reported.is_some() {
+            eventually("it is forgotten", || node.status(session).is_none()).await;
+        }
+        let report = report().expect("it is in the report");
+        assert_eq!((report.end_reason, report.exit_status), (reported, reported.map(|_| 7)));
     }
 }
 

@@ -14,6 +14,10 @@ pub async fn run_recordings(terminals: Terminals) {
     bus::periodic::every(LOOK_EVERY, "recordings were sealed or deleted", move || {
         let terminals = terminals.clone();
         async move {
+            // Whoever has the storage does it: what is tried in vain is left alone for a while, also by those.
+            if terminals.recordings.is_held() {
+                return Ok(0);
+            }
             Ok(recordings_seal_ended(&terminals).await? + recordings_delete_expired(&terminals).await?)
         }
     })

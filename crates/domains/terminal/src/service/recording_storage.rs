@@ -67,6 +67,11 @@ impl RecordingStorage {
         Ok(Self { objects, key: Arc::new(Ed25519KeyPair::from_seed_unchecked(seed.expose())?) })
     }
 
+    /// Whether nothing is read or written: it may be another storage than the installation's.
+    pub fn is_held(&self) -> bool {
+        self.objects.is_held()
+    }
+
     pub fn key(&self) -> RecordingKey {
         let public_key = self.key.public_key().as_ref();
         RecordingKey { key_id: key_id(public_key), public_key: Hex(public_key.to_vec()) }

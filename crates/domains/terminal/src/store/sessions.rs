@@ -256,7 +256,8 @@ pub async fn end_over(conn: &mut Connection, now: DateTime<Utc>, limit: i64) -> 
 
 /// Notes the end of sessions that ended while nobody was attached, as their nodes report it. Answers how many.
 ///
-/// A report may be from before the session began: only one that came a minute after somebody attached counts.
+/// A report may be from before the session began: only one that came a minute after somebody attached counts. Nodes report an end
+/// when nobody can attach any more, so no recording is closed before its last output came.
 pub async fn end_reported(conn: &mut Connection, now: DateTime<Utc>, limit: i64) -> Result<u64, sqlx::Error> {
     let done = sqlx::query!(
         "UPDATE terminal_sessions s SET ended_at = $1, end_reason = coalesce(reported.reason, 'lost'),

@@ -12,7 +12,7 @@ use testkit::TestDb;
 pub struct Kit {
     pub terminals: Terminals,
     pub policies: Policies,
-    _fleet: TestFleet,
+    pub fleet: TestFleet,
     _objects: tempfile::TempDir,
 }
 
@@ -31,6 +31,6 @@ impl Kit {
         let objects = Objects::in_directory(directory.path().to_owned());
         let recordings = RecordingStorage::new(objects, &Secret::new([7; 32])).unwrap();
         let terminals = Terminals::new(fleet.fleet.clone(), policies.clone(), recordings);
-        Self { terminals, policies, _fleet: fleet, _objects: directory }
+        Self { terminals, policies, fleet, _objects: directory }
     }
 }

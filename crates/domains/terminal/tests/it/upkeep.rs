@@ -1,12 +1,16 @@
 //! What the jobs of a process do whose clock is wrong.
 
 use chrono::TimeDelta;
-use kernel::{Ambient, ManualClock};
+use kernel::{
+    Ambient, ManualClock,
+    ids::{NodeId, TerminalSessionId},
+};
+use serde_json::json;
 use terminal::{
     jobs::run_tidy,
     service::{
         recording_upkeep::{recordings_delete_expired, recordings_seal_ended},
-        upkeep::sessions_end_lost,
+        upkeep::{sessions_end_lost, terminals_tidy},
     },
 };
 use testkit::{TestDb, eventually};
@@ -73,4 +77,61 @@ async fn tokens_are_forgotten_although_it_cannot_be_said_who_lost_access() {
     })
     .await;
     tidying.abort();
+}
+
+/// A session to which somebody attached so long ago.
+async fn insert_session(test: &TestDb, node: NodeId, tenant: Tenant, attached: &str) -> TerminalSessionId {
+    let id = TerminalSessionId::from(Ambient::system().uuid());
+    let (org, project, owner) = (tenant.org.uuid(), tenant.project.uuid(), tenant.owner.uuid());
+    // Without the machine that it would be on.
+    test.tamper(&format!(
+        "INSERT INTO terminal_sessions (id, org_id, project_id, allocation_id, node_id, principal_kind, principal_id, created_at,
+             expires_at, attachments, last_attached_at, end_grant)
+         VALUES ('{}', '{org}', '{project}', gen_random_uuid(), '{}', 'user', '{owner}', now() - interval '1 hour',
+             now() + interval '1 hour', 1, now() - interval '{attached}', '')",
+        id.uuid(),
+        node.uuid(),
+    ))
+    .await;
+    id
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_that_nobody_saw_is_noted_as_its_node_reports_it() {
+    let test = TestDb::create().await;
+    let Kit { terminals, fleet, .. } = &Kit::start(&test, None).await;
+    let tenant = Tenants::new(&test.db).tenant("acme").await;
+    fleet.region("r1").await;
+    let node = fleet.node_created("r1", "n1", true).await.0.id;
+    let older = fleet.node_created("r1", "n2", true).await.0.id;
+    let exited = insert_session(&test, node, tenant, "10 minutes").await;
+    let idle = insert_session(&test, node, tenant, "10 minutes").await;
+    let runs = insert_session(&test, node, tenant, "10 minutes").await;
+    let gone = insert_session(&test, node, tenant, "10 minutes").await;
+    let began_just_now = insert_session(&test, node, tenant, "10 seconds").await;
+    let not_reported = insert_session(&test, older, tenant, "10 minutes").await;
+    let inventory = json!({ "terminal_sessions": [
+        { "session_id": exited, "end_reason": "exited", "exit_status": 3 },
+        { "session_id": idle, "end_reason": "idle" },
+        { "session_id": runs },
+    ] });
+    let mut contact = fleet.contact(node);
+    contact.inventory = inventory;
+    fleet.contact_keep(contact).await;
+    fleet.contact_keep(fleet.contact(older)).await;
+    terminals_tidy(terminals).await.unwrap();
+    for (session, end) in [
+        (exited, "exited 3"),
+        (idle, "idle"),
+        (runs, ""),
+        (gone, "lost"),
+        (began_just_now, ""),
+        (not_reported, ""),
+    ] {
+        let sql = format!(
+            "SELECT concat_ws(' ', end_reason, exit_status) FROM terminal_sessions WHERE id = '{}'",
+            session.uuid()
+        );
+        assert_eq!(test.one::<String>(&sql).await, end);
+    }
 }

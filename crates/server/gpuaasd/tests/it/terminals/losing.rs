@@ -175,6 +175,5 @@ async fn while_the_database_hangs_nothing_passes_nobody_is_dropped_and_who_is_re
     }
     // Nor does what was typed meanwhile reach the shell.
     let mut later = Terminal::open(&world.server, &ann, &id).await;
-    later.run("test -e typed-while-paused || echo not''hing").await;
-    later.until("nothing\r\n").await;
+    assert_eq!(later.run("test -e typed-while-paused || echo nothing").await, "nothing");
 }
